@@ -1,1 +1,1 @@
-"""Maintenance of an existing lake: its health, its lifecycle, and vacuum."""
+"""Maintain an existing lake: check and repair it, expire and compact its topics, and vacuum it."""

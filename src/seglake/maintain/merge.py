@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class MergedGroup(MaintenanceReport):
-    """Segments of a log partition that become one; offsets `base_offset` to `end_offset`."""
+    """Segments of a log partition that become one, with offsets up to `end_offset` (exclusive)."""
 
     partition: int
     base_offset: int
@@ -49,7 +49,7 @@ class MergedGroup(MaintenanceReport):
 
 @dataclass
 class DamagedFile(MaintenanceReport):
-    """A file that cannot be read, so that its group is not merged."""
+    """A damaged or missing file. Its group is not merged."""
 
     file: str
     position: int
@@ -58,11 +58,11 @@ class DamagedFile(MaintenanceReport):
 
 @dataclass(repr=False)
 class Merged(TopicReport):
-    """The result of a merge. `version` is that of its commit, -1 if there was none.
+    """The result of a merge. `version` is its commit's version, or -1 if there was no commit.
 
-    `segments` became `new_segments`; `log_bytes` of them were read, `new_log_bytes` written.
-    `skipped` groups changed meanwhile, and stay as they are. The `plan` has the groups that were
-    due.
+    `segments` with `log_bytes` of logs became `new_segments` with `new_log_bytes`. `skipped` groups
+    were changed by other commits in the meantime, and are not merged. `plan` has the groups that
+    were due.
     """
 
     SAMPLED = ("damaged", "plan")
@@ -77,7 +77,7 @@ class Merged(TopicReport):
 
     @property
     def exit_code(self) -> int:
-        """0 if every group could be merged, else 1."""
+        """Return 0 if every group could be merged, else 1."""
         return 1 if self.damaged else 0
 
 
@@ -95,11 +95,24 @@ def merge(
 ) -> Merged:
     """Merge small neighbouring segments of a topic, or of some of its partitions, in one commit.
 
-    `rewrite.groups` says which; `everything` merges all neighbours that may be one segment.
-    `rebatch` also joins record batches up to `batch.size`. The groups go to threads, or with
-    `spark` to its executors. A group with a segment that another commit changed meanwhile is left
-    as it is, and counted; one with a damaged file is reported. Raises UnknownTopic, StoreError and
-    CommitConflict.
+    A group is skipped, and counted, if another commit changes one of its segments in the meantime.
+    A group with a damaged file is reported.
+
+    Args:
+        root: The folder or URI of the lake.
+        topic: The topic.
+        partitions: The partitions to merge, by default all.
+        everything: Merge all neighbours that may be one segment, not only the groups that are due.
+        rebatch: Also join record batches up to `batch.size`.
+        dry_run: Write nothing to the lake.
+        spark: Runs the work on its executors. Without it, threads run the work.
+        storage_options: Options of the store.
+        progress: Called with the bytes of log that are done, and the total.
+
+    Raises:
+        UnknownTopic: The topic, or one of the partitions, does not exist.
+        CommitConflict: Other commits won again and again.
+        StoreError: Storage failed.
     """
     with opened(root, storage_options, dry_run=dry_run) as table:
         return merge_in(
@@ -133,12 +146,14 @@ def merge_in(
             MergedGroup(first.partition, first.base_offset, end, len(group.rows), group.log_bytes)
         )
     if not groups:
-        _commit(table, {}, report)  # an earlier merge may have died before its mark
+        # Write the marker of an earlier merge that died before it wrote its marker.
+        _commit(table, {}, report)
         return report
     size = settings.batch_size if rebatch else None
     target = RewriteTarget(report.attempt_id, policy_of(settings), size)
     with announced(table, report.attempt_id, report.topic):
-        newest = table.refresh(snapshot)  # without what was erased before the announcement
+        # Read the version again: an erasure may have removed records before the announcement.
+        newest = table.refresh(snapshot)
         standing = [group for group in groups if _stands(newest, group.rows)]
         results = tasks.map(partial(_merge_group, target=target), standing)
         report.damaged = [result for result in results if isinstance(result, DamagedFile)]
@@ -159,11 +174,11 @@ def _groups(
     *,
     everything: bool,
 ) -> list[SegmentGroup]:
-    """The groups that are due.
+    """Return the groups that are due.
 
-    Segments below the log start are left to retention, and logs outside the lake where they are:
-    neighbours of such a segment are not joined over it. What compaction has cleaned is not joined
-    with what it has not: all would count as dirty.
+    Segments below the log start and logs outside the lake are not merged, and their neighbours are
+    not joined across them. Segments that compaction has cleaned are not joined with other segments,
+    because the new segment would count as dirty.
     """
     topic, limits = settings.name, limits_of(settings)
     views = {view.partition: view for view in snapshot.partitions(topic)}
@@ -191,7 +206,7 @@ def _groups(
 def _merge_group(
     store: Store, group: SegmentGroup, *, target: RewriteTarget
 ) -> SegmentRow | DamagedFile:
-    """One group written as one segment: its row, or the damage."""
+    """Write a group as one segment. Return its row, or the damaged file."""
     try:
         return rewrite(store, group.rows, Keep(), target)
     except CorruptData as error:
@@ -201,7 +216,7 @@ def _merge_group(
 
 
 def _commit(table: CatalogTable, merged: Mapping[SegmentGroup, SegmentRow], report: Merged) -> None:
-    """Put each new segment in the place of its group, if that still stands, in one commit."""
+    """Replace each group whose segments are still live by its new segment, in one commit."""
 
     def plan(base: Snapshot) -> Change | None:
         done = [group for group in merged if _stands(base, group.rows)]
@@ -217,7 +232,7 @@ def _commit(table: CatalogTable, merged: Mapping[SegmentGroup, SegmentRow], repo
 
 
 def _stands(base: Snapshot, rows: Sequence[SegmentRow]) -> bool:
-    """Whether these segments are live, with these files."""
+    """Return whether these segments are live, with these files."""
     view = base.partition(rows[0].topic, rows[0].partition)
     bases = view.segments.base_offsets
     first = int(bases.searchsorted(rows[0].base_offset))
@@ -227,15 +242,16 @@ def _stands(base: Snapshot, rows: Sequence[SegmentRow]) -> bool:
 
 
 # ---------------- merge groups
-# Which neighbouring segments become one, and when that is worth copying them.
+# Two rules decide which neighbouring segments become one, and when it is worth copying them:
 #
-# Two questions. *What may be one segment*: neighbours of one timestamp type and codec, as long as
-# the limits of the topic hold, by which ingest rolls segments too. *What is due*: as in a log-
-# structured merge tree, segments wait until the new one is GROWTH times as large as the largest
-# of them. So a record is copied once each time that its segment grows by this factor.
+#   1. Neighbours may be one segment if they have the same timestamp type and codec, and the new
+#      segment is within the limits by which an ingest rolls segments.
+#   2. A group is due when the new segment has at least GROWTH times the bytes of the largest old
+#      one, as in a log-structured merge tree. So a record is copied only once each time its segment
+#      grows by this factor.
 
-GROWTH = 8  # the new segment has so many times the bytes of the largest old one
-LAST_GROWTH = 2  # the same where no further neighbour will ever join
+GROWTH = 8
+LAST_GROWTH = 2  # for groups that no further neighbour can join
 
 
 class SegmentGroup(NamedTuple):
@@ -245,12 +261,12 @@ class SegmentGroup(NamedTuple):
 
     @property
     def log_bytes(self) -> int:
-        """Bytes of their logs."""
+        """Return the bytes of their logs."""
         return sum(row.log_bytes for row in self.rows)
 
 
 class Rules(NamedTuple):
-    """What one segment may be: the limits of the topic, and the policy of its index."""
+    """The limits of one segment: the limits of the topic, and the policy of its index."""
 
     limits: SegmentLimits
     policy: IndexPolicy
@@ -259,9 +275,10 @@ class Rules(NamedTuple):
 def due(
     rows: Iterable[SegmentRow], rules: Rules, *, everything: bool = False
 ) -> list[SegmentGroup]:
-    """The groups to merge now, of segments in the order of the log; none has a single segment.
+    """Return the groups to merge now, each with at least two segments.
 
-    With `everything` whatever may be one segment is due.
+    `rows` are in the order of the log. With `everything`, all groups that may be one segment are
+    returned.
     """
     groups: list[SegmentGroup] = []
     for group, growth in _joinable(rows, rules):
@@ -270,7 +287,7 @@ def due(
 
 
 def _worthwhile(rows: Sequence[SegmentRow], growth: int) -> Iterator[SegmentGroup]:
-    """One group of all rows, if it grows enough; else those on both sides of the largest row."""
+    """Yield one group if it grows enough. Otherwise divide the rows at the largest row."""
     if len(rows) < 2:
         return
     sizes = [row.log_bytes for row in rows]
@@ -286,9 +303,9 @@ def _worthwhile(rows: Sequence[SegmentRow], growth: int) -> Iterator[SegmentGrou
 def _joinable(
     rows: Iterable[SegmentRow], rules: Rules
 ) -> Iterator[tuple[Sequence[SegmentRow], int]]:
-    """The longest groups that may be one segment, from the first on, and the growth that they need.
+    """Yield the longest groups that may be one segment, and the growth that each requires.
 
-    The last group may grow further, as the log does.
+    New segments at the end of the log may still join the last group.
     """
     open_group: _Growing | None = None
     for row in rows:
@@ -336,7 +353,7 @@ class _Growing:
 
 
 def _entries(row: SegmentRow, policy: IndexPolicy) -> int:
-    """An upper bound of the segment's index entries by a policy, as a part of a larger segment."""
+    """Return an upper bound of the index entries that a segment adds to a merged segment."""
     bounds = {
         "bytes": row.log_bytes // max(1, policy.interval),
         "records": row.record_count // max(1, policy.interval),

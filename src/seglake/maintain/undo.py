@@ -53,13 +53,13 @@ _OF_THE_DEED = (
 
 @dataclass(repr=False)
 class Undone(TopicReport):
-    """The result of an undo.
+    """The result of an undo, or of its dry run.
 
-    `runs` are the run and its redrives. `offsets` has the ranges, ends exclusive, that hold no
-    record any more, by partition; `segments` counts those that were written again for that.
-    `records` left the topic, and `files` can be ingested again. A dry run tells what would be. If
-    the run was undone before, the status is "already done", the version -1, and the rest is as the
-    history has it.
+    `runs` are the ids of the run and its redrives. `offsets` has, for each partition, the ranges
+    (ends exclusive) without records after the undo. `segments` is the number of segments that were
+    replaced, `records` the number of records that were removed, and `files` the number of input
+    files that can be ingested again. If the run was undone before, the status is "already done",
+    the version is -1, and the other fields are the ones of the earlier undo.
     """
 
     pipeline: str = ""
@@ -84,12 +84,27 @@ def undo(
     spark: SparkSession | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> Undone:
-    """Take a committed run out of a topic, in one commit.
+    """Remove a committed run, and its redrives, from a topic in one commit.
 
-    `pipeline` is needed if several pipelines have a run of this id. A run that is undone already
-    stays so, and the report's status says it. Raises UsageError if there is no such run, if another
-    run replaced it, or (unless `force`) if compaction may have dropped other runs' values in favour
-    of its own; UnknownTopic, CorruptData, StoreError and CommitConflict.
+    If the run is already undone, nothing changes, and the status is "already done".
+
+    Args:
+        root: The folder or URI of the lake.
+        topic: The topic.
+        run_id: The id of the run.
+        pipeline: The pipeline of the run. Required if several pipelines have a run with this id.
+        force: Undo the run even if compaction has cleaned some of its offsets.
+        dry_run: Write nothing. The report has what would be done.
+        spark: Runs the work on its executors. Without it, this process runs the work.
+        storage_options: Options of the store.
+
+    Raises:
+        UnknownTopic: There is no such topic.
+        UsageError: There is no such run, another run replaced it, several pipelines have it, or
+            (unless `force`) compaction may have dropped values of other runs in favour of its own.
+        CorruptData: A log is damaged.
+        CommitConflict: Other commits won again and again.
+        StoreError: Storage failed.
     """
     report = Undone(topic, run_id=run_id, dry_run=dry_run)
     engine = LocalEngine() if spark is None else SparkEngine(spark)
@@ -142,7 +157,8 @@ def _as_done(report: Undone, table: CatalogTable) -> Undone:
     if not deed:
         return report
     if not report.dry_run:
-        mark(table.store, deed["attempt_id"])  # it may have died before it wrote the mark
+        # The earlier undo may have died before it wrote its marker.
+        mark(table.store, deed["attempt_id"])
     deed["offsets"] = {
         int(number): [tuple(ends) for ends in ranges] for number, ranges in deed["offsets"].items()
     }
@@ -152,7 +168,11 @@ def _as_done(report: Undone, table: CatalogTable) -> Undone:
 def run_with_id(
     table: CatalogTable, base: Snapshot, topic: str, run_id: str, pipeline: str | None
 ) -> RunRow:
-    """The run with this id, committed or undone. Raises UnknownTopic and UsageError."""
+    """Return the run with this id, committed or undone.
+
+    Raises UnknownTopic, and UsageError if there is no such run, if several pipelines have one, or
+    if another run replaced it.
+    """
     history = table.run_history(base, base.topic(topic).topic)
     rows = [run for run in history if run.run_id == run_id and pipeline in (None, run.pipeline)]
     if not rows:
@@ -171,7 +191,7 @@ def run_with_id(
 
 
 def _by(replaced: RunRow, history: Iterable[RunRow]) -> str:
-    """Which run took the place of one, and what to do."""
+    """Return the end of a message: the run that replaced this one, and what to do."""
     runs = [
         run
         for run in history
@@ -185,7 +205,7 @@ def _by(replaced: RunRow, history: Iterable[RunRow]) -> str:
 
 
 class RunPlace(NamedTuple):
-    """Where the records of some runs are: their ranges of offsets, by partition.
+    """The offsets of some runs as ranges by partition, and the segments that have them.
 
     Each group of segments becomes one segment without these offsets.
     """
@@ -196,11 +216,12 @@ class RunPlace(NamedTuple):
 
 
 class RunRemoval:
-    """Takes runs out of a topic, for an undo or for the commit of an attempt that replaces them.
+    """Removes runs from a topic, for an undo or for the commit of an attempt that replaces them.
 
-    `choose` names the runs in a version; their redrives go too. Files that were written for a
-    version serve a later one if the segments that they replace are the same. `attempts` are those,
-    besides the first, under which segments were written.
+    `choose` returns the runs in a version. Their redrives are removed, too. Segments that were
+    written for one version are used for a later version if they replace the same segments.
+    `attempts` are the further attempt ids under which segments were written, see `Rewrites`.
+    `records` is the number of records that the last change removes.
     """
 
     def __init__(
@@ -223,7 +244,7 @@ class RunRemoval:
         self.records = 0
 
     def runs(self, base: Snapshot) -> list[RunRow]:
-        """The runs that go, with their redrives."""
+        """Return the runs to remove, with their redrives."""
         committed = self._table.runs(base, self._topic) if self._has_topic(base) else []
         by_attempt: dict[str, RunRow] = {}
         for run in self._choose(base):
@@ -237,7 +258,7 @@ class RunRemoval:
         return any(row.topic == self._topic for row in base.topics())
 
     def place(self, base: Snapshot) -> RunPlace:
-        """Where their records are. Raises UsageError if compaction is in the way."""
+        """Return the place of the runs. Raises UsageError if compaction has cleaned it."""
         runs, ranges, places = self.runs(base), dict[int, Ranges](), list[list[tuple[int, int]]]()
         for partition, offsets in _offset_ranges(runs).items():
             view = base.partition(self._topic, partition)
@@ -252,15 +273,15 @@ class RunRemoval:
         return RunPlace(runs, ranges, [[by_place[number] for number in group] for group in places])
 
     def change(self, base: Snapshot) -> Change:
-        """The change that takes the runs out of a version."""
+        """Return the change that removes the runs from a version. Writes the new segments."""
         has_topic = self._has_topic(base)
         subjects = base.topic(self._topic).index_subjects if has_topic else ()
         return self.change_of(self.place(base), subjects)
 
     def change_of(self, place: RunPlace, subjects: Subjects) -> Change:
-        """The change that takes the runs out; writes the segments without their records.
+        """Return the change that removes the runs at a place. Writes the new segments.
 
-        These get key indexes of `subjects`.
+        The segments get key indexes of `subjects`.
         """
         runs, ranges, groups = place
 
@@ -286,19 +307,19 @@ class RunRemoval:
 
 
 class WithoutRanges(NamedTuple):
-    """The task: some segments → one segment without the offsets in the ranges of its partition."""
+    """The task: some segments → one segment without the offset ranges of their partition."""
 
     store: Store
     ranges: Mapping[int, Ranges]
     target: RewriteTarget
 
     def __call__(self, rows: Sequence[SegmentRow]) -> SegmentRow:
-        """Write the segment; returns its row."""
+        """Write the segment, and return its row."""
         keep = WithoutOffsets.of(self.ranges[rows[0].partition])
         return rewrite(self.store, rows, keep, self.target)
 
     def amounts(self, groups: Sequence[Sequence[SegmentRow]]) -> Amounts:
-        """The bytes of log of each group."""
+        """Return the bytes of log of each group."""
         return Amounts("bytes of log", [sum(row.log_bytes for row in rows) for rows in groups])
 
 
@@ -324,7 +345,7 @@ def _require_not_cleaned(view: PartitionView, ranges: Ranges) -> None:
 
 
 def _within(ranges: Ranges, view: PartitionView) -> Ranges:
-    """The parts of ascending ranges at or above the log start, joined where they meet."""
+    """Return the parts of ascending ranges at or above the log start, with adjacent ones joined."""
     joined: Ranges = []
     for start, end in ranges:
         low = max(start, view.log_start_offset)
@@ -336,9 +357,9 @@ def _within(ranges: Ranges, view: PartitionView) -> Ranges:
 
 
 def _groups(view: PartitionView, ranges: Ranges) -> list[list[tuple[int, int]]]:
-    """The segments that have offsets in the ranges, as (partition, base offset).
+    """Return the segments that have offsets in the ranges, as groups of (partition, base offset).
 
-    Neighbours that lose everything are one group, as far as one segment can cover them.
+    Neighbours that lose all records are one group, if one segment can cover their offsets.
     """
     groups: list[list[tuple[int, int]]] = []
     bases, ends = view.segments.base_offsets, view.segments.end_offsets
@@ -360,11 +381,10 @@ def _groups(view: PartitionView, ranges: Ranges) -> list[list[tuple[int, int]]]:
 
 
 # ---------------- replace
-# Runs that are ingested again: the corrected records take the place of the old ones in one
-# commit.
+# Runs are ingested again, and one commit replaces the old records by the corrected ones.
 #
-# Airflow's *clear* does so with a run id. With a declared interval the pipeline's runs that lie
-# in it are replaced together, as when a day of hourly runs is corrected by one.
+# This is like Airflow's *clear* of a run id. With a declared interval, the pipeline's runs inside
+# the interval are replaced together. So one run can correct a day of hourly runs.
 
 
 def replace(  # noqa: PLR0913  # each is an option of the command
@@ -380,16 +400,29 @@ def replace(  # noqa: PLR0913  # each is an option of the command
     local: bool = False,
     progress: Progress = silent,
 ) -> Report:
-    """Ingest the files that a pipeline names in the place of what a run brought in before.
+    """Ingest the files of a pipeline, and remove the records of earlier runs in the same commit.
 
-    The committed run of this id goes, with its redrives; with `whole_interval` also the pipeline's
-    runs that lie wholly inside the declared interval. If there is none, this is an ingest. If it
-    would ingest the same files with the same settings, the status is "already done". If there is
-    no record to take the place of what goes, nothing is replaced, unless `with_nothing`. `force`
-    goes on even if compaction may have dropped values of other runs in favour of a run that goes.
-    Raises UsageError for a run that lies partly inside the interval, for a replacement by nothing,
-    and for a run id without a run and an interval if other runs have all the files; and what
-    `ingest` and `undo` raise.
+    The committed run with this id is replaced, with its redrives. If there is no run to replace,
+    this is an ingest. If the replacement would ingest the same files with the same settings, the
+    status is "already done".
+
+    Args:
+        pipeline: The pipeline, which names the files.
+        run_id: The id of the new run, and of the run to replace.
+        interval: The declared interval of the new run.
+        whole_interval: Also replace the runs of the pipeline that are wholly inside the interval.
+        with_nothing: Replace the runs even if the new run has no records.
+        force: Replace runs even if compaction may have dropped values of other runs in favour of
+            theirs.
+        spark: The Spark session that runs the work.
+        master: The Spark master to use if there is no session.
+        local: Run the work on threads of this process, without Spark.
+        progress: Called with the name of each step.
+
+    Raises:
+        UsageError: A run is partly inside the interval, the new run has no records (unless
+            `with_nothing`), or other runs have all the files and there is neither a run with this
+            id nor an interval. Also raises what `ingest` and `undo` raise.
     """
     run = declared(run_id, interval)
     if whole_interval and run.interval is None:
@@ -415,7 +448,7 @@ def replace_files(
     with_nothing: bool = False,
     force: bool = False,
 ) -> Report:
-    """As `replace`, on an engine."""
+    """Do what `replace` does, on an engine."""
 
     def removal(table: CatalogTable, attempt_id: str) -> RunRemoval:
         choose = partial(_runs, table, pipeline, run, whole_interval=whole_interval)
@@ -441,7 +474,7 @@ def _runs(
     *,
     whole_interval: bool,
 ) -> list[RunRow]:
-    """The runs to replace: that of the run id, and those inside the interval."""
+    """Return the runs to replace: the run with the id, and the runs inside the interval."""
     of_topic = table.runs(base, pipeline.topic.name)
     runs = [other for other in of_topic if other.pipeline == pipeline.name]
     same = [other for other in runs if other.run_id == run.run_id]
@@ -450,7 +483,10 @@ def _runs(
 
 
 def _inside(runs: Iterable[RunRow], start_ms: int, end_ms: int) -> list[RunRow]:
-    """The runs whose interval lies in [start_ms, end_ms). Raises UsageError for a partial one."""
+    """Return the runs with an interval in [start_ms, end_ms).
+
+    Raises UsageError if a run is partly inside.
+    """
     inside = []
     for run in runs:
         if run.interval_start_ms is None or run.interval_end_ms is None:

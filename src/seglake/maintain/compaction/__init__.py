@@ -1,5 +1,5 @@
-"""Compaction by key: the latest record of each key stays, as with Kafka's log cleaner.
+"""Compact topics by key: keep only the latest record of each key, like Kafka's log cleaner.
 
-`policy` says what is due, `keys` and `survivors` find the records that stay, `cleaning` writes
-their segments, `compact` is the verb.
+`compact` decides which log partitions are due, and commits the result. `passes` finds the records
+to keep, and writes their segments. `latest_kernels` has the compiled loops of the passes.
 """

@@ -39,15 +39,15 @@ from seglake.store import dry, open_store
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-MAX_ROUNDS = 10  # tries at a log partition whose segments other commits change
+MAX_ROUNDS = 10  # tries for a log partition whose segments other commits change
 
 
 @dataclass
 class CompactedLog:
     """A log partition before a round, and after it if it was `cleaned`.
 
-    The counts of records leave out those below the log start. Null keys, superseded records and
-    expired tombstones are gone.
+    Records below the log start are not counted. `null_keys`, `superseded` and `expired_tombstones`
+    count the records that were removed.
     """
 
     partition: int
@@ -69,7 +69,7 @@ class CompactedLog:
 
     @staticmethod
     def planned(log: LogToClean, *, due: bool) -> CompactedLog:
-        """Before a round."""
+        """Return the state before a round."""
         return CompactedLog(
             log.partition,
             log.first_dirty_offset,
@@ -83,7 +83,7 @@ class CompactedLog:
 
     @staticmethod
     def done(cleaned: CleanedLog) -> CompactedLog:
-        """After a round."""
+        """Return the state after a round."""
         log, old = cleaned.log, [row for rows, _ in cleaned.groups for row in rows]
         before, gone = log.clean_bytes + log.dirty_bytes, sum(row.log_bytes for row in old)
         return replace(
@@ -101,9 +101,9 @@ class CompactedLog:
 
 @dataclass(repr=False)
 class Compacted(TopicReport):
-    """The result of a compaction, or its plan, with the version of its last commit.
+    """The result of a compaction, or of its dry run, with the version of its last commit.
 
-    `now_ms` is the time by which lags and passed delete horizons were measured.
+    Lags and delete horizons were compared with the time `now_ms`.
     """
 
     now_ms: int = 0
@@ -122,15 +122,25 @@ def compact(
     storage_options: Mapping[str, str] | None = None,
     progress: Progress = logged,
 ) -> Compacted:
-    """Keep the latest record of each key, in the log partitions of a topic that are due.
+    """Keep only the latest record of each key, in the log partitions of a topic that are due.
 
-    `force` compacts those that are not due, too; `min.compaction.lag.ms` still holds. A dry run
-    does both passes in this process, and writes nothing to the lake. `now_ms` stands for the
-    present time. Without it, the present is the earlier time of this machine's clock and storage's,
-    and new delete horizons count from the later one. The work runs on threads, or with `spark` on
-    its executors. Progress counts every log twice. Raises UnknownTopic, UsageError if the topic's
-    `cleanup.policy` lacks `compact`, CorruptData, StoreError, and CommitConflict if other commits
-    change a log partition again and again.
+    Args:
+        root: The folder or URI of the lake.
+        topic: The topic.
+        force: Compact all log partitions. `min.compaction.lag.ms` still applies.
+        dry_run: Run both passes in this process, and write nothing to the lake.
+        now_ms: The time that counts as the present. Without it, the earlier time of this machine's
+            clock and storage's clock is used, and new delete horizons count from the later one.
+        spark: Runs the work on its executors. Without it, threads run the work.
+        storage_options: Options of the store.
+        progress: Called with the bytes of log that are done, and the total. Each log counts twice.
+
+    Raises:
+        UnknownTopic: There is no such topic.
+        UsageError: The topic's `cleanup.policy` does not include `compact`.
+        CorruptData: A log is damaged.
+        CommitConflict: Other commits changed a log partition in each of 10 rounds.
+        StoreError: Storage failed.
     """
     table = CatalogTable.open(open_store(root, storage_options))
     return compact_in(table, topic, spark, progress, force=force, dry_run=dry_run, now_ms=now_ms)
@@ -146,8 +156,9 @@ def compact_in(
     dry_run: bool = False,
     now_ms: int | None = None,
 ) -> Compacted:
-    """As `compact`, in the lake of a catalog."""
-    here = spark is None or dry_run  # no other machine has what a dry run keeps between the passes
+    """Do what `compact` does, with an open catalog."""
+    # Executors cannot read the results of the first pass that a dry run keeps on this machine.
+    here = spark is None or dry_run
     engine: Engine = ThreadEngine() if here else SparkEngine(spark)
     clock = Clock(None if dry_run or now_ms is not None else table.store, now_ms)
     how = How(force, clock.machine_ms, progress)
@@ -161,7 +172,7 @@ def compact_in(
 def compact_topic(
     table: CatalogTable, topic: str, engine: Engine, how: How, *, dry_run: bool = False
 ) -> Compacted:
-    """As `compact`, on an engine."""
+    """Do what `compact` does, on an engine."""
     report = Compacted(topic, now_ms=how.now_ms, dry_run=dry_run)
     snapshot = table.snapshot()
     logs, policy = _logs(table, snapshot, topic, how.now_ms)
@@ -180,7 +191,8 @@ def compact_topic(
             swap.show(table.snapshot())
             return report
         with announced(table, swap.attempt_id, topic):
-            newest = table.snapshot()  # without what was erased before the announcement
+            # Read the version again: an erasure may have removed records before the announcement.
+            newest = table.snapshot()
             views = {view.partition: view for view in newest.partitions(topic)}
             standing = [log for log in due if _stands(views[log.partition], log)]
             swap.cleaned = passes(table.store).clean(standing)
@@ -199,7 +211,7 @@ def compact_topic(
 def _logs(
     table: CatalogTable, snapshot: Snapshot, topic: str, now_ms: int
 ) -> tuple[list[LogToClean], Policy]:
-    """Every log partition with something to clean, and the topic's policy. Raises UsageError."""
+    """Return the log partitions with cleanable segments, and the policy. Raises UsageError."""
     policy = Policy.of(snapshot.topic(topic), table.store.uri)
     rows = defaultdict[int, list[SegmentRow]](list)
     for row in table.segments(snapshot, topic):
@@ -213,7 +225,7 @@ def _logs(
 
 @dataclass
 class _Swap:
-    """The commit of a round; `done` are the log partitions that it has."""
+    """The commit of a round. `done` are the log partitions that it replaces."""
 
     report: Compacted
     attempt_id: str
@@ -221,7 +233,7 @@ class _Swap:
     done: dict[int, CompactedLog] = field(default_factory=dict)
 
     def commit(self, table: CatalogTable) -> None:
-        """Commit the logs whose segments still stand, and put them in the report."""
+        """Commit the logs whose segments are still live, and report them."""
         report = self.report
         version = transact(table, report.topic, self.attempt_id, self._change)
         if version is not None:
@@ -229,7 +241,7 @@ class _Swap:
             report.partitions = self._partitions()
 
     def show(self, snapshot: Snapshot) -> None:
-        """Put in the report what a commit to this version would have."""
+        """Report what a commit to this version would replace."""
         self._change(snapshot)
         self.report.partitions = self._partitions()
 
@@ -263,7 +275,7 @@ class _Swap:
 
 
 def _stands(view: PartitionView, log: LogToClean) -> bool:
-    """Whether the segments that were cleaned are live, except for those below the log start."""
+    """Return whether the cleaned segments at or above the log start are still live."""
     rows = [row for row in log.rows if row.end_offset > view.log_start_offset]
     places = np.searchsorted(view.segments.base_offsets, [row.base_offset for row in rows])
     return all(
@@ -273,7 +285,7 @@ def _stands(view: PartitionView, log: LogToClean) -> bool:
 
 
 def _partition_row(view: PartitionView, log: LogToClean) -> PartitionRow:
-    """The bounds of the log, unchanged but for the first dirty offset."""
+    """Return the partition's row with a new first dirty offset."""
     return PartitionRow(
         topic=view.topic,
         partition=view.partition,

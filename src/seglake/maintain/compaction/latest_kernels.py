@@ -37,7 +37,8 @@ class KeyedRecords(NamedTuple):
     flags: Bytes
 
 
-_AT_ONCE = 1024  # so many keys are hashed, then looked up: the cache misses of the keys overlap
+# This number of keys is hashed, then looked up, so that the cache misses of the keys overlap.
+_AT_ONCE = 1024
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -61,7 +62,10 @@ def _round(v0: Any, v1: Any, v2: Any, v3: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def sip_hash_of(data: Bytes, start: int, length: int, low: Any, high: Any) -> Any:
-    """The two words of the hash of data[start : start + length], keyed with `low` and `high`."""
+    """Return the two words of the hash of data[start : start + length].
+
+    `low` and `high` are the key of the hash.
+    """
     v0 = low ^ np.uint64(0x736F6D6570736575)
     v1 = high ^ np.uint64(0x646F72616E646F6D) ^ np.uint64(0xEE)
     v2 = low ^ np.uint64(0x6C7967656E657261)
@@ -93,7 +97,7 @@ def sip_hash_of(data: Bytes, start: int, length: int, low: Any, high: Any) -> An
 
 @njit(cache=True, nogil=True, inline="always")
 def _put(slots: Words, first: Any, second: Any, entry: Any) -> int:
-    """Put the entry of a hash, unless the table has a larger one. Returns 1 if the hash is new."""
+    """Put the entry of a hash, unless the table has a larger one. Return 1 if the hash is new."""
     mask = np.uint64(len(slots) - 1)
     at = first & mask
     while slots[at, 2]:
@@ -112,9 +116,9 @@ def put_records(
 ) -> tuple[int, int, int, int]:  # fmt: skip
     """Put the records from `row` on in the table, until the table has `limit` keys.
 
-    Records below `log_start` and records with a null key are skipped. Returns the row that was
-    reached, the number of keys in the table, how many records were at or above `log_start`, and how
-    many of these had a null key.
+    Records below `log_start` and records with a null key are skipped. Return the first row that was
+    not read, the number of keys in the table, how many records were at or above `log_start`, and
+    how many of these had a null key.
     """
     seen, nulls = 0, 0
     low, high = seed[0], seed[1]
@@ -146,7 +150,7 @@ def put_records(
 
 @njit(cache=True, nogil=True)
 def put_entries(rows: Words, slots: Words, used: int) -> int:
-    """Put rows of other tables in this table, which must have room. Returns its number of keys."""
+    """Put rows of other tables in this table, which must have room. Return its number of keys."""
     for i in range(len(rows)):
         used += _put(slots, rows[i, 0], rows[i, 1], rows[i, 2])
     return used
@@ -154,7 +158,7 @@ def put_entries(rows: Words, slots: Words, used: int) -> int:
 
 @njit(cache=True, nogil=True, inline="always")
 def _bucket(first: Any, buckets: int) -> int:
-    """The bucket of a hash, by the high bits of the hash; the low bits choose the slot."""
+    """Return the bucket of a hash from its high bits. The low bits choose the slot."""
     return int((first >> np.uint64(32)) * np.uint64(buckets) >> np.uint64(32))
 
 

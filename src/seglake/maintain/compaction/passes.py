@@ -1,13 +1,15 @@
-"""Both passes over some log partitions, on an engine. The lake is not changed: files are written.
+"""Run both passes of a compaction over some log partitions, on an engine.
+
+The passes write files, but no commit:
 
     FindKeys        segments → the last record of each key, as a hash and an offset    pass 1
-    FindSurvivors   hash ranges → the offsets that stay, by segment
+    FindSurvivors   hash ranges → the offsets to keep, by segment
     CleanGroups     segments and offsets → segments                                    pass 2
 
 In the first pass, values and headers are decoded and not kept. A task holds one table of keys. When
 it is full, its rows are spilled, divided by ranges of hashes: the *buckets*. So memory does not
 depend on the number of keys, and one reduce task can hold a bucket. At the end the rows of each
-bucket go to the spool as one blob.
+bucket are written to the spool as one blob.
 """
 
 from __future__ import annotations
@@ -68,9 +70,9 @@ _DECODE_BYTES = 8 * 2**20  # of decompressed records at once
 
 
 class KeyTable:
-    """The last record of each key, with room for at least `rows` keys: 34 to 69 bytes for each.
+    """The last record of each key, with room for at least `rows` keys.
 
-    Slots that no key has touched take no memory.
+    A key takes 34 to 69 bytes when the table is full. Slots that were never used take no memory.
     """
 
     def __init__(self, rows: int) -> None:
@@ -84,7 +86,8 @@ class KeyTable:
     ) -> tuple[int, int, int]:
         """Put records from `row` on, until the table is full.
 
-        Returns the row that was reached, the records that count, and those with a null key.
+        Return the first row that was not put, the number of records at or above the log start, and
+        how many of these have a null key.
         """
         row, self.used, seen, nulls = latest_kernels.put_records(
             records, log_part.first_offset, log_part.log_start_offset, seed,
@@ -93,12 +96,12 @@ class KeyTable:
         return row, seen, nulls
 
     def put_rows(self, data: Any) -> None:
-        """Put rows that another table gave; there must be room for them."""
+        """Put rows that were taken from another table. There must be room for them."""
         rows = np.frombuffer(data, np.uint64)
         self.used = latest_kernels.put_entries(fixed(rows.reshape(-1, 3)), self._slots, self.used)
 
     def take(self, buckets: int) -> list[Words]:
-        """The rows of each bucket; the table is empty then."""
+        """Return the rows of each bucket, and empty the table."""
         ends, rows = np.empty(buckets, np.int64), np.empty((self.used, 3), np.uint64)
         latest_kernels.take_rows(self._slots, ends, rows)
         self.used = 0
@@ -108,7 +111,8 @@ class KeyTable:
 class LogPart(NamedTuple):
     """Consecutive segments of one log partition, which one task reads.
 
-    `first_offset` and the number of `buckets` are those of the round.
+    `first_offset` is the first offset of the log partition in the round. All parts of a log
+    partition have the same number of `buckets`.
     """
 
     partition: int
@@ -119,12 +123,12 @@ class LogPart(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of log."""
+        """Return the bytes of log."""
         return sum(row.log_bytes for row in self.rows)
 
 
 class Keys(NamedTuple):
-    """The blobs of the last records, by partition and bucket (`number`), and what was read."""
+    """The blobs of the last records, by partition and bucket (`number`), and counts of records."""
 
     packed: bytes  # rows of SPOOLED
     records: Counter[int]  # by partition, at or above the log start
@@ -142,7 +146,7 @@ class FindKeys(NamedTuple):
     now_ms: int
 
     def __call__(self, log_parts: Sequence[LogPart]) -> Keys:
-        """Read the segments; returns what is in the spool."""
+        """Read the segments. Return the blobs in the spool."""
         records, null_keys = Counter[int](), Counter[int]()
         with SpoolWriter(self.store, self.attempt_id) as spool:
             for log_part in log_parts:
@@ -162,11 +166,11 @@ class FindKeys(NamedTuple):
         return Keys(packed_rows(spool.rows()), records, null_keys)
 
     def amounts(self, items: Sequence[Sequence[LogPart]]) -> Amounts:
-        """The bytes of log of each item."""
+        """Return the bytes of log of each item."""
         return Amounts(WAVE, [sum(part.size_bytes for part in parts) for parts in items])
 
     def _parts(self, log_part: LogPart) -> Iterator[tuple[KeyedRecords, Words]]:
-        """The records of the segments, each part with the seed of its hashes."""
+        """Yield the records of the segments in parts, each with the seed of its hashes."""
         seed = np.frombuffer(uuid.UUID(self.attempt_id).bytes, "<u8").astype(np.uint64)
         for row in log_part.rows:
             log = LogSegment.of_row(row)
@@ -182,14 +186,14 @@ class FindKeys(NamedTuple):
                     yield markers, fixed(seed[::-1])
 
     def _tombstones(self, table: BatchTable) -> Bytes:
-        """The flags of a tombstone, by its batch (`Cleaner.shouldRetainRecord`)."""
+        """Return the flags of the tombstones in each batch (`Cleaner.shouldRetainRecord`)."""
         has_horizon = table["attributes"] & DELETE_HORIZON != 0
         expired = has_horizon & (table["base_timestamp"] <= self.now_ms)
         return np.where(expired, EXPIRED, np.where(has_horizon, 0, FRESH)).astype(np.uint8)
 
 
 def _markers(offsets: Int64s) -> KeyedRecords:
-    """Transaction markers: each has its own offset as key, so that it stays."""
+    """Return transaction markers with their offsets as keys, so that all of them are kept."""
     count = len(offsets)
     data = np.ascontiguousarray(offsets).view(np.uint8)
     starts = np.arange(count, dtype=np.int64) * 8
@@ -208,7 +212,7 @@ def _keyed(decoded: Decoded, flags: Bytes) -> KeyedRecords:
 
 
 def _write_keys(full: Scratch, log_part: LogPart, spool: SpoolWriter) -> None:
-    """Write the rows of each bucket that has some as a blob."""
+    """Write a blob for each bucket that has rows."""
     for number in range(log_part.buckets):
         if data := b"".join(rows for _, rows in full.of(number)):
             count = len(data) // ROW_BYTES
@@ -216,16 +220,16 @@ def _write_keys(full: Scratch, log_part: LogPart, spool: SpoolWriter) -> None:
 
 
 # ---------------- policy
-# What is to be cleaned, and when: the rules of Kafka's `LogCleanerManager`.
+# The rules of Kafka's `LogCleanerManager` decide which log partitions are cleaned, and when.
 #
-# A log partition has a clean part, which an earlier round went through, and a dirty part behind
-# it. It is due when the dirty part is large enough, or too old. A broker never cleans the segment
-# that it appends to; here no segment grows any more, so the whole log can be cleaned, except for
-# what `min.compaction.lag.ms` holds back.
+# A log partition has a clean part, which an earlier round has cleaned, and a dirty part after it.
+# It is due when the dirty part is large enough, or too old. A broker never cleans the segment that
+# it appends to. Here no segment grows any more, so the whole log can be cleaned, except for
+# segments that `min.compaction.lag.ms` excludes.
 
 
 class Policy(NamedTuple):
-    """A topic's settings of compaction; names without a value have Kafka's default."""
+    """The compaction settings of a topic, with Kafka's defaults."""
 
     delete_retention_ms: int = 24 * 3_600_000
     min_lag_ms: int = 0
@@ -237,9 +241,9 @@ class Policy(NamedTuple):
 
     @staticmethod
     def of(topic: TopicRow, root: str) -> Policy:
-        """The policy of a topic of the lake at `root`.
+        """Return the policy of a topic of the lake at `root`.
 
-        Raises UsageError if its `cleanup.policy` lacks `compact`.
+        Raises UsageError if the `cleanup.policy` does not include `compact`.
         """
         settings: Mapping[str, Any] = json.loads(topic.settings)
         policy = str(settings.get("cleanup.policy", "delete"))
@@ -265,10 +269,11 @@ _NAMES = {
 
 @dataclass(frozen=True)
 class LogToClean:
-    """A log partition before a round; Kafka's class of this name.
+    """A log partition before a round, like Kafka's class of this name.
 
-    `rows` are its segments that can be cleaned: all up to `first_uncleanable_offset`. `clean_bytes`
-    and `dirty_bytes` are the sizes of their logs. A segment that is dirty in part counts as dirty.
+    `rows` are the segments that can be cleaned: all segments below `first_uncleanable_offset`.
+    `clean_bytes` and `dirty_bytes` are the sizes of their logs. A partly dirty segment counts as
+    dirty.
     """
 
     partition: int
@@ -282,12 +287,12 @@ class LogToClean:
 
     @property
     def dirty_ratio(self) -> float:
-        """The dirty share of what can be cleaned; 0 of an empty log."""
+        """Return the dirty share of the bytes that can be cleaned, or 0 for an empty log."""
         total = self.clean_bytes + self.dirty_bytes
         return self.dirty_bytes / total if total else 0.0
 
     def is_due(self, policy: Policy) -> bool:
-        """Whether a round is due (`LogCleanerManager.grabFilthiestCompactedLog`)."""
+        """Return whether a round is due (`LogCleanerManager.grabFilthiestCompactedLog`)."""
         late = self.overdue and self.dirty_bytes > 0
         return late or self.dirty_ratio > policy.min_dirty_ratio
 
@@ -295,10 +300,12 @@ class LogToClean:
 def log_to_clean(
     view: PartitionView, rows: Sequence[SegmentRow], policy: Policy, now_ms: int
 ) -> LogToClean:
-    """What a round at `now_ms` would clean; `rows` are the segments in the order of the log.
+    """Return the part of a log that a round at `now_ms` would clean.
 
-    As `LogCleanerManager.cleanableOffsets` and `maxCompactionDelay`, but a segment's age is that of
-    its oldest record, not of its first batch: so no record waits longer than the lag.
+    `rows` are all segments, in the order of the log. The rules are the ones of Kafka's
+    `LogCleanerManager.cleanableOffsets` and `maxCompactionDelay`, with one difference: the age of a
+    segment is the age of its oldest record, not of its first batch. So no record waits longer than
+    the lag.
     """
     first_dirty = max(view.cleaned_end, view.log_start_offset)
     dirty = [row for row in rows if row.end_offset > first_dirty]
@@ -320,18 +327,19 @@ def log_to_clean(
 
 
 def _is_too_young(row: SegmentRow, policy: Policy, now_ms: int) -> bool:
-    """Whether a segment is too young; without timestamps its age is that of its file."""
+    """Return whether a segment is too young. Without timestamps, its creation time counts."""
     newest = row.max_timestamp if row.max_timestamp >= 0 else row.created_at_ms
     return policy.min_lag_ms > 0 and newest > now_ms - policy.min_lag_ms
 
 
 # ---------------- survivors
-# Between the passes: the records that stay, found bucket by bucket, kept as offsets by segment.
+# Between the passes, the records to keep are found bucket by bucket, and written as offsets by
+# segment.
 #
-# A record stays if it is the last one of its key, unless it is a tombstone whose delete horizon
+# A record is kept if it is the last one of its key, unless it is a tombstone whose delete horizon
 # has passed (`Cleaner.shouldRetainRecord`).
 
-# Kinds of blobs: all offsets that stay; the fresh tombstones among them.
+# Kinds of blobs: all offsets to keep, and the offsets of the fresh tombstones among them.
 SURVIVORS, TOMBSTONES = 0, 1
 
 
@@ -348,15 +356,15 @@ class BlobBucket(NamedTuple):
 
     @staticmethod
     def of(partition: int, edges: Int64s, spooled: pa.Table) -> BlobBucket:
-        """Pack the rows of its blobs."""
+        """Return a bucket with the rows of its blobs, packed."""
         rows = int(spooled["records"].to_numpy().sum())
         return BlobBucket(partition, edges, packed_rows(spooled), rows)
 
 
 class Survivors(NamedTuple):
-    """The blobs of the offsets that stay, by partition and segment (`unit`), of both kinds.
+    """The blobs of the offsets to keep, of both kinds, by partition and segment (`unit`).
 
-    By partition: `keys` has the number of keys, `expired` that of the tombstones that go.
+    `keys` and `expired` have the number of keys, and of expired tombstones, of each partition.
     """
 
     packed: bytes  # rows of SPOOLED
@@ -365,7 +373,7 @@ class Survivors(NamedTuple):
 
 
 class FindSurvivors(NamedTuple):
-    """The task: buckets → the offsets that stay."""
+    """The task: buckets → the offsets to keep."""
 
     store: Store
     attempt_id: str
@@ -389,11 +397,11 @@ class FindSurvivors(NamedTuple):
         return Survivors(packed_rows(spool.rows()), keys, expired)
 
     def amounts(self, items: Sequence[Sequence[BlobBucket]]) -> Amounts:
-        """The keys in the blobs of each item, also those that several blobs have."""
+        """Return the number of keys in the blobs of each item. A key counts once per blob."""
         return Amounts("keys in this wave", [sum(each.rows for each in some) for some in items])
 
     def _entries(self, bucket: BlobBucket) -> Words:
-        """The entries of all keys, in the order of offsets."""
+        """Return the entries of all keys of a bucket, in the order of their offsets."""
         table = KeyTable(bucket.rows)
         for blob in read_blobs(self.store, unpacked_rows([bucket.packed])):
             table.put_rows(blob.data)
@@ -403,7 +411,7 @@ class FindSurvivors(NamedTuple):
 
 
 def _by_segment(edges: Int64s, entries: Words) -> list[memoryview]:
-    """The offsets of the entries in each segment, relative to its base offset."""
+    """Return the offsets of the entries in each segment, relative to its base offset."""
     offsets = (entries >> np.uint64(FLAG_BITS)).astype(np.int64) - 1 + edges[0]
     cuts = np.searchsorted(offsets, edges)
     bases = np.repeat(edges[:-1], np.diff(cuts))
@@ -413,7 +421,7 @@ def _by_segment(edges: Int64s, entries: Words) -> list[memoryview]:
 def _write_offsets(
     found: Scratch, kind: int, partition: int, segments: int, spool: SpoolWriter
 ) -> None:
-    """Write the offsets of each segment that has some as a blob."""
+    """Write a blob of offsets for each segment that has some."""
     for segment in range(segments):
         if data := b"".join(part for _, part in found.of(segment)):
             offsets = np.sort(np.frombuffer(data, np.int64))
@@ -421,10 +429,10 @@ def _write_offsets(
 
 
 def bitmap(store: Store, spooled: pa.Table, first: int, edges: Int64s) -> Bytes:
-    """The blobs of some segments of the round as a bitmap: bit n is offset edges[0] + n.
+    """Return the blobs of some segments of the round as a bitmap: bit n is offset edges[0] + n.
 
-    Segment `first` + i covers offsets edges[i] to edges[i + 1]. Parts of a bitmap that have no bit
-    take no memory.
+    Segment `first` + i covers offsets edges[i] to edges[i + 1], exclusive. Parts of the bitmap
+    without a bit take no memory.
     """
     bits = np.zeros((int(edges[-1] - edges[0]) + 7) // 8, np.uint8)
     for blob in read_blobs(store, spooled):
@@ -434,7 +442,7 @@ def bitmap(store: Store, spooled: pa.Table, first: int, edges: Int64s) -> Bytes:
 
 
 def _pack(ascending: Int64s) -> bytes:
-    """Relative offsets: differences, byte plane by byte plane, compressed."""
+    """Compress ascending offsets as differences, byte plane by byte plane."""
     steps = np.diff(ascending, prepend=0).astype("<u4")  # a segment covers at most 2^31 offsets
     packed: bytes = lz4.block.compress(steps.view(np.uint8).reshape(-1, 4).T.tobytes())
     return packed
@@ -447,17 +455,18 @@ def _unpack(data: Any) -> Int64s:
 
 
 # ---------------- cleaning
-# The second pass: segments without the records that go.
+# The second pass writes segments with only the records to keep.
 #
-# Segments are grouped as Kafka's cleaner groups them; a group becomes one segment. A group that
-# loses nothing stays as it is.
+# Segments are grouped like in Kafka's cleaner. A group becomes one segment. A group that loses no
+# record is not rewritten.
 
 
 def groups_of(rows: Sequence[SegmentRow], policy: Policy) -> Iterator[range]:
-    """The numbers of the segments of each group (`Cleaner.groupSegmentsBySize`).
+    """Yield the range of segment numbers of each group (`Cleaner.groupSegmentsBySize`).
 
-    A group's logs have at most `segment.bytes` together, each kind of its indexes at most
-    `segment.index.bytes`, and it covers at most 2^31 offsets; or it is one segment.
+    The logs of a group have at most `segment.bytes` together, each kind of its indexes has at most
+    `segment.index.bytes`, and the group covers at most 2^31 offsets. A segment that exceeds a limit
+    is a group.
     """
     first, sizes = 0, np.zeros(3, np.int64)
     limits = np.array([policy.segment_bytes, policy.index_bytes, policy.index_bytes])
@@ -474,9 +483,10 @@ def groups_of(rows: Sequence[SegmentRow], policy: Policy) -> Iterator[range]:
 
 
 class CleanGroup(NamedTuple):
-    """Segments that become one; `first` is the number of the first one in the round.
+    """Segments that become one segment.
 
-    `packed` are the rows of the blobs of their survivors.
+    `first` is the number of the first segment in the round. `packed` are the rows of the blobs with
+    the offsets to keep.
     """
 
     first: int
@@ -485,12 +495,12 @@ class CleanGroup(NamedTuple):
 
     @property
     def log_bytes(self) -> int:
-        """Bytes of log of the segments."""
+        """Return the bytes of log of the segments."""
         return sum(row.log_bytes for row in self.rows)
 
 
 def edges_of(rows: Sequence[SegmentRow]) -> Int64s:
-    """The base offsets of consecutive segments, and the end of the last one."""
+    """Return the base offsets of consecutive segments, and the end offset of the last one."""
     return np.array([*(row.base_offset for row in rows), rows[-1].end_offset], np.int64)
 
 
@@ -503,11 +513,11 @@ class CleanGroups(NamedTuple):
     subjects: Subjects  # of key indexes
 
     def __call__(self, groups: Iterable[CleanGroup]) -> list[SegmentRow]:
-        """Write the segments; returns their rows."""
+        """Write the segments, and return their rows."""
         return [self._cleaned(group) for group in groups]
 
     def amounts(self, items: Sequence[Sequence[CleanGroup]]) -> Amounts:
-        """The bytes of log that each item's groups have now."""
+        """Return the bytes of log, before cleaning, of each item."""
         return Amounts(WAVE, [sum(group.log_bytes for group in groups) for groups in items])
 
     def _cleaned(self, group: CleanGroup) -> SegmentRow:
@@ -524,9 +534,10 @@ class CleanGroups(NamedTuple):
 
 @dataclass(frozen=True)
 class Latest(Keep):
-    """The offsets `newest` stay; a batch with one of `fresh` gets a delete horizon.
+    """Keeps the offsets `newest`, and gives a delete horizon to each batch with one of `fresh`.
 
-    `fresh` are the tombstones among `newest` whose batch has none yet (`MemoryRecords.filterTo`).
+    `fresh` are the tombstones among `newest` whose batch has no delete horizon yet
+    (`MemoryRecords.filterTo`).
     """
 
     newest: OnlyOffsets
@@ -534,17 +545,17 @@ class Latest(Keep):
     horizon_ms: int
 
     def fates(self, table: BatchTable) -> Fates:
-        """As `Keep.fates`."""
+        """Return the fate of each batch, see `Keep.fates`."""
         fates = self.newest.fates(table)
         fates[(fates == STAYS) & self._has_fresh(table)] = UNDECIDED
         return fates
 
     def records(self, table: BatchTable, decoded: Decoded) -> Flags:
-        """As `Keep.records`."""
+        """Return whether each record is kept, see `Keep.records`."""
         return self.newest.records(table, decoded)
 
     def horizons(self, table: BatchTable, decoded: Decoded, stays: Flags) -> Int64s:
-        """As `Keep.horizons`."""
+        """Return the delete horizon of each batch, see `Keep.horizons`."""
         del decoded, stays
         return np.where(self._has_fresh(table), self.horizon_ms, NO_HORIZON).astype(np.int64)
 
@@ -566,7 +577,7 @@ GroupReplacement = tuple[Sequence[SegmentRow], SegmentRow]
 
 
 class CleanedLog(NamedTuple):
-    """What a round made of one log partition: the groups that changed, and what became of records.
+    """One log partition after a round: the groups that changed, and counts of records.
 
     Records below the log start offset are not counted.
     """
@@ -580,14 +591,15 @@ class CleanedLog(NamedTuple):
 
     @property
     def records_after(self) -> int:
-        """The records that stay."""
+        """Return the number of records that are kept."""
         return self.records - self.null_keys - self.superseded - self.expired_tombstones
 
 
 class How(NamedTuple):
-    """How to compact: with `force` also logs that are not due; as of the time `now_ms`.
+    """The options of a compaction. `force` also compacts logs that are not due.
 
-    New delete horizons count from `ahead_ms` later. A bucket has about `bucket_rows` keys.
+    `now_ms` counts as the present time. New delete horizons count from `now_ms + ahead_ms`. A
+    bucket has about `bucket_rows` keys.
     """
 
     force: bool
@@ -633,7 +645,7 @@ class Passes:
         ]
 
     def _keys(self, logs: Sequence[LogToClean]) -> tuple[pa.Table, Counter[int], Counter[int]]:
-        """The rows of the keys' blobs; by partition the records, and those with a null key."""
+        """Return the rows of the keys' blobs. Count records, and null keys, by partition."""
         total = _log_bytes(logs)
         cores = self.engine.cores_for(total)
         least = total // (_TASKS_PER_CORE * cores)
@@ -652,7 +664,7 @@ class Passes:
         )
 
     def _log_parts(self, log: LogToClean, least_bytes: int) -> Iterator[LogPart]:
-        """The log cut into parts of a task's size, of whole segments."""
+        """Divide a log into parts of whole segments, each with about the bytes of one task."""
         records = sum(row.record_count for row in log.rows)
         buckets = -(-records // self.how.bucket_rows) or 1
         least_bytes = max(least_bytes, _log_bytes([log]) * buckets // _MOST_BLOBS)
@@ -668,7 +680,7 @@ class Passes:
     def _survivors(
         self, logs: Sequence[LogToClean], keys: pa.Table
     ) -> tuple[pa.Table, Counter[int], Counter[int]]:
-        """The rows of the survivors' blobs; by partition the keys, and the tombstones that go."""
+        """Return the rows of the survivors' blobs. Count keys, and expired tombstones."""
         edges = {log.partition: edges_of(log.rows) for log in logs}
         buckets = [
             BlobBucket.of(partition, edges[partition], spooled)
@@ -688,7 +700,7 @@ class Passes:
     def _cleaned(
         self, logs: Sequence[LogToClean], spooled: pa.Table
     ) -> list[list[GroupReplacement]]:
-        """The groups of each log that change, given the rows of the survivors' blobs."""
+        """Clean the groups that change. Return the group replacements of each log."""
         total = _log_bytes(logs)
         survivors = {partition: part for (partition,), part in _parts(spooled, "partition")}
         groups = [
@@ -705,14 +717,15 @@ class Passes:
             rows |= zip(numbers, written, strict=True)
             left -= sum(sizes[number] for number in numbers)
             self.how.progress(2 * total - left, 2 * total)
-        self.how.progress(2 * total, 2 * total)  # the groups that stay as they are
+        # Count the groups that are not rewritten.
+        self.how.progress(2 * total, 2 * total)
         new: list[list[GroupReplacement]] = [[] for _ in logs]
         for number, (log_number, group) in enumerate(groups):
             new[log_number].append((group.rows, rows[number]))
         return new
 
     def _groups(self, log: LogToClean, spooled: pa.Table) -> Iterator[CleanGroup]:
-        """The groups that lose a record, or have a tombstone without a delete horizon."""
+        """Yield the groups that lose a record, or have a tombstone without a delete horizon."""
         newest, fresh = np.zeros((2, len(log.rows)), np.int64)
         kinds, units = spooled["kind"].to_numpy(), spooled["unit"].to_numpy()
         counts = spooled["records"].to_numpy()
@@ -733,9 +746,9 @@ class Passes:
         sizes: Sequence[int],
         cores: int,
     ) -> Iterator[tuple[list[int], Result]]:
-        """Share items out to tasks; yields the numbers of each task's items, and its result.
+        """Divide items among tasks. Yield the numbers of each task's items, and its result.
 
-        As many tasks as there are cores are given to the engine together, so that progress is seen.
+        The engine gets one task per core at a time, so that progress is reported in between.
         """
         shares = share_out(sizes, _TASKS_PER_CORE * cores) if items else []
         for first in range(0, len(shares), cores):
@@ -749,7 +762,7 @@ def _log_bytes(logs: Sequence[LogToClean]) -> int:
 
 
 def _parts(spooled: pa.Table, *names: str) -> Iterator[tuple[tuple[int, ...], pa.Table]]:
-    """The rows with each combination of values in these columns."""
+    """Yield each combination of values in these columns, and its rows."""
     ordered = spooled.sort_by([(name, "ascending") for name in names])
     columns = np.stack([ordered[name].to_numpy() for name in names])
     ends = np.flatnonzero((np.diff(columns) != 0).any(axis=0)) + 1

@@ -1,1 +1,1 @@
-"""Expiry: what leaves a topic by its age, its size or an operator's word."""
+"""Remove records and rejects from topics by age, by size, or on request."""

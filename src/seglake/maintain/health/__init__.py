@@ -1,1 +1,1 @@
-"""Whether a lake is sound: verified, its index files and its catalog rebuilt."""
+"""Verify a lake, and rebuild its index files and its catalog."""

@@ -1,4 +1,4 @@
-"""The settings of a topic, which the catalog owns: shown, and changed without a run."""
+"""Show and change the settings of a topic, which the catalog stores."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _OF_IDENTITY = {info.alias or name for name, info in Topic.model_fields.items() 
 
 @dataclass
 class Setting(MaintenanceReport):
-    """A setting of a topic: its value, its default, whether both differ, and what it means."""
+    """A setting of a topic. `is_set` is whether its value differs from its default."""
 
     key: str
     value: Any
@@ -37,8 +37,8 @@ class Setting(MaintenanceReport):
 class Altered(TopicReport):
     """The changes of a topic's settings, as {key: [old value, new value]}.
 
-    `unindexed` counts the segments that have no key index of what the change adds to `index.keys`,
-    `index.fields` and `index.headers`: `reindex` makes it.
+    `unindexed` counts the segments without a key index of everything that the change adds to
+    `index.keys`, `index.fields` and `index.headers`. A `reindex` makes these key indexes.
     """
 
     dry_run: bool = False
@@ -47,19 +47,19 @@ class Altered(TopicReport):
 
 
 def topic_of(row: TopicRow) -> Topic:
-    """All settings of a topic; those that its row lacks have their defaults. Raises ConfigError."""
+    """Return all settings of a topic, with defaults where the row has none. Raises ConfigError."""
     return combined_topic(stored_settings(row), {"name": row.topic})
 
 
 def describe(
     root: str, topic: str, *, storage_options: Mapping[str, str] | None = None
 ) -> list[Setting]:
-    """Every setting of a topic in the newest version. Raises UnknownTopic."""
+    """Return every setting of a topic in the newest version. Raises UnknownTopic."""
     return settings_of(CatalogTable.open(open_store(root, storage_options)), topic)
 
 
 def settings_of(table: CatalogTable, topic: str) -> list[Setting]:
-    """As `describe`, of a catalog that is open."""
+    """Do what `describe` does, with an open catalog."""
     row = table.snapshot().topic(topic)
     values = topic_of(row).model_dump(mode="json", by_alias=True)
     return [
@@ -80,11 +80,25 @@ def alter(
     dry_run: bool = False,
     storage_options: Mapping[str, str] | None = None,
 ) -> Altered:
-    """Change settings of a topic, all in one commit; those in `delete` go back to their defaults.
+    """Change settings of a topic in one commit.
 
-    A change holds from the next run, and the next maintenance, on. Nothing is committed if nothing
-    changes. Raises ConfigError for a key or value that a pipeline may not have either, UsageError,
-    UnknownTopic, StoreError and CommitConflict; then nothing changed.
+    A change applies from the next run and the next maintenance on. Nothing is committed if no value
+    changes. If an error is raised, nothing has changed.
+
+    Args:
+        root: The folder or URI of the lake.
+        topic: The topic.
+        settings: The new value of each key.
+        delete: Keys that go back to their defaults.
+        dry_run: Write nothing. The report has what would be done.
+        storage_options: Options of the store.
+
+    Raises:
+        ConfigError: A pipeline does not accept the key or the value either.
+        UsageError: There is no key, a key cannot change, or a key has a value and is in `delete`.
+        UnknownTopic: There is no such topic.
+        CommitConflict: Other commits won again and again.
+        StoreError: Storage failed.
     """
     _check(settings, delete)
     table = CatalogTable.open(open_store(root, storage_options))
@@ -108,7 +122,7 @@ def alter(
 
 
 def _without(subjects: Set[Subject], table: CatalogTable, base: Snapshot, topic: str) -> int:
-    """How many segments with records have no key index of some of the subjects."""
+    """Count the segments with records whose key index does not cover all the subjects."""
     rows = (row for row in table.segments(base, topic) if row.record_count)
     return sum(not subjects <= {*row.index_policy.subjects} for row in rows)
 

@@ -36,19 +36,19 @@ from seglake.store import open_store
 from seglake.times.instants import Time, format_ms, to_past_ms
 
 # ---------------- log start
-# The log start of a log partition, moved; and the segments below it, which go with it.
+# The log start of a log partition moves, and the segments below it are removed.
 #
 # Kafka's log has an active segment, which is never removed. Every segment of a lake is closed, as
-# if an empty active one followed the last. So the last segment may go too: the partition row
-# keeps the offsets, which never restart.
+# if an empty active segment followed it. So the last segment may be removed, too. The partition row
+# keeps the end offset, so that offsets never restart.
 
 
 @dataclass
 class Moved(MaintenanceReport):
-    """A log start that moved from `before` to `after`, and the segments that went with it.
+    """A log start that moved from `before` to `after`, and the segments that were removed with it.
 
-    `records` and `log_bytes` count what these segments have. Deleted records in the segment that
-    follows are not counted: its files stay as they are.
+    `records` and `log_bytes` count only these segments. Deleted records in the next segment are not
+    counted, because its files are not changed.
     """
 
     partition: int
@@ -60,7 +60,7 @@ class Moved(MaintenanceReport):
 
 
 def moved(view: PartitionView, offset: int) -> Moved:
-    """What happens if the log of a partition begins at `offset`, which lies in the log."""
+    """Return the change if the log start moves to `offset`, which must be in the log or its end."""
     segments = view.segments
     below = int(np.searchsorted(segments.end_offsets, offset, "right"))
     gone = segments.details[:below]
@@ -77,7 +77,7 @@ def moved(view: PartitionView, offset: int) -> Moved:
 def change_of(
     base: Snapshot, report: TopicReport, operation: str, moves: Sequence[Moved]
 ) -> Change:
-    """The commit that moves the log starts of a topic; `report` is that of the operation."""
+    """Return the change that moves the log starts of a topic and adds the operation's report."""
     rows: list[Row] = []
     replaced: list[tuple[int, int]] = []
     for move in moves:
@@ -97,11 +97,11 @@ def change_of(
 
 
 # ---------------- delete records
-# delete-records: the log start of partitions moves up, inside of a segment too.
+# delete-records moves the log start of partitions up, also to an offset inside a segment.
 #
-# As Kafka's `DeleteRecords` (KIP-107). Readers of the new version do not see what lies below. The
-# segments that lie wholly below go with the same commit, and their files by a vacuum. The files
-# of the segment in which the log now begins stay whole, deleted records included.
+# It works like Kafka's `DeleteRecords` (KIP-107). Readers of the new version do not see the records
+# below. The same commit removes the segments that are wholly below, and a vacuum deletes their
+# files. The files of the segment that contains the log start keep all records, also deleted ones.
 
 _BY_OFFSET = (
     "to delete up to a time that is still to come, give offsets (--before-offset): `seglake "
@@ -112,7 +112,7 @@ END = -1  # Kafka's DeleteRecordsRequest.HIGH_WATERMARK
 
 @dataclass(repr=False)
 class Deleted(TopicReport):
-    """The log starts that moved, or would move; a partition that is not named keeps its own."""
+    """The log starts that moved, or would move in a dry run. Other partitions keep their start."""
 
     dry_run: bool = False
     moved: list[Moved] = field(default_factory=list)
@@ -128,16 +128,30 @@ def delete_records(
     dry_run: bool = False,
     storage_options: Mapping[str, str] | None = None,
 ) -> Deleted:
-    """Delete the records below an offset of each partition, or those before a time, in one commit.
+    """Delete the records of partitions below an offset, or before a time, in one commit.
 
-    `before_offsets` is {partition: offset}; -1 is the end of the log. With `before_time` the log of
-    each partition, or of `partitions`, then begins at the first record, in offset order, at that
-    time or later, or is empty if there is none: no record of that time or later is deleted. A time
-    that is still to come is refused. An offset at or below the log start changes nothing.
+    If an error is raised, nothing has changed.
 
-    Raises OffsetOutOfRange for an offset above the end or below -1, PolicyViolation if the topic's
-    `cleanup.policy` lacks `delete`, UnknownTopic, UsageError, StoreError and CommitConflict; then
-    nothing changed.
+    Args:
+        root: The folder or URI of the lake.
+        topic: The topic.
+        before_offsets: Partition number → offset of the first record to keep; -1 is the end of the
+            log. An offset at or below the log start changes nothing.
+        before_time: The log then begins at the first record, in offset order, at or after this
+            time. It is empty if there is no such record. So no record at or after the time is
+            deleted. The time must be in the past.
+        partitions: The partitions that `before_time` applies to, by default all.
+        dry_run: Write nothing. The report has what would be done.
+        storage_options: Options of the store.
+
+    Raises:
+        OffsetOutOfRange: An offset is above the end of the log, or below -1.
+        PolicyViolation: The topic's `cleanup.policy` does not include `delete`.
+        UnknownTopic: The topic, or one of the partitions, does not exist.
+        UsageError: There are both offsets and a time, or neither, or offsets and `partitions`, or
+            the time is in the future.
+        CommitConflict: Other commits won again and again.
+        StoreError: Storage failed.
     """
     if (before_offsets is None) == (before_time is None):
         raise UsageError("give one of the two: offsets or a time to delete before")
@@ -190,7 +204,7 @@ def _at(
     time_ms: int,
     partitions: Collection[int] | None,
 ) -> dict[int, int]:
-    """The offset of the first record at a time or later, in each partition; else END."""
+    """Return the offset of the first record at or after a time, or END, for each partition."""
     log = Log(base, topic, Origin(table.store))
     chosen = log.partitions() if partitions is None else sorted({*partitions})
     places = {number: log.reader(number).offset_for_time(time_ms) for number in chosen}
@@ -198,7 +212,7 @@ def _at(
 
 
 def _start(view: PartitionView, offset: int) -> int:
-    """The log start that is asked for. Raises OffsetOutOfRange."""
+    """Return the requested log start. Raises OffsetOutOfRange."""
     end = view.end_offset
     if not END <= offset <= end:
         raise OffsetOutOfRange(
@@ -210,18 +224,18 @@ def _start(view: PartitionView, offset: int) -> int:
 
 
 # ---------------- rejects
-# Rejects expire: those of runs that ended longer ago than `quarantine.retention.ms`.
+# The rejects of a run expire `quarantine.retention.ms` after the run has ended.
 #
-# One commit says whose rejects no longer count. Their files go by a vacuum, which finds them in
-# that commit; so a kill in between loses nothing. The rows of the runs stay as they are, with
-# their counts.
+# One commit lists the attempts whose rejects no longer count. A vacuum reads this commit and
+# deletes the files, so nothing is lost if a process is killed in between. The rows of the runs, and
+# their counts, are not changed.
 
 
 @dataclass(repr=False)
 class ExpiredRejects(TopicReport):
-    """The runs whose rejects expired, or would expire, by their attempts; and both counts.
+    """The attempts whose rejects expired, or would expire, and the counts of runs and rejects.
 
-    `now_ms` is the time by which they were old enough.
+    `now_ms` is the time that decided whether they were old enough.
     """
 
     dry_run: bool = False
@@ -234,7 +248,7 @@ class ExpiredRejects(TopicReport):
 def expire_rejects(
     table: CatalogTable, topic: str, clock: Clock, *, dry_run: bool
 ) -> ExpiredRejects:
-    """Let the rejects of a topic expire, as of a clock's earlier time. Raises like `retain`."""
+    """Let rejects of a topic expire by the clock's earlier time. Raises what `retain` raises."""
     report = ExpiredRejects(topic, dry_run=dry_run, now_ms=clock.machine_ms)
 
     def plan(base: Snapshot) -> Change | None:
@@ -261,10 +275,11 @@ def expire_rejects(
 
 @dataclass
 class Blocked(MaintenanceReport):
-    """A segment that keeps `segments` old segments after it, whose logs have `log_bytes`.
+    """A segment that prevents the removal of `segments` old segments after it.
 
-    `offset` and `timestamp` are those of its record with the largest timestamp; -1 as offset if no
-    record has one, and then the timestamp is the time at which the segment was made.
+    The logs of these segments have `log_bytes`. `offset` and `timestamp` belong to the record with
+    the largest timestamp in the blocking segment. If no record has a timestamp, `offset` is -1 and
+    `timestamp` is the time when the segment was made.
     """
 
     partition: int
@@ -277,9 +292,9 @@ class Blocked(MaintenanceReport):
 
 @dataclass(repr=False)
 class Retained(TopicReport):
-    """What retention removed of a topic, or would remove; `now_ms` is the time that it went by.
+    """The result of the retention of a topic, or of its dry run, by the time `now_ms`.
 
-    `segments`, `records` and `log_bytes` count what went, in all partitions that `moved` names.
+    `segments`, `records` and `log_bytes` count what was removed in all partitions of `moved`.
     """
 
     dry_run: bool = False
@@ -298,11 +313,25 @@ def retain(
     dry_run: bool = False,
     storage_options: Mapping[str, str] | None = None,
 ) -> list[Retained]:
-    """Remove what a topic's retention does not keep, or that of every topic; a report for each.
+    """Remove the segments that retention does not keep, from one topic or from every topic.
 
-    Each topic is one commit; a topic with nothing to remove has none. The files go by a vacuum,
-    once no retained version names them. With `dry_run` nothing is written. Raises UnknownTopic,
-    ConfigError, StoreError and CommitConflict.
+    Each topic with something to remove gets one commit. A vacuum deletes the files when no retained
+    version names them any more.
+
+    Args:
+        root: The folder or URI of the lake.
+        topic: The topic, by default every topic.
+        dry_run: Write nothing. The reports have what would be done.
+        storage_options: Options of the store.
+
+    Returns:
+        One report per topic.
+
+    Raises:
+        UnknownTopic: There is no such topic.
+        ConfigError: The settings of a topic are invalid.
+        CommitConflict: Other commits won again and again.
+        StoreError: Storage failed.
     """
     table = CatalogTable.open(open_store(root, storage_options))
     snapshot = table.snapshot()
@@ -314,7 +343,10 @@ def retain(
 def retain_topic(
     table: CatalogTable, topic: str, clock: Clock, *, dry_run: bool, base: Snapshot | None = None
 ) -> Retained:
-    """Apply the retention of one topic, as of a clock's earlier time, to the version `base`."""
+    """Apply the retention of one topic by the clock's earlier time.
+
+    `base` is an open version to begin with, by default the newest one. Raises what `retain` raises.
+    """
     report = Retained(topic, dry_run=dry_run, now_ms=clock.machine_ms)
 
     def plan(base: Snapshot) -> Change | None:
@@ -342,9 +374,10 @@ def retain_topic(
 
 
 class _RetainedPartition:
-    """A log partition under its topic's retention; `count` of its segments go, the oldest.
+    """A log partition under its topic's retention. Its first `count` segments are to be removed.
 
-    `times` say in ms how old each segment is.
+    `times` has the time (ms) from which the age of each segment counts. `shielded` marks the old
+    segments that are kept because of a younger segment before them.
     """
 
     def __init__(
@@ -357,7 +390,7 @@ class _RetainedPartition:
         if _expires(settings):
             old = now_ms - times > settings.retention_ms
         count = _surplus(self._sizes, settings.retention_bytes) if deletes else 0
-        # After the surplus, the segments up to the first young one go.
+        # After the surplus, the segments up to the first young one are removed.
         young = np.flatnonzero(~old[count:])
         self.count = count + int(young[0]) if len(young) else len(old)
         self.shielded = old.copy()
@@ -365,11 +398,11 @@ class _RetainedPartition:
 
     @property
     def log_start(self) -> int:
-        """Where the log begins once they are gone."""
+        """Return the log start after the removal. `count` must be at least 1."""
         return int(self.view.segments.end_offsets[self.count - 1])
 
     def blocked(self) -> Blocked:
-        """The first segment that stays, though there are old segments after it."""
+        """Return the first segment that is kept, which has old segments after it."""
         first = self.view.segment(self.count)
         place, time = f"{first.topic}-{first.partition}", int(self._times[self.count])
         what = f"the segment at offset {first.base_offset}, made at {format_ms(time)}"
@@ -393,7 +426,7 @@ class _RetainedPartition:
 
 
 def _surplus(sizes: Int64s, retention_bytes: int) -> int:
-    """How many of the first segments may go so that `retention_bytes` remain; with -1 none may."""
+    """Return how many of the first segments may be removed so that `retention_bytes` remain."""
     if retention_bytes < 0:
         return 0
     ends = np.cumsum(sizes)
@@ -401,17 +434,18 @@ def _surplus(sizes: Int64s, retention_bytes: int) -> int:
 
 
 def _expires(settings: Topic) -> bool:
-    """Whether segments go by their age."""
+    """Return whether segments are removed by their age."""
     return "delete" in settings.cleanup_policy and settings.retention_ms >= 0
 
 
 def _dated(
     table: CatalogTable, base: Snapshot, topic: str, settings: Topic
 ) -> list[tuple[PartitionView, Int64s]]:
-    """The log partitions, with the largest timestamp of each segment.
+    """Return the log partitions, with the largest timestamp (ms) of each segment.
 
-    Where no record has one it is when the segment was made, if that counts: an undo may leave such
-    segments in every log partition, whose rows are looked for together.
+    For a segment without timestamps, this is the time when the segment was made, if retention goes
+    by age. An undo may leave such segments in every log partition, so all their rows are read in
+    one step.
     """
     dated = [(view, view.segments.max_timestamps.copy()) for view in base.partitions(topic)]
     places = [

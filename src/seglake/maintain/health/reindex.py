@@ -1,8 +1,8 @@
 """Check a segment's files, and rebuild its index files by its own policy or by another one.
 
-A log is read once, a few MiB at a time, and never copied. Of each batch, memory has only a table
-row. New index files belong to a separate attempt, and one commit makes the segments' rows name
-them. Readers of older versions still have the old index files.
+A log is read once, a few MiB at a time, and never copied. Memory has only one table row per batch.
+New index files belong to a separate attempt, and one commit makes the segments' rows name them.
+Readers of older versions still have the old index files.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ if TYPE_CHECKING:
 
 @dataclass
 class Finding(MaintenanceReport):
-    """One thing that is wrong. `position` is the byte of `file` where it shows, or 0.
+    """A problem in a file or in the catalog. `position` is the damaged byte of `file`, or 0.
 
-    `kind` is missing (there is no such object), unreadable (storage failed), damaged (bytes are not
-    what they must be) or catalog (rows contradict each other; then `partition` and `base_offset`
-    may be -1).
+    `kind` is "missing" (there is no such object), "unreadable" (storage failed), "damaged" (the
+    bytes are wrong), or "catalog" (rows contradict each other). `partition` and `base_offset` are
+    -1 if the problem is not in a segment.
     """
 
     topic: str
@@ -60,7 +60,7 @@ class Finding(MaintenanceReport):
 
 
 def finding_of(row: SegmentRow, suffix: Suffix, error: CorruptData | StoreError) -> Finding:
-    """The finding for an error about one of a segment's files."""
+    """Return the finding for an error about one of a segment's files."""
     finding = partial(Finding, row.topic, row.partition, row.base_offset)
     if isinstance(error, CorruptData):
         file, what = error.file or row.key(suffix), error.what
@@ -72,7 +72,7 @@ def finding_of(row: SegmentRow, suffix: Suffix, error: CorruptData | StoreError)
 
 
 def catalog_finding(topic: str, file: str, problem: str | Exception) -> Finding:
-    """A finding about the catalog's own rows or files; they are unreadable if storage failed."""
+    """Return a finding about the catalog's rows or files. It is "unreadable" if storage failed."""
     failed = isinstance(problem, StoreError) and not isinstance(problem, MissingObject)
     what = problem.what if isinstance(problem, CorruptData) else str(problem)
     return Finding(topic, -1, -1, file, 0, what, "unreadable" if failed else "catalog")
@@ -89,10 +89,10 @@ _LOG_COLUMNS = (  # which follow from the log
 
 
 def check_segment(store: Store, row: SegmentRow, *, deep: bool) -> list[dict[str, Any]]:
-    """The findings in a segment's files, as plain values.
+    """Return the findings in a segment's files, as plain values.
 
-    Without `deep`, the damaged byte is searched for in files that fail by size or checksum, and in
-    no others.
+    Without `deep`, the log is decoded, to find the damaged byte, only if the size or the checksum
+    of a file is wrong.
     """
     if not deep and not any(file_finding(store, row, suffix) for suffix in row.suffixes):
         return []
@@ -109,7 +109,7 @@ def check_segment(store: Store, row: SegmentRow, *, deep: bool) -> list[dict[str
 def file_finding(
     store: Store, row: SegmentRow, suffix: Suffix, expected: bytes | None = None
 ) -> Finding | None:
-    """The finding in one file, if any: by size and checksum, and by its bytes if `expected`."""
+    """Check the size and checksum of a file, and its bytes if `expected`. Return the finding."""
     files = LakeLogs(store)
     try:
         size = files.size(row.key(suffix))
@@ -130,7 +130,7 @@ def _checksum(store: LakeLogs, key: str, size: int) -> int:
 
 
 def _check_bytes(row: SegmentRow, suffix: Suffix, data: memoryview, expected: bytes) -> None:
-    """Raise CorruptData at the first byte that differs from the file that the log gives."""
+    """Raise CorruptData at the first byte that differs from the expected file."""
     if data == expected:
         return
     both = min(len(data), len(expected))
@@ -143,9 +143,10 @@ def _check_bytes(row: SegmentRow, suffix: Suffix, data: memoryview, expected: by
 
 
 def rebuild_index_files(store: Store, row: SegmentRow, policy: IndexPolicy) -> Sealed:
-    """The index files by `policy`, from a complete log that `row` describes.
+    """Build the index files of a log by `policy`.
 
-    Raises CorruptData, with file and position, for any other log, and StoreError.
+    Raises CorruptData, with file and position, if the log is damaged or does not match `row`, and
+    StoreError.
     """
     keys = KeyIndexBuilder(row.base_offset, policy) if policy.subjects else None
     sealed = rebuild(row.base_offset, checked_batches(store, row, keys), policy)
@@ -160,9 +161,9 @@ def rebuild_index_files(store: Store, row: SegmentRow, policy: IndexPolicy) -> S
 def checked_batches(
     store: Store, row: SegmentRow, keys: KeyIndexBuilder | None = None
 ) -> BatchTable:
-    """The batch table of a log, every record checked, and added to `keys`.
+    """Check every record of a log, and return its batch table.
 
-    Raises as `rebuild_index_files`.
+    If `keys` is passed, the records are added to it. Raises what `rebuild_index_files` raises.
     """
     check_size(row, "log", LakeLogs(store).size(row.key("log")))
     log = LogSegment.of_row(row)
@@ -178,7 +179,7 @@ def checked_batches(
 
 
 def _complete(keys: KeyIndexBuilder | None, table: BatchTable, payload: Payload) -> BatchTable:
-    """The table of some batches, every record checked."""
+    """Check every record of some batches, and return their table."""
     complete = with_extremes(table, decode(table, payload))
     if keys is not None:
         keys.add_payload(table, payload)
@@ -190,10 +191,10 @@ def _complete(keys: KeyIndexBuilder | None, table: BatchTable, payload: Payload)
 
 @dataclass(repr=False)
 class Reindexed(TopicReport):
-    """The result of a re-index. `version` is that of its commit, -1 if there was none.
+    """The result of a re-index. `version` is its commit's version, or -1 if there was no commit.
 
-    `skipped` segments changed meanwhile; `damaged` are the files that are damaged, missing or
-    unreadable, so that their segments could not be indexed.
+    `skipped` segments were changed by other commits in the meantime. `damaged` are the files that
+    are damaged, missing or unreadable. Their segments were not indexed.
     """
 
     SAMPLED: ClassVar[tuple[str, ...]] = ("damaged",)
@@ -205,7 +206,7 @@ class Reindexed(TopicReport):
 
     @property
     def exit_code(self) -> int:
-        """0 if every segment could be indexed, else 1."""
+        """Return 0 if every segment could be indexed, else 1."""
         return 1 if self.damaged else 0
 
 
@@ -221,11 +222,24 @@ def reindex(
 ) -> Reindexed:
     """Rebuild the index files of a topic, or of some of its partitions, in one commit.
 
-    Without a policy each segment keeps its own, and the new files equal the old ones byte for byte.
-    The topic's settings `index.…` say what the segments have key indexes of then.
-    The segments go to threads, or with `spark` to its executors. A segment that another commit
-    changed meanwhile is left as it is, and counted. Raises CorruptData, before anything is
-    committed, if a log is damaged; UnknownTopic, StoreError and CommitConflict.
+    The topic's `index.*` settings decide the subjects of the key indexes. A segment is skipped, and
+    counted, if another commit changes it in the meantime.
+
+    Args:
+        root: The folder or URI of the lake.
+        topic: The topic.
+        policy: The policy of the new index files. Without it, each segment keeps its own policy,
+            and its new files equal the old ones byte for byte, except for the key index.
+        spark: Runs the work on its executors. Without it, threads run the work.
+        partitions: The partitions to index, by default all.
+        storage_options: Options of the store.
+        progress: Called with the bytes of log that are done, and the total.
+
+    Raises:
+        UnknownTopic: The topic, or one of the partitions, does not exist.
+        CorruptData: A log is damaged. Nothing was committed.
+        CommitConflict: Other commits won again and again.
+        StoreError: Storage failed.
     """
     table = CatalogTable.open(open_store(root, storage_options))
     snapshot = table.snapshot()
@@ -257,10 +271,10 @@ def reindex_rows(
     leave_damaged: bool = False,
     dry_run: bool = False,
 ) -> None:
-    """Rebuild the index files of some segments, and commit them; fills in the report.
+    """Rebuild the index files of some segments, commit them, and fill in the report.
 
-    They have key indexes of `subjects` then; None leaves that to each of them.
-    If a log is damaged, nothing is committed; with `leave_damaged` every other segment is.
+    The segments get key indexes of `subjects`. With None, each segment keeps its own subjects. If a
+    log is damaged, nothing is committed, unless `leave_damaged` commits the other segments.
     """
     work = partial(write_indexes, policy=policy, subjects=subjects, attempt_id=report.attempt_id)
     asked = len(rows)
@@ -288,7 +302,7 @@ def write_indexes(
     subjects: Subjects | None,
     attempt_id: str,
 ) -> SegmentRow | Finding:
-    """Write one segment's index files under an attempt: returns its new row, or the damage."""
+    """Write a segment's index files under an attempt. Return its new row, or the damage."""
     own = row.index_policy
     policy = replace(policy or own, subjects=own.subjects if subjects is None else subjects)
     try:
@@ -312,7 +326,7 @@ def _commit(
 ) -> None:
     """Replace each old row that is still live by its new row, in one commit.
 
-    Fills in the report, whose version stays -1 if no old row is live. Raises CommitConflict after
+    Fill in the report. Its version remains -1 if no old row is live. Raises CommitConflict after
     many lost races, and StoreError.
     """
 

@@ -61,18 +61,18 @@ from seglake.maintain.health.verify import History, only_tagged
 from seglake.maintain.tagging import with_segments
 from seglake.store import Store, open_store
 
-_TRIES = 3  # at making the catalog anew
-_UNTOLD = 100  # commits without a manifest after the last one with: file merges, fences
+_TRIES = 3  # of creating the catalog
+_UNTOLD = 100  # upper bound of the commits after the last manifest: file merges, fences
 
 
 @dataclass(repr=False)
 class Rebuilt(MaintenanceReport):
     """The result of a rebuild of the catalog.
 
-    `untrusted` attempts have a manifest and no mark of success, and what can be read of the old
-    catalog does not have them: they were left out. `topics` has the number of segments of each
-    topic, `missing` the keys of index files to rebuild. The status is "already done" if the catalog
-    can be read: then it was left as it is.
+    `untrusted` attempts were left out: they have a manifest, but no success marker, and are not in
+    the readable part of the old catalog. `topics` has the number of segments of each topic, and
+    `missing` the keys of index files to rebuild. The status is "already done" if the catalog can be
+    read and was not changed.
     """
 
     dry_run: bool
@@ -87,10 +87,10 @@ class Rebuilt(MaintenanceReport):
 
 @dataclass(repr=False)
 class Repaired(Reindexed):
-    """The result of a repair of a topic's index files, or what it would be.
+    """The result of a repair of a topic's index files, or of its dry run.
 
-    `files` are those that were missing or damaged. `damaged` are the files that cannot be read, or
-    that cannot be made anew, so that their segments were left as they are.
+    `files` are the keys of the missing or damaged files. `damaged` are the files that cannot be
+    read or rebuilt. Their segments were not changed.
     """
 
     SAMPLED = ("damaged", "files")
@@ -99,14 +99,14 @@ class Repaired(Reindexed):
 
 
 class _Damage(NamedTuple):
-    """The segments with index files to rebuild, and everything that was found."""
+    """The segments with index files to rebuild, and all findings."""
 
     segments: list[SegmentRow]
     findings: list[Finding]
 
     @property
     def unreadable(self) -> list[Finding]:
-        """The findings about segments that are left as they are."""
+        """Return the findings about segments that are not repaired."""
         bad = {(row.partition, row.base_offset) for row in self.segments}
         return [
             finding
@@ -123,13 +123,26 @@ def repair_indexes(
     storage_options: Mapping[str, str] | None = None,
     progress: Progress = logged,
 ) -> list[Repaired]:
-    """Rebuild the index files that are missing or damaged; returns a report for each topic.
+    """Rebuild missing or damaged index files.
 
     Files that only a tag names are written again under the same keys, or the tag gets a new object
-    that names others. A segment whose log is
-    damaged or unreadable too is reported and left as it is. So is one whose
-    index files storage refuses to read, which says nothing about their bytes. With `dry_run` the
-    files are made and not written. Raises UnknownTopic, StoreError and CommitConflict.
+    that names new files. A segment is reported and not changed if its log is damaged or unreadable,
+    or if storage fails to read its index files, because then their bytes may be right.
+
+    Args:
+        root: The folder or URI of the lake.
+        topics: The topics, by default all.
+        dry_run: Build the files, but do not write them.
+        storage_options: Options of the store.
+        progress: Called with the bytes of log that are done, and the total.
+
+    Returns:
+        One report for each topic with findings.
+
+    Raises:
+        UnknownTopic: There is no such topic.
+        CommitConflict: Other commits won again and again.
+        StoreError: Storage failed.
     """
     with opened(root, storage_options, dry_run=dry_run) as table:
         tasks, reports = SegmentTasks(table.store, None, progress), list[Repaired]()
@@ -140,7 +153,7 @@ def repair_indexes(
             live = _damage(table.segments(snapshot, topic), tasks)
             if some := live.segments:
                 reindex_rows(table, report, some, None, tasks, leave_damaged=True, dry_run=dry_run)
-            # Of what was live until now, tags still name the damaged files.
+            # Tags still name the damaged files of the segments that were just repaired.
             newest = table.snapshot() if some else snapshot
             tagged = _damage(_tagged(table, newest, topic), tasks)
             if tagged.segments:
@@ -151,7 +164,8 @@ def repair_indexes(
             report.files = [*dict.fromkeys(files)]
             if findings:
                 reports.append(report)
-        if not dry_run:  # an earlier repair may have died before its mark
+        # An earlier repair may have died before it wrote its marker.
+        if not dry_run:
             table.mark_committed(table.newest_files())
     return reports
 
@@ -174,12 +188,12 @@ def _restore(
 ) -> None:
     """Write index files that only tags name again.
 
-    1. The repair announces itself: a key index holds hashes of keys, so an erasure waits for it.
-    2. Files whose bytes are those that the tags name are written under the same keys. An erasure
-       that gave this attempt up may have deleted a file before it was written: such a file is
-       deleted again.
-    3. Other files get an attempt of their own, and the tags that name the segments get new objects,
-       as in an erasure.
+    1. The repair announces itself. A key index holds hashes of keys, so an erasure waits for it.
+    2. Files are written under the same keys if their bytes have the checksums that the tags name.
+       An erasure that abandoned this attempt may have deleted a file before it was written. Such a
+       file is deleted again.
+    3. Other files belong to this attempt, and the tags that name the segments get new objects, like
+       in an erasure.
     """
     store, attempt_id = table.store, new_attempt()
     with announced(table, attempt_id, report.topic):
@@ -200,9 +214,9 @@ def _restore(
 
 
 def _restore_files(store: Store, row: SegmentRow, attempt_id: str) -> Finding | SegmentRow | None:
-    """Write a segment's index files again, under the same keys if the bytes are those of `row`.
+    """Write a segment's index files again, under the same keys if they match `row`.
 
-    Returns the damage of the log, or the new row if the files are those of the attempt.
+    Return the damage of the log, or a new row if the files belong to the attempt, else None.
     """
     try:
         files = index_files(rebuild_index_files(store, row, row.index_policy))
@@ -258,19 +272,31 @@ def rebuild_catalog(
 ) -> Rebuilt:
     """Rebuild the catalog from the manifests of committed attempts.
 
-    Its version is higher than all versions in manifests and in files of the catalog, so no version
-    number gets a second meaning.
+    The old catalog is copied to `catalog/log.backup-<time>` before it is deleted. The new version
+    is higher than all versions in manifests and in files of the catalog, so no version number is
+    used twice. Attempts without a success marker that are included get their marker.
 
-    `trust` names attempts without a mark of success that are known to be committed: runs that were
-    killed between their commit and the mark. Those that the readable part of the old catalog has
-    need not be named. All of them get their mark. The old catalog is copied to
-    `catalog/log.backup-<time>` before it is deleted. Nobody may write to the lake meanwhile.
+    No process may write to the lake during the rebuild. Until it has ended, the lake can neither be
+    opened nor written to, and a killed rebuild must be started again.
 
-    Until the rebuild is done, the lake can neither be opened nor written to: a killed rebuild has
-    to be started again. If all of the catalog can be read, nothing is done, unless `force`. Raises
-    UsageError if it has another format, or can be read and lacks an attempt of `trust`; CorruptData
-    if a manifest cannot be read, if a log is missing, or if the manifests leave a hole in a log
-    partition: then nothing is changed. The message names the attempts to look at.
+    Args:
+        root: The folder or URI of the lake.
+        trust: Attempts without a success marker that are known to be committed, because they were
+            killed between their commit and the marker. Attempts that are in the readable part of
+            the old catalog are included without being named.
+        force: Rebuild the catalog even if all of it can be read.
+        dry_run: Write nothing. The report has what would be done.
+        storage_options: Options of the store.
+
+    Returns:
+        The result. The status is "already done" if the catalog can be read.
+
+    Raises:
+        UsageError: The catalog has another format, can be read and has no such attempt, or an
+            attempt in `trust` has no manifest.
+        CorruptData: A manifest cannot be read, a log is missing, or the manifests leave a hole in a
+            log partition. Nothing was changed. The message names the attempts to check.
+        StoreError: Storage failed.
     """
     store = open_store(root, storage_options)
     report = Rebuilt(dry_run, "dry run" if dry_run else "committed")
@@ -290,7 +316,8 @@ def rebuild_catalog(
     }
     if not dry_run:
         for attempt_id in sorted(attempts_without_marker(store).keys() & set(report.attempts)):
-            mark_committed(store, attempt_id)  # only the old catalog may know of them
+            # The old catalog, which is deleted next, may be the only proof of their commits.
+            mark_committed(store, attempt_id)
         last_version = _last_version(store, history.manifests.values())
         begin_rebuild(store, last_version)
         lake = history.lake()
@@ -304,7 +331,7 @@ def rebuild_catalog(
 
 
 def _is_readable(store: Store) -> bool:
-    """Whether all of the catalog can be read. Raises UsageError for another format."""
+    """Return whether all of the catalog can be read. Raises UsageError for another format."""
     try:
         table = CatalogTable.open(store)
         table.check_history()
@@ -315,7 +342,7 @@ def _is_readable(store: Store) -> bool:
 
 
 def _require_had(store: Store, trust: Collection[str]) -> None:
-    """Raise UsageError if a catalog that can be read lacks one of these attempts."""
+    """Raise UsageError if a readable catalog does not have all these attempts."""
     if lacking := set(trust) - committed_attempts(store):
         raise UsageError(
             f"the catalog can be read and does not have {', '.join(sorted(lacking))}: it needs no "
@@ -325,7 +352,7 @@ def _require_had(store: Store, trust: Collection[str]) -> None:
 
 @contextlib.contextmanager
 def _naming_untrusted(report: Rebuilt) -> Iterator[None]:
-    """Name the attempts that are not trusted in every error: one of them may be what is missing."""
+    """Add the untrusted attempts to every error, because one of them may be the missing one."""
     try:
         yield
     except (CorruptData, MissingObject) as error:
@@ -335,7 +362,10 @@ def _naming_untrusted(report: Rebuilt) -> Iterator[None]:
 
 
 def _check(store: Store, topics: Mapping[str, list[Row]], report: Rebuilt) -> None:
-    """Raise CorruptData if these rows make no lake; report the index files to rebuild."""
+    """Raise CorruptData if these rows are inconsistent or a log is missing.
+
+    Report the index files to rebuild.
+    """
     segments = [row for row in chain(*topics.values()) if isinstance(row, SegmentRow)]
     listed = (hash(_object(item.key, item.size)) for item in store.list(layout.TOPICS))
     there = np.unique(np.fromiter(listed, np.int64))
@@ -352,9 +382,9 @@ def _check(store: Store, topics: Mapping[str, list[Row]], report: Rebuilt) -> No
 
 
 def _without(segments: list[SegmentRow], suffix: Suffix, there: Int64s) -> list[SegmentRow]:
-    """The segments whose file is not there in its size; `there` has hashes of (key, size).
+    """Return the segments whose file does not exist with its size.
 
-    A link has any size.
+    `there` has hashes of (key, size) of the existing objects. A link may have any size.
     """
     size = operator.attrgetter(f"{suffix}_bytes")
     hashes = np.fromiter((hash(_object(row.key(suffix), size(row))) for row in segments), np.int64)
@@ -366,7 +396,7 @@ def _object(key: str, size: int) -> tuple[str, int]:
 
 
 def _move_aside(store: Store) -> str:
-    """Copy the rest of the catalog, then delete it; returns the copy's folder, "" if no rest."""
+    """Copy the remaining files of the catalog, and delete them. Return the copy's folder, or ""."""
     old = [item.key for item in store.list(layout.LOG_TABLE)]
     backup = f"{layout.LOG_TABLE}.backup-{now():%Y%m%dT%H%M%S.%fZ}"
     for key in old:
@@ -376,10 +406,10 @@ def _move_aside(store: Store) -> str:
 
 
 def _made_anew(store: Store, topics: Mapping[str, list[Row]], first_version: int, lake: str) -> int:
-    """Create the catalog with these rows; returns its version.
+    """Create the catalog with these rows, and return its version.
 
-    A write to the old catalog that reaches storage late, such as a checkpoint's hint, makes the
-    new one unreadable. Then everything is deleted, and created again.
+    A write to the old catalog that reaches storage late, such as the hint for a checkpoint, makes
+    the new catalog unreadable. Then everything is deleted, and created again.
     """
     for tries_left in reversed(range(_TRIES)):
         try:
@@ -392,9 +422,10 @@ def _made_anew(store: Store, topics: Mapping[str, list[Row]], first_version: int
 
 
 def _last_version(store: Store, manifests: Iterable[Manifest]) -> int:
-    """A version that the catalog never went beyond, by its files and manifests; or -1.
+    """Return an upper bound of the catalog's versions from its files and manifests, or -1.
 
-    Files of a rebuild that died may have lower numbers than the catalog that was lost before it.
+    The version in the begin object of a rebuild counts too, because files of a killed rebuild may
+    have lower numbers than the lost catalog.
     """
     highest = max(CatalogTable.highest_version(store), replaced_version(store))
     if highest >= 0:

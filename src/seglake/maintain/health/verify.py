@@ -1,9 +1,9 @@
 """Verify the files and the catalog of a lake.
 
-Files are checked by size and CRC-32C. A file that fails is searched, so that a finding names the
-byte. `deep` searches all files: it checks every batch's checksum, decodes every record, checks the
-order of offsets and the number of records, and compares the index files with those that the log
-gives.
+Files are checked by size and CRC-32C. If a file fails, its segment is searched, so that the finding
+names the damaged byte. `deep` searches all segments: it checks every batch's checksum, decodes
+every record, checks the order of offsets and the number of records, and compares the index files
+with index files built from the log.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ from seglake.store import Store, open_store
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_REQUEST_FAILED = re.compile(r"Generic \w+ error")  # else delta-rs may mean damage
+_REQUEST_FAILED = re.compile(r"Generic \w+ error")  # any other error of delta-rs may be damage
 _IN_A_SNAPSHOT = {"segment", "topic", "partition"}  # kinds of rows; runs and sources are not
 
 
 @dataclass(repr=False)
 class Verification(MaintenanceReport):
-    """The findings in one version of the lake; it is sound if there are none.
+    """The findings in one version of the lake. The version is sound if the list is empty.
 
-    Missing objects are findings too. `orphans` are objects that no retained version names: failed
-    or running attempts wrote them. They are harmless.
+    Missing objects are findings, too. `orphans` are objects that no retained version names, written
+    by failed or running attempts. They are harmless.
     """
 
     version: int = -1
@@ -61,12 +61,12 @@ class Verification(MaintenanceReport):
 
     @property
     def missing(self) -> list[Finding]:
-        """The findings about objects that do not exist."""
+        """Return the findings about objects that do not exist."""
         return [finding for finding in self.findings if finding.kind == "missing"]
 
     @property
     def exit_code(self) -> int:
-        """0 if nothing is wrong, else 1."""
+        """Return 0 if there is no finding, else 1."""
         return 1 if self.findings else 0
 
 
@@ -79,12 +79,23 @@ def verify(
     storage_options: Mapping[str, str] | None = None,
     progress: Progress = logged,
 ) -> Verification:
-    """Check the newest version of the lake, or of some of its topics, and what else tags name.
+    """Check the files of the newest version and of tags, and the catalog.
 
-    The segments go to threads, or with `spark` to its executors. Damage is reported, never raised:
-    the first one of each file. Runs are compared with the quarantine, and with what a rebuild of
-    the catalog would need, only if the catalog is sound; then orphans are listed too, unless topics
-    are chosen. Raises UsageError if there is no lake, and UnknownTopic.
+    Damage is reported, never raised. Each file has at most one finding. If the catalog is sound,
+    runs are compared with the quarantine, the objects that a rebuild of the catalog needs are
+    checked, and orphans are listed.
+
+    Args:
+        root: The folder or URI of the lake.
+        deep: Also decode every record, see the module.
+        topics: The topics to check, by default all. Orphans are listed only for all topics.
+        spark: Runs the work on its executors. Without it, threads run the work.
+        storage_options: Options of the store.
+        progress: Called with the bytes of log that are done, and the total.
+
+    Raises:
+        UsageError: There is no lake.
+        UnknownTopic: There is no such topic.
     """
     report, store = Verification(deep=deep), open_store(root, storage_options)
     opened = _open(store, report)
@@ -120,7 +131,7 @@ def verify(
 
 
 def _open(store: Store, report: Verification) -> tuple[CatalogTable, Snapshot] | None:
-    """The catalog and its newest version, if it can be read; its damage is reported."""
+    """Return the catalog and its newest version, or None if unreadable. Report the damage."""
     with _reporting(report):
         table = CatalogTable.open(store)
         table.check_history()
@@ -146,7 +157,7 @@ def _check_segments(
     done: int,
     total: int,
 ) -> None:
-    """Check segments after `done` bytes of log, of `total`."""
+    """Check segments, and report findings. Progress begins at `done` of `total` bytes of log."""
     work = partial(check_segment, deep=report.deep)
     for rows in lists:
         for findings in tasks.within(done, total).map(work, rows):
@@ -157,7 +168,10 @@ def _check_segments(
 def only_tagged(
     table: CatalogTable, snapshot: Snapshot, topics: Collection[str]
 ) -> Iterator[list[list[SegmentRow]]]:
-    """For each tag the segments that neither this version nor a tag before it names, in lists."""
+    """Yield, for each tag, lists of the segments that neither `snapshot` nor an earlier tag names.
+
+    Only segments of `topics` are included.
+    """
     tags = table.tags()
     lists = table.segment_lists(snapshot, topics) if tags else ()
     hashes = {hash(row.id) for rows in lists for row in rows}
@@ -184,10 +198,11 @@ def _reporting(report: Verification) -> Iterator[None]:
 def _check_history(
     table: CatalogTable, snapshot: Snapshot, topics: Collection[str]
 ) -> Iterator[Finding]:
-    """Check what a rebuild of the catalog needs.
+    """Check the objects that a rebuild of the catalog needs.
 
-    That is the manifest and the marker of each attempt that rows name, or an archive that has the
-    manifest. A re-based segment has an attempt id without a manifest: its run's manifest names it.
+    For each attempt that rows name, these are its manifest and its success marker, or a manifest
+    archive. A rebased segment has an attempt id without a manifest; the manifest of its run names
+    the segment.
     """
     there = {item.key for item in table.store.list(layout.ATTEMPTS)}
     alone, archived = {*lone_marks(table.store)}, read_archives(table.store)
@@ -211,7 +226,7 @@ def _check_history(
 
 
 def _check_runs(table: CatalogTable, snapshot: Snapshot, topic: str) -> Iterator[Finding]:
-    """Runs: each key once, rows that add up, as many rejects as the run says."""
+    """Check that each run was committed only once, and that its counts and its rejects agree."""
     history = table.run_history(snapshot, topic)
     gone = {run.attempt_id for run in history if run.state != "committed"}
     runs = [run for run in history if run.attempt_id not in gone]
@@ -234,7 +249,7 @@ def _check_runs(table: CatalogTable, snapshot: Snapshot, topic: str) -> Iterator
 
 
 def _count_rejects(store: Store, topic: str, runs: Collection[RunRow]) -> Counter[str]:
-    """The rejects of each attempt in the quarantine."""
+    """Count the rejects of each attempt in the quarantine."""
     totals: Counter[str] = Counter()
     for rows in QuarantineTable(store).read(topic, {run.attempt_id for run in runs}):
         counts: Any = pc.value_counts(rows["attempt_id"])
@@ -243,7 +258,7 @@ def _count_rejects(store: Store, topic: str, runs: Collection[RunRow]) -> Counte
 
 
 def _check_counts(run: RunRow, expected: int, rejects: int) -> Iterator[Finding]:
-    """The run's own counts; and those of its rejects, of which erasures may have left fewer."""
+    """Check a run's counts, and its `rejects`, of which erasures should have left `expected`."""
     name = f"run {run.run_id!r} of pipeline {run.pipeline!r}"
     if run.input_rows != run.records + run.quarantined:
         what = f"{name} read {run.input_rows} rows, and made {run.records} records of them"
@@ -256,26 +271,24 @@ def _check_counts(run: RunRow, expected: int, rejects: int) -> Iterator[Finding]
 
 
 # ---------------- history
-# What the manifests of committed attempts tell: which of them count, and the rows that they
-# leave.
+# The manifests that count give the live rows of the catalog.
 #
-# All that chronicles tell count. Of the others: A manifest counts if its attempt is marked as
-# committed, if the readable part of the catalog has the attempt, if the caller trusts it, or if
-# another manifest that counts builds on it: only a commit makes rows that another commit can take
-# out. Nothing is guessed.
+# All archived manifests count. Any other manifest counts if its attempt has a success marker, if
+# the readable part of the catalog has the attempt, if the caller trusts it, or if another manifest
+# that counts builds on it, because one commit can only remove rows that another commit added.
 
 
 class History(NamedTuple):
-    """The manifests that count, by attempt."""
+    """The manifests of committed attempts, by attempt."""
 
     manifests: dict[str, Manifest]
 
     @staticmethod
     def of(store: Store, trust: Collection[str], untrusted: list[str]) -> History:
-        """The history of a lake; `untrusted` gets the attempts whose manifest does not count.
+        """Return the history of a lake. Fill `untrusted` with the attempts that do not count.
 
-        Raises UsageError if an attempt in `trust` has no manifest, CorruptData for a manifest that
-        cannot be read, and for a mark without one, see `lone_marks`.
+        Raises UsageError if an attempt in `trust` has no manifest, and CorruptData if a manifest
+        cannot be read, or if a success marker has no manifest, see `lone_marks`.
         """
         written, marked, archived = _attempts(store)
         if unknown := {*trust} - written.keys() - archived.keys():
@@ -295,7 +308,10 @@ class History(NamedTuple):
         return history
 
     def add_what_others_build_on(self, unknown: Mapping[str, Manifest]) -> None:
-        """Add the manifests of attempts whose rows those that count take out, or name."""
+        """Add the manifests in `unknown` that the manifests of the history build on.
+
+        These are the attempts that their rows name, or whose segments they remove.
+        """
         while unknown:
             names, gone = self.named(), self._replaced()
             needed = {
@@ -309,7 +325,7 @@ class History(NamedTuple):
             unknown = {name: manifest for name, manifest in unknown.items() if name not in needed}
 
     def named(self) -> set[str]:
-        """The attempts that rows of the manifests name, or rows that they take out."""
+        """Return the attempts that are named by the rows that the manifests add or remove."""
         attempt_ids = set[str]()
         for manifest in self.manifests.values():
             attempt_ids.update(manifest.forgotten)
@@ -323,14 +339,15 @@ class History(NamedTuple):
         return attempt_ids
 
     def lake(self) -> str:
-        """The lake's identity, "" without a manifest."""
+        """Return the identity of the lake, or "" if there is no manifest."""
         lakes = ((each.version, each.lake) for each in self.manifests.values())
         return max(lakes, default=(-1, ""))[1]
 
     def topics(self) -> dict[str, list[Row]]:
-        """The live rows of every topic after all these commits, each once.
+        """Return the live rows of every topic after all these commits, without duplicates.
 
-        The history needs no order: a segment is live if a manifest adds it and none takes it out.
+        The order of the commits does not matter: a segment is live if a manifest adds it and no
+        manifest removes it.
         """
         replaced, forgotten = self._replaced(), set[str]()
         rows: dict[Row, None] = {}
@@ -356,14 +373,14 @@ def lone_marks(store: Store) -> list[str]:
 
 
 def _read(store: Store, written: Mapping[str, int], some: Collection[str]) -> dict[str, Manifest]:
-    """The manifests of some attempts, by attempt."""
+    """Return the manifests of some attempts, by attempt."""
     return read_manifests(store, {name: written[name] for name in sorted(some)})
 
 
 def _attempts(store: Store) -> tuple[dict[str, int], set[str], dict[str, Manifest]]:
-    """The attempts with a manifest, each with the number of its last; those with a mark.
+    """Return the last manifest's number per attempt, the marked attempts, and archived manifests.
 
-    Last the manifests that chronicles tell: of these attempts no other one counts.
+    Attempts with an archived manifest are not in the first result.
     """
     written, marked, archived = dict[str, int](), set[str](), read_archives(store)
     for item in store.list(layout.ATTEMPTS):

@@ -43,7 +43,7 @@ def untold(_part: str) -> None:
 
 @dataclass
 class MaintenancePart(MaintenanceReport):
-    """One operation on a topic, or on the lake if `topic` is None.
+    """One operation on a topic, or on the lake if there is no `topic`.
 
     It has the report of the operation, or the error that ended it, or both.
     """

@@ -218,7 +218,7 @@ class _Tagging:
         return snapshot, []
 
     def _another_end(self, before: TagRow) -> Change | None:
-        """Return the change of `until` of a tag that exists, or None if it stays the same.
+        """Return the change of `until` of a tag that exists, or None if it has this `until`.
 
         Raises UsageError if the tag names another version.
         """

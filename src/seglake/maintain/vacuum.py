@@ -18,10 +18,10 @@ So a vacuum works in this order (I1, I5, I6):
     4. Remove the quarantine files to delete from their table, in a fence.
     5. Delete the expired data files first, so that an expired version cannot be opened any more.
     6. If segments are to be deleted, commit a fence and read the tags again. A tag of an expired
-       version that was made in the meantime keeps its segments; a later one finds that the version
+       version that was made in the meantime keeps its segments. A later tag finds that the version
        has expired (decision 27).
-    7. Delete archived manifests, then everything else. A manifest without its marker would look
-       like that of a failed attempt.
+    7. Delete archived manifests, then everything else. A manifest without its marker would count as
+       the manifest of a failed attempt.
     8. Archive old manifests, if there are many.
 
 The catalog's retention decides which versions are retained (30 days, see `catalog.retention`).
@@ -294,7 +294,7 @@ class _Sweep:
         archived = self._times.told
         manifests = [key for key in report.deleted if layout.manifest_of(key) in archived]
         rest = {*report.deleted} - {*manifests}
-        # Delete manifests first: one without its marker looks like that of a failed attempt.
+        # Delete manifests first: without its marker, a manifest belongs to a failed attempt.
         delete(table.store, manifests, self._progress)
         delete(table.store, [key for key in report.deleted if key in rest], self._progress)
         report.rewritten = rewritten

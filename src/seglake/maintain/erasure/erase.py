@@ -9,14 +9,14 @@ An ingest that runs at the same time could bring a key back unseen:
 So an erasure is refused while an attempt at the topic may still run, or it waits. Attempts announce
 themselves before they read input or copy records: ingests, merges, compactions, other erasures.
 
-    1. Find the attempts at the topic. Abandon those that have ended, so that they cannot commit
-       later. If one may still run, stop, unless the caller waits.
+    1. Find the attempts at the topic. Abandon the attempts that have ended, so that they cannot
+       commit later. If an attempt may still run, stop, unless the caller waits.
     2. Announce the erasure. Find the segments, tags and rejects of the newest version that have a
        key, and write the segments again without the records.
     3. Put a list of the rejects, which has nothing of their content, see `open_rejects`.
     4. Commit to the catalog. The same commit gives each tag with the key an object without the
-       records. If another commit came first, go on with step 2. The row of the commit says how many
-       rejects the next step leaves, so `verify` finds an erasure that was killed in between.
+       records. If another commit came first, repeat step 2. The row of the commit has the number of
+       rejects that the next step leaves, so `verify` finds an erasure that was killed in between.
     5. Commit to the quarantine. Delete the list. Until then the next erasure of the topic, whatever
        its keys, takes the listed rejects too.
     6. Remove rows from the samples of failed runs.
@@ -96,9 +96,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # ---------------- attempts
-# Attempts at a topic that did not commit. As for a vacuum, an attempt may still run if its newest
+# Attempts at a topic that did not commit. Like in a vacuum, an attempt may still run if its newest
 # unnamed object, such as its announcement, is younger than the grace period. It has ended if it
-# stored a report of its failure, or was abandoned. One with only blobs may be at any topic.
+# stored a report of its failure, or was abandoned. An attempt with only blobs may be at any topic.
 
 _TRIES = 20  # of a search for attempts, while other commits delete objects
 _QUARANTINED = re.compile(rf"{layout.QUARANTINE_TABLE}/topic=([^/]+)/")
@@ -512,7 +512,7 @@ class _Erasure:
             rewrite_failed_run(store, failed)
 
     def _note_running(self) -> Attempts:
-        """Return the present attempts. Report those that may have read input before the commit."""
+        """Return the present attempts. Report all that may have read input before the commit."""
         attempts = self._look()
         arrived = self._runs(self._table.snapshot()) - self._base_runs
         running = {*attempts.running, *arrived}

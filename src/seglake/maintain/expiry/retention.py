@@ -3,12 +3,13 @@
 The rules are the rules of Kafka's `UnifiedLog.deleteOldSegments`. Segments below the log start are
 removed (here in the commit that moves the log start), then the segments beyond `retention.bytes`,
 then the segments older than `retention.ms`. Each rule begins with the oldest segment and ends at
-the first segment that it does not cover. The age of a segment is that of its largest timestamp;
-without timestamps, that of its creation in the catalog, where Kafka uses the time of the file. At
-least `retention.bytes` of logs remain, and offsets never restart. If `cleanup.policy` has no
-`delete`, nothing is removed.
+the first segment that it does not cover. The age of a segment counts from its largest timestamp.
+Without timestamps it counts from the segment's creation in the catalog, where Kafka uses the time
+of the file. At least `retention.bytes` of logs remain, and offsets never restart. If
+`cleanup.policy` has no `delete`, nothing is removed.
 
-One timestamp in the future, or of late data, keeps every segment after it. The report says which.
+One timestamp in the future, or of late data, keeps every segment after it. The report names the
+segment with this timestamp.
 """
 
 from __future__ import annotations
@@ -443,9 +444,9 @@ def _dated(
 ) -> list[tuple[PartitionView, Int64s]]:
     """Return the log partitions, with the largest timestamp (ms) of each segment.
 
-    For a segment without timestamps, this is the time when the segment was made, if retention goes
-    by age. An undo may leave such segments in every log partition, so all their rows are read in
-    one step.
+    For a segment without timestamps, this is the time when the segment was made, if segments are
+    removed by age. An undo may leave such segments in every log partition, so all their rows are
+    read in one step.
     """
     dated = [(view, view.segments.max_timestamps.copy()) for view in base.partitions(topic)]
     places = [

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _REQUEST_FAILED = re.compile(r"Generic \w+ error")  # any other error of delta-rs may be damage
-_IN_A_SNAPSHOT = {"segment", "topic", "partition"}  # kinds of rows; runs and sources are not
+_IN_A_SNAPSHOT = {"segment", "topic", "partition"}  # the kinds of rows that a snapshot reads
 
 
 @dataclass(repr=False)

@@ -83,7 +83,8 @@ def alter(
     """Change settings of a topic in one commit.
 
     A change applies from the next run and the next maintenance on. Nothing is committed if no value
-    changes. If an error is raised, nothing has changed.
+    changes. After an error nothing has changed, except that the commit may exist after a
+    StoreError.
 
     Args:
         root: The folder or URI of the lake.

@@ -72,7 +72,7 @@ _DECODE_BYTES = 8 * 2**20  # of decompressed records at once
 class KeyTable:
     """The last record of each key, with room for at least `rows` keys.
 
-    A key takes 34 to 69 bytes when the table is full. Slots that were never used take no memory.
+    The table has 34 to 69 bytes for each of `rows`. Slots that were never used take no memory.
     """
 
     def __init__(self, rows: int) -> None:

@@ -301,8 +301,8 @@ class RejectErasure:
     def erase(self, attempt_id: str, dead: Collection[str] = ()) -> None:
         """Remove the rejects of the last `find`. Raises StoreError and CommitConflict.
 
-        If a file is rewritten, rejects of the attempts `dead` are removed from it, too. They never
-        count, and in a new object they would look like the rejects of a running attempt.
+        If a file that is not merged is rewritten, rejects of the attempts `dead` are removed from
+        it, too. They never count, and a new object would make their attempts appear to be running.
         """
 
         def replace() -> None:

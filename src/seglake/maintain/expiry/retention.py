@@ -131,7 +131,7 @@ def delete_records(
 ) -> Deleted:
     """Delete the records of partitions below an offset, or before a time, in one commit.
 
-    If an error is raised, nothing has changed.
+    After an error nothing has changed, except that the commit may exist after a StoreError.
 
     Args:
         root: The folder or URI of the lake.

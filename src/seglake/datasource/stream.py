@@ -160,7 +160,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return prorated(limit.max_rows, first, latest) if isinstance(limit, ReadMaxRows) else latest
 
     def _too_few(self, records: int) -> bool:
-        """Whether to wait for more records, at most for maxTriggerDelay."""
+        """Return whether to wait for more records, at most for maxTriggerDelay."""
         least = self._options.min_offsets_per_trigger
         if least is None or self._available_now:  # else some records would never be read
             return False

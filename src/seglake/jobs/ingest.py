@@ -1,6 +1,6 @@
 """`seglake ingest` as a job: spark-submit jobs/ingest.py --conf-file web.toml --run-id R1.
 
-The same run id again does nothing; with --replace, a corrected input takes the place of the old
+A committed run id does nothing again; with --replace, a corrected input takes the place of the old
 records.
 
 Exit codes: 0 done, or done before; 2 bad configuration or input; 3 more rows rejected than the

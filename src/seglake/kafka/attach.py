@@ -139,7 +139,7 @@ def _gone(
 
 
 def _is_gone(uri: str, bucket: TieredBucket) -> bool:
-    """Whether this was an object of the bucket, and is not there any more."""
+    """Return whether this was an object of the bucket, and is not there any more."""
     begin = f"{bucket.store.uri}/"
     mine = uri.startswith(f"{begin}{bucket.prefix}")
     return mine and uri.removeprefix(begin) not in bucket.sizes

@@ -113,12 +113,12 @@ def find(
 
 
 def is_log(name: str) -> bool:
-    """Whether a file of this name is the log of a segment."""
+    """Return whether a file of this name is the log of a segment."""
     return _LOG.fullmatch(name) is not None
 
 
 def is_internal(topic: str) -> bool:
-    """Whether a broker keeps the topic for itself."""
+    """Return whether a broker keeps the topic for itself."""
     return topic.startswith(_INTERNAL)
 
 

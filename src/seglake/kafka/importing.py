@@ -240,7 +240,7 @@ class TopicIntake:
         )
 
     def _brings_anything(self) -> bool:
-        """Whether there are records that the lake lacks, a topic that it lacks, or partitions."""
+        """Return whether the folders have records or partitions that are not in the lake."""
         count = 0 if self._topic_row is None else self._topic_row.partitions
         return self._folders[-1].partition >= count or any(
             extent.end > extent.start for extent in self._extents
@@ -285,7 +285,7 @@ class TopicIntake:
     # ------------------------------------------------------------------ the second pass
 
     def _attempt(self) -> bool:
-        """Whether what the first pass found is written and committed."""
+        """Return whether what the first pass found is written and committed."""
         table, report, rows = self._lake.table(), self.report, self._write()
         version = transact(table, self._name, report.attempt_id, partial(self._change, rows))
         report.version = -1 if version is None else version
@@ -323,7 +323,7 @@ class TopicIntake:
 
 
 def _has_records(view: PartitionView) -> bool:
-    """Whether an import or anything else came into the partition before."""
+    """Return whether an import or anything else came into the partition before."""
     return view.end_offset > 0 or view.sequence > 0
 
 

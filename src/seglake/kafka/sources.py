@@ -129,7 +129,7 @@ def _beginning_with(prefix: str, store: Store) -> Iterator[Listed]:
 
 
 def _is_tiered(items: Iterable[Listed]) -> bool | None:
-    """Whether manifests of tiered storage come before any log of a broker's folder.
+    """Return whether manifests of tiered storage come before any log of a broker's folder.
 
     None without any object.
     """
@@ -267,7 +267,7 @@ class TieredPartition(PartitionFolder):
 
 
 def is_manifest(key: str) -> bool:
-    """Whether this is the key of a segment's manifest."""
+    """Return whether this is the key of a segment's manifest."""
     return _MANIFEST.fullmatch(key) is not None
 
 
@@ -334,7 +334,7 @@ def _log_key(manifest: str) -> str:
 
 
 def _may_be_of(key: str, topics: Collection[str]) -> bool:
-    """Whether the names in a key allow one of these topics; a prefix may stand before it."""
+    """Return whether the names in a key allow one of these topics; a prefix may stand before it."""
     folder = _topic_folder(key)
     return not folder or folder[:-_ID_LENGTH].endswith((*topics,))
 

@@ -62,7 +62,7 @@ class LogToScan(NamedTuple):
 
     @property
     def is_last(self) -> bool:
-        """Whether it is the log of the active segment."""
+        """Return whether it is the log of the active segment."""
         return self.next_offset == INT64_MAX
 
     @property
@@ -517,7 +517,7 @@ def resolved(events: Events) -> tuple[Transactions, Events]:
 
 
 def are_aborted(producer_ids: Int64s, offsets: Int64s, aborted: Transactions) -> Flags:
-    """Whether each batch, by producer and base offset, is of one of these transactions."""
+    """Return whether each batch, by producer and base offset, is of one of these transactions."""
     if not len(aborted) or not len(offsets):
         return np.zeros(len(offsets), bool)
     count = len(aborted)
@@ -549,7 +549,7 @@ def check_entries(entries: npt.NDArray[np.void], transactions: Transactions, fil
 
 
 def _are_in(transactions: Transactions, entries: npt.NDArray[np.void]) -> Flags:
-    """Whether each transaction ends where an entry of its producer does, and begins in it."""
+    """Return whether each transaction begins in an entry of its producer and ends at its end."""
     columns = (entries[name].tolist() for name in ("producer_id", "last_offset", "first_offset"))
     firsts = {(producer, last): first for producer, last, first in zip(*columns, strict=True)}
     rows = zip(

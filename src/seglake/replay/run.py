@@ -202,7 +202,7 @@ class PartitionStream:
 
     @property
     def left(self) -> bool:
-        """Whether there is another record."""
+        """Return whether there is another record."""
         return self._batch is not None
 
     @property

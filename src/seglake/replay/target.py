@@ -247,7 +247,7 @@ class Target:
 
 
 def _is_unreachable(error: BaseException) -> bool:
-    """Whether no broker took part in it."""
+    """Return whether no broker took part in it."""
     first = error.args[0] if error.args else error
     return isinstance(first, KafkaError) and first.code() in _UNREACHABLE
 

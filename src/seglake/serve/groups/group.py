@@ -138,7 +138,7 @@ class Group:
 
     @property
     def idle(self) -> bool:
-        """Whether the group has no members and no pending ids of new members."""
+        """Return whether the group has no members and no pending ids of new members."""
         return not self.members and not self._pending
 
     # ---------------------------------------------------------------- joining

@@ -69,7 +69,7 @@ def _unknown(version: int) -> Code:
 
 
 def _counts_records(connection: Connection, place: tuple[str, int], offset: int) -> bool:
-    """Whether a client does not move on by batches without records, at the offset that it asks."""
+    """Return whether the client, at this offset, does not move on past empty batches."""
     return connection.version == _KAFKA_GO or connection.ends.get(place) == offset
 
 

@@ -1,8 +1,8 @@
-"""`spark.read.format("seglake")` and `spark.readStream.format("seglake")`.
+"""Read a lake by `spark.read.format("seglake")` and `spark.readStream.format("seglake")`.
 
-Schema and options are those of Spark's Kafka source, so a job moves over with another format name
-and a `path`; docs/spark.md lists them. Spark finds the format by itself where Seglake is installed;
-`register(spark)` is for sessions that do not. `events_between` returns the events of a window, and
+Schema and options have the names of Spark's Kafka source, so a job needs only another format name
+and a `path`. docs/spark.md lists the options. Spark finds the format where Seglake is installed;
+`register(spark)` adds it to other sessions. `events_between` returns the events of a window, and
 `events_with_keys` the events of many keys.
 """
 

@@ -1,4 +1,4 @@
-"""Batch queries: one version of the lake, offsets bound once, records read by tasks."""
+"""Plan and run batch queries. The driver binds version and offsets once, tasks read records."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, lru_cache
@@ -30,14 +30,14 @@ from seglake.store import Store, open_store
 
 
 class BatchReader(DataSourceReader):
-    """A batch query as Spark plans and runs it. UsageError for options that a batch cannot have."""
+    """A batch query of Spark. Raises UsageError for options that a batch query cannot have."""
 
     def __init__(self, options: Options) -> None:
         self._options, self._bounds = options, options.batch_bounds()
 
     @plain_errors
     def partitions(self) -> list[InputPartition]:
-        """The tasks of the query, in the newest version or in that of the option `version`."""
+        """Return the tasks of the query, in the version of option `version` or the newest one."""
         options = self._options
         lake = open_lake(options.root, options.version, options.storage)
         planned = [InputPartition(task) for task in plan(lake, options, *self._bounds)]
@@ -45,12 +45,12 @@ class BatchReader(DataSourceReader):
         return planned
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-        """The records of one task."""
+        """Yield the records of one task."""
         return read_task(partition, self._options)
 
 
 def plan(lake: Lake, options: Options, starting: Bound, ending: Bound) -> list[tasks.ReadTask]:
-    """The tasks of a batch query. Raises UsageError, CorruptData and StoreError."""
+    """Return the tasks of a batch query. Raises UsageError, CorruptData and StoreError."""
     readers = readers_of(lake, options.topics)
     starts = bind(starting, readers, options.no_match)
     ends = bind(ending, readers, "latest")
@@ -70,7 +70,7 @@ def plan(lake: Lake, options: Options, starting: Bound, ending: Bound) -> list[t
 
 
 def tasks_of(lake: Lake, to_read: Iterator[Piece], options: Options) -> list[tasks.ReadTask]:
-    """The tasks that read some pieces. What has no field to find has no value format either."""
+    """Return the tasks that read some pieces. Value formats are looked up only if needed."""
     if options.fields is None and options.criteria is None:
         return tasks.planned(to_read, options, lambda _topic: JSON)
     return tasks.planned(to_read, options, cache(lambda topic: lake.topic(topic).value_format))
@@ -79,9 +79,9 @@ def tasks_of(lake: Lake, to_read: Iterator[Piece], options: Options) -> list[tas
 def pieces(
     lake: Lake, reads: Sequence[tuple[PartitionReader, Window]], options: Options
 ) -> Iterator[Piece]:
-    """What a query reads of some log partitions: all, or where a search may find something.
+    """Yield the pieces that a query reads. A search reads only pieces that may have a match.
 
-    The driver reads the key indexes, so that few tasks share what is left.
+    The driver reads the key indexes, so that the remaining pieces need only few tasks.
     """
     criteria = options.criteria
     if criteria is None:
@@ -94,7 +94,7 @@ def pieces(
 
 
 def read_task(partition: InputPartition | None, options: Options) -> Iterator[pa.RecordBatch]:
-    """The records of a task; Spark makes one without a value, or None, from an empty plan."""
+    """Yield the records of a task. For an empty plan, Spark passes None, or a None value."""
     if partition is None or partition.value is None:
         return
     store = _store(options.root, _items(options.storage), _items(from_environment()))
@@ -132,8 +132,8 @@ def _items(options: Mapping[str, str]) -> _Items:
 
 @lru_cache(8)
 def _store(root: str, storage: _Items, _environment: _Items) -> Store:
-    """A store for many tasks: a worker reads few lakes, and a store has open connections.
+    """Return a store for all tasks of a worker, so that they share its connections.
 
-    It reads the environment once.
+    The store reads the environment only when it is created.
     """
     return open_store(root, dict(storage))

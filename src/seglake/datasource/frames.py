@@ -1,8 +1,8 @@
-"""The events of a window, or of many keys, as a DataFrame.
+"""Return the events of a window, or of many keys, as a DataFrame.
 
-The driver reads a short window, tasks read a long one: planning a query of a Python source and
-starting its tasks takes Spark some hundred times as long as reading a short window. Tasks read the
-events of keys.
+The driver reads a short window, and tasks read a long one: to plan a query of a Python source and
+start its tasks, Spark takes about a hundred times as long as a short window takes to read. Tasks
+read the events of keys.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 
     from seglake.read.log import Log
 
-_ROWS_BYTES = 2**20  # of a table that Spark is to take apart into rows at once
+_ROWS_BYTES = 2**20  # up to this size, Spark converts a table to rows
 _SMALL_BYTES = 10 * 2**20  # of a table that fits a join's other side: autoBroadcastJoinThreshold
 _THRESHOLD = "spark.sql.execution.arrow.localRelationThreshold"
 _CHANGING = Lock()
-_MOST_KEYS = 10_000  # they are an option, which goes to each task
+_MOST_KEYS = 10_000  # they are an option, which Spark sends to each task
 
 
 def events_between(
@@ -50,13 +50,13 @@ def events_between(
     columns: Sequence[str] | None = None,
     driver_bytes: int = LEAST_BYTES,
 ) -> DataFrame:
-    """Every event with start <= timestamp < end, and no other, in the version of `log`.
+    """Return the events with start <= timestamp < end in the version of `log`.
 
-    The columns are those of `spark.read.format("seglake")`, without headers unless `columns` names
-    them. A window that takes at most `driver_bytes` of the log, by default what Spark would read in
-    one task, is read here and now: the DataFrame holds its events, and joins broadcast up to 10 MiB
-    of them. A longer one is read by tasks whenever the DataFrame is used; they find credentials in
-    their environment. Raises UsageError, and what a read raises: CorruptData, StoreError.
+    The columns are the same as in `spark.read.format("seglake")`, without headers unless `columns`
+    names them. A window that takes at most `driver_bytes` of the log, by default the size of one
+    task, is read immediately: the DataFrame holds its events, and joins broadcast up to 10 MiB of
+    them. Tasks read a longer window whenever the DataFrame is used, with credentials from their
+    environment. Raises UsageError, CorruptData and StoreError.
     """
     names = chosen(columns)
     plan = log.plan_range(start, end, columns=read_schema(names).names)
@@ -69,7 +69,7 @@ def events_between(
 
 
 def _by_tasks(spark: SparkSession, log: Log, names: Sequence[str]) -> DataFrameReader:
-    """A reader of these columns of a log, in its version, that knows all but the root."""
+    """Return a reader of some columns of a log, in its version. `load` needs only the root."""
     options = log.store.public_options.items()
     return (
         spark.read.format("seglake")
@@ -79,10 +79,10 @@ def _by_tasks(spark: SparkSession, log: Log, names: Sequence[str]) -> DataFrameR
 
 
 def _local_frame(spark: SparkSession, table: pa.Table, names: Sequence[str]) -> DataFrame:
-    """A DataFrame of the rows of a table, which joins broadcast if it is small.
+    """Return a DataFrame of the rows of a table. Joins broadcast it if it is small.
 
-    Spark sends the rows of a local relation to its tasks one by one, as Java objects. Arrow batches
-    go as they are; but Spark does not know their size then, and has to be told what to broadcast.
+    Spark sends the rows of a local relation to its tasks one by one, as Java objects. It sends
+    Arrow batches unchanged, but has no size for them, so a small table needs a broadcast hint.
     """
     if table.nbytes < _ROWS_BYTES:
         return spark.createDataFrame(table, struct_of(names))
@@ -93,8 +93,8 @@ def _local_frame(spark: SparkSession, table: pa.Table, names: Sequence[str]) -> 
 
 @contextmanager
 def _batches_as_they_are(spark: SparkSession) -> Iterator[None]:
-    """No table becomes a local relation in here; the session's setting is put back after it."""
-    with _CHANGING:  # else a thread could take the other's setting for that of the session
+    """Prevent that a table becomes a local relation in the block. Restore the setting after it."""
+    with _CHANGING:  # else a thread could restore the "0" of another thread
         before = str(spark.conf.get(_THRESHOLD))
         spark.conf.set(_THRESHOLD, "0")
         try:
@@ -112,17 +112,17 @@ def events_with_keys(
     end: Time | None = None,
     columns: Sequence[str] | None = None,
 ) -> DataFrame:
-    """Every event with one of the keys, and no other, in the version of `log`.
+    """Return the events that have one of the keys, in the version of `log`.
 
-    `keys` are at most 10,000 different ones: a list of text, which means its UTF-8, and bytes; or a
-    DataFrame with one column of text or bytes, which is collected here and now. Null is no key.
-    `start` and `end` bound the timestamps: start <= timestamp < end. The columns are those of
-    `spark.read.format("seglake")`, without headers unless `columns` names them. Whenever the
-    DataFrame is used, the driver reads key indexes, and tasks read what may hold a key; they find
-    credentials in their environment. Raises UsageError, also for more keys.
+    `keys` has at most 10,000 different keys. It is a list of bytes and text, which is encoded as
+    UTF-8; or a DataFrame with one column of text or bytes, which is collected immediately. Nulls
+    are ignored. `start` and `end` bound the timestamps: start <= timestamp < end. The columns are
+    the same as in `spark.read.format("seglake")`, without headers unless `columns` names them.
+    Whenever the DataFrame is used, the driver reads key indexes, and tasks read the blocks that may
+    have a key, with credentials from their environment. Raises UsageError, also for too many keys.
     """
     names = chosen(columns)
-    open_window(start, end)  # raises here and now
+    open_window(start, end)  # raises before any work
     asked = _collected(keys) if isinstance(keys, DataFrame) else _listed(keys)
     if len(asked) > _MOST_KEYS:
         raise UsageError(
@@ -143,7 +143,7 @@ def _listed(keys: Any) -> list[bytes]:
 
 
 def _collected(frame: DataFrame) -> list[bytes]:
-    """The distinct keys of a DataFrame, or some of them if there are too many."""
+    """Return the distinct keys of a DataFrame, or some of them if there are too many."""
     kinds = [field.dataType for field in frame.schema.fields]
     if len(kinds) != 1 or not isinstance(kinds[0], StringType | BinaryType):
         raise UsageError(

@@ -1,4 +1,4 @@
-"""From options to offsets, once per query: which partitions are read, from where to where.
+"""Convert options to the partitions and offsets that a query reads, once per query.
 
 Spark's Kafka source leaves "earliest" and "latest" to its tasks. Here all offsets are numbers
 before the first task starts, so a plan is exact and does not change.
@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 
 def readers_of(lake: Lake, topics: TopicChoice) -> Readers:
-    """The partitions that a query reads, sorted. UnknownTopic if the lake lacks a named one."""
+    """Return the partitions that a query reads, sorted. Raises UnknownTopic if one is missing."""
     names = topics.named or {partition.topic for partition in topics.assigned or ()}
     if topics.pattern is not None:
         names = {name for name in lake.topics() if topics.pattern.search(name)}
@@ -34,7 +34,7 @@ def readers_of(lake: Lake, topics: TopicChoice) -> Readers:
 
 
 def existing(lake: Lake, partitions: Collection[TopicPartition]) -> Readers:
-    """Those of the partitions that the lake has, in the same order."""
+    """Return readers of the partitions that exist in the lake, in the order of `partitions`."""
     logs = _logs(lake, {partition.topic for partition in partitions} & set(lake.topics()))
     return _readers(logs, [partition for partition in partitions if partition in logs])
 
@@ -78,7 +78,7 @@ def _bind(bound: Bound, readers: Readers, no_match: Literal["error", "latest"]) 
 def available(
     starts: Offsets, ends: Offsets, readers: Readers, *, fail_on_data_loss: bool
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """The parts of the ranges [start, end) that the logs have; the others are a loss of data."""
+    """Clip the ranges [start, end) to the logs. Offsets outside a log are reported as a loss."""
     ranges = {}
     for partition, reader in readers.items():
         low, high = reader.view.log_start_offset, reader.view.end_offset
@@ -95,7 +95,7 @@ def available(
 
 
 def report_loss(message: str, *, fail: bool) -> None:
-    """OffsetOutOfRange, or only a warning where the option failOnDataLoss is false."""
+    """Raise OffsetOutOfRange, or only log a warning if the option failOnDataLoss is false."""
     if fail:
         raise OffsetOutOfRange(f"{message}; to read what there is, set failOnDataLoss to false")
     _log.warning("%s; what is missing is skipped, as failOnDataLoss is false", message)

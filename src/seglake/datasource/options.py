@@ -1,4 +1,4 @@
-"""The options of the format, read and checked. Their names are not case-sensitive.
+"""Read and check the options of the format. Their names are not case-sensitive.
 
 Options of Spark's Kafka source have its names, values, defaults and rules (`KafkaSourceProvider`,
 `KafkaOffsetRangeLimit`, `JsonUtils` in Spark's connector/kafka-0-10-sql). The others are Seglake's.
@@ -42,7 +42,7 @@ class TopicPartition(NamedTuple):
 
 
 class TopicChoice(NamedTuple):
-    """The partitions to read: exactly one of these is not None."""
+    """The partitions to read. Exactly one of the fields is not None."""
 
     assigned: frozenset[TopicPartition] | None = None
     named: frozenset[str] | None = None
@@ -50,10 +50,10 @@ class TopicChoice(NamedTuple):
 
 
 class Bound(NamedTuple):
-    """Where reading starts or ends by the option `name`; exactly one other field is not None.
+    """The start or end of a query, from the option `name`. Exactly one other field is not None.
 
-    `offset` is EARLIEST or LATEST; `offsets` may contain these, too. A time, in ms, means the first
-    record, in offset order, at that time or later.
+    `offset` is EARLIEST or LATEST, and `offsets` may contain these, too. A time, in epoch ms,
+    selects the first record, in offset order, at that time or later.
     """
 
     name: str
@@ -86,11 +86,11 @@ class Options:
     max_offsets_per_trigger: int | None
     min_offsets_per_trigger: int | None
     max_trigger_delay_ms: int
-    only_in_streams: tuple[str, ...]  # options that are set and are for streams alone
+    only_in_streams: tuple[str, ...]  # options that are set and valid only in streams
     only_in_batches: tuple[str, ...]
 
     def batch_bounds(self) -> tuple[Bound, Bound]:
-        """Where a batch query starts and ends; UsageError where Kafka's source refuses them."""
+        """Return start and end of a batch query. Raises UsageError where Kafka's source does."""
         for name in self.only_in_streams:
             _log.warning("option %s is ignored in a batch query", name)
         starting = self.starting or Bound("startingOffsets", EARLIEST)
@@ -101,7 +101,7 @@ class Options:
         return starting, ending
 
     def stream_start(self) -> Bound:
-        """Where a new streaming query starts; UsageError for options that only batches have."""
+        """Return the start of a new streaming query. Raises UsageError for options of batches."""
         if self.only_in_batches:
             raise UsageError(
                 f"option {self.only_in_batches[0]} is not valid in a streaming query,"
@@ -136,13 +136,13 @@ _REFUSED = {
     "kafka.value.deserializer": "value is binary: cast or decode the column",
     "kafka.enable.auto.commit": "Spark's checkpoint holds the offsets",
     "kafka.interceptor.classes": "transform the DataFrame instead",
-    # Spark adds this option to those of CREATE TABLE, and later reads the table without options.
+    # Spark adds this option to the options of CREATE TABLE, and later reads the table without any.
     "provider": "use CREATE TEMPORARY VIEW … USING seglake, for Spark loses a table's options",
 }
 
 
 def parse(options: Mapping[str, str]) -> Options:
-    """The options of a query; UsageError names the wrong option and the remedy."""
+    """Parse the options of a query. Raises UsageError, which names the option and the remedy."""
     values = {name.lower(): value for name, value in options.items()}
     for name in sorted(values, key=lambda name: name not in _REFUSED):
         _require_known(name)
@@ -175,7 +175,7 @@ def parse(options: Mapping[str, str]) -> Options:
 
 
 class _Values:
-    """The values by the name of their option; each method reads one kind of value."""
+    """The values by the name of their option. Each method reads one kind of value."""
 
     def __init__(self, values: Mapping[str, str]) -> None:
         self._values = values
@@ -203,7 +203,7 @@ class _Values:
         return number
 
     def version(self) -> int | str | None:
-        """The number of a version, or the name of a tag."""
+        """Return the number of a version, the name of a tag, or None."""
         value = self.text("version")
         is_name = value is not None and value[:1].isalpha()
         return value if is_name else self.integer("version", 0)
@@ -292,10 +292,10 @@ class _Values:
         return topics
 
     def bound(self, side: Literal["starting", "ending"]) -> Bound | None:
-        """The option of the highest rank: a global time, times of partitions, offsets."""
+        """Return the bound of the highest rank: a global time, times of partitions, offsets."""
         time, times, offsets = f"{side}Timestamp", f"{side}OffsetsByTimestamp", f"{side}Offsets"
         if time in self:
-            self.integer(time, 0)  # here Kafka's source takes nothing else
+            self.integer(time, 0)  # Kafka's source accepts only integers for this option
             return Bound(time, time=self.time(time))
         if (value := self.text(times)) is not None:
             by_partition = _by_partition(times, value, 0)
@@ -349,7 +349,7 @@ def _forbid(bound: Bound, offset: int, sentence: str) -> None:
 
 
 def _require_order(starting: Bound, ending: Bound) -> None:
-    """The check of two maps of the same kind, which needs no lake."""
+    """Raise UsageError if two maps, both of offsets or both of times, contradict each other."""
     start, end = starting.offsets or starting.times, ending.offsets or ending.times
     if not start or not end or (starting.offsets is None) != (ending.offsets is None):
         return
@@ -364,7 +364,7 @@ def _require_order(starting: Bound, ending: Bound) -> None:
             )
 
 
-# the JSON values
+# The values that are JSON.
 
 
 def _partitions(text: str) -> frozenset[TopicPartition]:
@@ -385,7 +385,7 @@ def _by_partition(name: str, text: str, least: int) -> dict[TopicPartition, int]
 
 
 def _read_json(name: str, text: str, kind: type, example: str) -> list[tuple[str, Any]]:
-    """Pairs of a topic and its list of numbers, or its map from numbers to numbers."""
+    """Return pairs of a topic and its list of numbers, or its map from numbers to numbers."""
     try:
         entries = json.loads(text).items()
         return [(topic, _numbers(entry, kind)) for topic, entry in entries]
@@ -409,13 +409,13 @@ def _number(value: object) -> int:
 
 
 def _whole(text: str) -> int | None:
-    """An integer of 64 bits as Java parses it; None for other texts."""
+    """Parse an integer of 64 bits as Java does. Return None for other texts."""
     number = int(text) if re.fullmatch(r"[+-]?[0-9]{1,19}", text) else None
     return number if number is None or INT64_MIN <= number <= INT64_MAX else None
 
 
 def _pattern(text: str) -> re.Pattern[str]:
-    """Compile `subscribePattern`, which is searched for in topic names."""
+    """Compile `subscribePattern`, a pattern to search for in topic names."""
     with warnings.catch_warnings():
         warnings.simplefilter("error", FutureWarning)  # `[a&&b]` is not an intersection here
         try:

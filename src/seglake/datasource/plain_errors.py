@@ -1,4 +1,4 @@
-"""Errors without a traceback, which Spark would show to the user as a whole."""
+"""Raise errors without a traceback: Spark would show all of it to the user."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -11,7 +11,7 @@ _Result = TypeVar("_Result")
 
 
 def plain_errors(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
-    """Return the function, which raises every SeglakeError without its traceback."""
+    """Wrap a function so that it raises every SeglakeError without its traceback."""
 
     @wraps(function)
     def call(*arguments: _Arguments.args, **options: _Arguments.kwargs) -> _Result:

@@ -1,6 +1,6 @@
-"""The options of a search: `key`, `keys`, `where` and `headers`, read and checked.
+"""Read and check the options of a search: `key`, `keys`, `where` and `headers`.
 
-Few queries have them, so what they need is imported only then.
+Few queries have these options, so this module and its imports are loaded only for them.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _SHOWN = 80  # characters of a wrong value
 
 
 def criteria_of(options: Mapping[str, str]) -> Criteria:
-    """What the values of some of these options ask for. UsageError names the wrong option."""
+    """Return the criteria in these options. Raises UsageError, which names the wrong option."""
     where, headers = (_conditions(name, options.get(name)) for name in _EXAMPLES)
     return Criteria.of(None, _keys(options), where, headers)
 
 
 def _keys(options: Mapping[str, str]) -> list[bytes] | None:
-    """The keys, or None if they do not matter. `base64:` is for bytes, as in the command line."""
+    """Return the keys, or None without such an option. `base64:` begins a binary key."""
     if "key" in options and "keys" in options:
         raise UsageError("options key and keys were given: put all keys into keys")
     if "keys" not in options and "key" not in options:
@@ -56,12 +56,12 @@ def _conditions(name: str, text: str | None) -> Conditions | None:
 
 
 def _read_json(name: str, text: str, kind: type, example: str) -> Any:
-    """A list, or an object whose names are distinct; numbers keep all their digits."""
+    """Parse a list, or an object with distinct names. Numbers keep all their digits."""
     try:
         document = json.loads(
             text, parse_float=Decimal, parse_constant=_no_number, object_pairs_hook=_distinct
         )
-        # half a character has no bytes
+        # A lone surrogate cannot be encoded, so this raises ValueError.
         json.dumps(document, ensure_ascii=False, default=str).encode()
     except (ValueError, ArithmeticError, RecursionError):
         document = None

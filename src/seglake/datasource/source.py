@@ -1,4 +1,4 @@
-"""The data source as Spark knows it: a name, a schema, and readers made from options.
+"""Provide the data source of Spark: its name, its schema, and readers made from options.
 
 Every Spark session imports this module where Seglake is installed, even if it does not use it. So
 the readers, which import the decoding of records, are imported only when they are made.
@@ -67,20 +67,20 @@ _FIELD_TYPES: dict[str, DataType] = {
 
 
 class SeglakeDataSource(DataSource):
-    """The format "seglake". It checks its options: UsageError names the wrong one."""
+    """The format "seglake". Raises UsageError, which names the option, for a wrong option."""
 
     @plain_errors
     def __init__(self, options: MutableMapping[str, str]) -> None:
-        super().__init__({})  # its state goes to tasks, which need no passwords of a broker
+        super().__init__({})  # Spark sends the state to tasks, which need no passwords
         self._parsed = parse(options)
 
     @classmethod
     def name(cls) -> str:
-        """The name of the format."""
+        """Return the name of the format."""
         return "seglake"
 
     def schema(self) -> StructType:
-        """The columns of Spark's Kafka source, or those of the options `columns` and `fields`."""
+        """Return the columns of Spark's Kafka source, or of the options `columns` and `fields`."""
         struct, fields = struct_of(self._parsed.columns), self._parsed.fields
         for name, kind in () if fields is None else fields.kinds.items():
             struct.add(name, _FIELD_TYPES[kind])
@@ -88,7 +88,7 @@ class SeglakeDataSource(DataSource):
 
     @plain_errors
     def reader(self, schema: StructType) -> BatchReader:
-        """The reader of a batch query; UsageError for options that it cannot have."""
+        """Return the reader of a batch query. Raises UsageError for options that it cannot have."""
         from seglake.datasource.batch import BatchReader  # noqa: PLC0415  # see above
 
         self._require_own(schema)
@@ -96,7 +96,7 @@ class SeglakeDataSource(DataSource):
 
     @plain_errors
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802  # Spark's name
-        """The reader of a streaming query; UsageError for options that only batches have."""
+        """Return the reader of a streaming query. Raises UsageError for options of batches."""
         _require_streams()
         from seglake.datasource.stream import StreamReader  # noqa: PLC0415  # see above
 
@@ -112,7 +112,7 @@ class SeglakeDataSource(DataSource):
 
 
 def _require_streams() -> None:
-    """Raise ConfigError where Spark does not say from which offset it wants to know the latest."""
+    """Raise ConfigError below Spark 4.2, which passes the start offset to `latestOffset`."""
     if pyspark.__version__ < "4.2":
         raise ConfigError(
             "a stream of the format seglake needs Spark 4.2, and this is"
@@ -122,12 +122,12 @@ def _require_streams() -> None:
 
 
 def struct_of(columns: Iterable[str]) -> StructType:
-    """The schema of some columns of the format."""
+    """Return the schema of some columns of the format."""
     return StructType([StructField(name, _TYPES[name]) for name in columns])
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("seglake")` known to a session whose driver has not found it by itself.
+    """Register `format("seglake")` in a session whose driver has not found it by itself.
 
     Raises ConfigError if the Python of the session's workers has no Seglake.
     """
@@ -136,6 +136,6 @@ def register(spark: SparkSession) -> None:
     require_seglake(spark)
     try:
         spark.dataSource.register(SeglakeDataSource)
-    except AnalysisException as error:  # Spark 4.0 refuses what its driver has found
+    except AnalysisException as error:  # Spark 4.0 refuses a format that its driver has found
         if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
             raise

@@ -1,4 +1,4 @@
-"""Records in the columns of Spark's Kafka source: its names, its types, its nulls."""
+"""Convert records to the columns of Spark's Kafka source: names, types and nulls."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -16,11 +16,11 @@ _TYPES: dict[str, Any] = {
     "headers": pa.list_(pa.field("element", HEADER)),
 }
 _LEAST_ROWS, _MOST_ROWS = 8_192, 65_536  # of a batch; between them, Spark is equally fast
-_ENOUGH_BYTES = 2 * 2**20  # as a read makes them: joining is a copy
+_ENOUGH_BYTES = 2 * 2**20  # batches of this size are not joined, because that copies them
 
 
 def chosen(columns: Sequence[str] | None) -> tuple[str, ...]:
-    """These columns, or all but the headers; UsageError for an unknown one."""
+    """Return `columns`, or all columns except headers. Raises UsageError for an unknown one."""
     unknown = [name for name in columns or () if name not in COLUMNS]
     if unknown:
         raise UsageError(f"unknown column {unknown[0]!r}; columns are {', '.join(COLUMNS)}")
@@ -28,21 +28,21 @@ def chosen(columns: Sequence[str] | None) -> tuple[str, ...]:
 
 
 def read_schema(columns: Sequence[str]) -> pa.Schema:
-    """The columns of a log that `in_spark` makes these columns from."""
+    """Return the schema of the log columns that `in_spark` converts to these columns."""
     return schema_of([_READ_AS[name] or name for name in columns])
 
 
 def spark_schema(columns: Sequence[str]) -> pa.Schema:
-    """The exact schema that Spark demands of every batch."""
+    """Return the exact schema that Spark requires of every batch."""
     return pa.schema(
         [(name, _TYPES.get(name) or SCHEMA.field(_READ_AS[name] or name).type) for name in columns]
     )
 
 
 def in_spark(batches: Iterable[pa.RecordBatch], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The records in batches of `spark_schema`; small batches are joined, large ones divided.
+    """Yield the records in batches of `spark_schema`. Join small batches and split large ones.
 
-    Columns of a batch after `columns` are fields of values.
+    The first columns of a batch are `columns`; the rest are fields of values.
     """
     for batch in _joined(batches):
         arrays = [_converted(batch.column(i), name) for i, name in enumerate(columns)]
@@ -96,7 +96,7 @@ def _microseconds(timestamps: Any) -> Any:
 
 
 def _without_empty(headers: Any) -> Any:
-    """The lists, with null for an empty one: Spark shows a record without headers so."""
+    """Replace empty lists by null, as in Spark's Kafka source for records without headers."""
     offsets = headers.offsets.to_numpy()
     empty = pa.array(offsets[1:] == offsets[:-1])
     lists: Any = pa.ListArray

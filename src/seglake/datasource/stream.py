@@ -1,16 +1,16 @@
-"""Streaming queries: the next micro-batch is all that was committed since the last one.
+"""Plan and run streaming queries. A micro-batch is everything committed since the last one.
 
 An offset is `{"topic": {"0": 23}, "@version": 7}`: the next offset to read of each partition, as in
 Spark's Kafka source, and the catalog version that the micro-batch up to there is read from. Spark
 writes the end of each micro-batch to the checkpoint before the micro-batch runs, and asks for the
-same range after a failure. The range is then read from the same version, whatever was removed
-since.
+same range after a failure. The range is then read from the same version, even if records were
+removed from the lake since.
 
 The start of a new query is bound once, as in Kafka's source: a topic that appears a moment later is
 read from its beginning, and a query that is killed in its first micro-batch starts again at the
-same offsets. Kafka's source stores the start beside the checkpoint. A source in Python gets no
-place there, and after a kill Spark calls `initialOffset` again. So that always returns `{}`, and
-the start stands in the end of the first micro-batch, as `"@start"`.
+same offsets. Kafka's source stores the start next to the checkpoint. A source in Python cannot, and
+after a kill Spark calls `initialOffset` again. So `initialOffset` always returns `{}`, and the end
+of the first micro-batch contains the start, as `"@start"`.
 """
 
 import logging
@@ -55,7 +55,7 @@ _log = logging.getLogger(__name__)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A streaming query as Spark plans and runs it. UsageError for options of batch queries."""
+    """A streaming query of Spark. Raises UsageError for options of batch queries."""
 
     def __init__(self, options: Options) -> None:
         self._options, self._starting = options, options.stream_start()
@@ -63,17 +63,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._latest: Offsets | None = None
         self._triggered_at = -math.inf
 
-    def initialOffset(self) -> Json:  # noqa: N802  # Spark's name, as those below
-        """Nothing yet: the start of a new query stands in the end of its first micro-batch."""
+    def initialOffset(self) -> Json:  # noqa: N802  # Spark's name, as below
+        """Return `{}`: the end of the first micro-batch contains the start of a new query."""
         return {}
 
     def __getstate__(self) -> dict[str, Any]:
-        """What tasks need: not the lake, whose version may be gone when they begin."""
+        """Return the state without the lake, whose version may be gone when tasks begin."""
         return {name: value for name, value in self.__dict__.items() if name != "_lake"}
 
     @plain_errors
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802  # Spark's name
-        """The end of the micro-batch from `start`; `start` itself if there is nothing to read."""
+        """Return the end of the micro-batch from `start`, or `start` if it would be empty."""
         lake = self._newest()
         readers = readers_of(lake, self._options.topics)
         self._latest = _ends(readers)
@@ -84,7 +84,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start if ends == starts else {**_to_json(ends), VERSION: lake.version}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # Spark's name
-        """The limit of maxOffsetsPerTrigger, or else of minOffsetsPerTrigger."""
+        """Return the limit from maxOffsetsPerTrigger, or else from minOffsetsPerTrigger."""
         if self._options.max_offsets_per_trigger is not None:
             return ReadMaxRows(self._options.max_offsets_per_trigger)
         if self._options.min_offsets_per_trigger is not None:
@@ -92,20 +92,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def reportLatestOffset(self) -> Json | None:  # noqa: N802  # Spark's name
-        """The ends of the logs as last seen, for the query's progress."""
+        """Return the ends of the logs at the last `latestOffset`, for the query's progress."""
         return _to_json(self._latest) if self._latest else None
 
     @plain_errors
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # Spark's name
-        """Bind the newest version: the query reads nothing that is committed later."""
+        """Bind the newest version. The query reads nothing that is committed later."""
         self._lake.refresh()
         self._available_now = True
 
     @plain_errors
     def partitions(self, start: Json, end: Json) -> list[InputPartition]:
-        """The tasks of the micro-batch [start, end), in the version that `end` names.
+        """Return the tasks of the micro-batch [start, end), in the version that `end` names.
 
-        If that is not retained, also not while it is planned, they are those of the newest.
+        They read the newest version if the named one is no longer retained, or expires meanwhile.
         """
         ends = _from_json(end)
         try:
@@ -125,7 +125,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [InputPartition(task) for task in tasks_of(lake, to_read, self._options)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The records of one task."""
+        """Yield the records of one task."""
         return read_task(partition, self._options)
 
     @cached_property
@@ -136,7 +136,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._lake if self._available_now else self._lake.refresh()
 
     def _at(self, version: int | None) -> Lake:
-        """The lake at a version. Raises VersionExpired if it is not retained."""
+        """Return the lake at a version. Raises VersionExpired if it is not retained."""
         if version is None:
             return self._newest()
         if version == self._lake.version:
@@ -144,14 +144,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return open_lake(self._options.root, version, self._options.storage)
 
     def _bound(self, readers: Readers) -> Offsets:
-        """The start of a new query, in the logs as they are now."""
+        """Return the start of a new query, clipped to the current logs."""
         starts = bind(self._starting, readers, self._options.no_match)
         fail = self._options.fail_on_data_loss
         ranges = available(starts, _ends(readers), readers, fail_on_data_loss=fail)
         return {partition: low for partition, (low, _) in ranges.items()}
 
     def _reached(self, starts: Offsets, readers: Readers, limit: ReadLimit) -> Offsets:
-        """The end of a micro-batch from `starts`: the ends of the logs, unless limited."""
+        """Return the end of a micro-batch from `starts`: the ends of the logs, unless limited."""
         latest = _ends(readers)
         first = {p: starts.get(p, r.view.log_start_offset) for p, r in readers.items()}
         records = sum(latest[p] - first[p] for p in first)
@@ -172,7 +172,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return False
 
     def _completed(self, starts: Offsets, ends: Offsets, readers: Readers) -> Offsets:
-        """A start for every end. A partition that appeared, vanished or shrank may be a loss."""
+        """Return a start for each end, and report lost records.
+
+        Records are lost if a partition vanished, ends too early, or is new but begins above 0.
+        """
         for partition in sorted(starts.keys() ^ ends.keys()):
             if partition in starts:
                 self._loss(f"{partition} is missing; it was read to offset {starts[partition]}")
@@ -194,7 +197,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def prorated(limit: int, starts: Mapping[TopicPartition, int], ends: Offsets) -> Offsets:
-    """Ends nearer to the starts, with about `limit` offsets between: Kafka's rule.
+    """Return ends that are about `limit` offsets in total after the starts, by Kafka's rule.
 
     Each partition gets its share of all unread offsets, and at least one offset.
     """

@@ -1,4 +1,4 @@
-"""Plan and run Spark's tasks: the parts of segments that each one reads, about equal in bytes.
+"""Plan and run Spark's tasks. Each one reads parts of segments, about equal in bytes.
 
 A Python task costs Spark tens of milliseconds, so small segments share a task, and several tasks
 read a large one. The offsets at which it is cut are estimated from its size and its offset range.
@@ -37,13 +37,13 @@ from seglake.store import Store
 MOST_BYTES, LEAST_BYTES = 64 * 2**20, 8 * 2**20  # of logs in a task, unless an option is set
 _TASKS = 8  # for a read of less than this many times MOST_BYTES
 _CACHE_BYTES = 32 * 2**20  # half of it for zone maps
-_MOST_EMPTY = 16  # parts of a segment for each one that its records need
+_MOST_EMPTY = 16  # at most this many times the parts that the records need
 
 _log = logging.getLogger(__name__)
 
 
 class ReadPart(NamedTuple):
-    """A whole piece; or if `cut`, the records of a piece with the offsets of its window."""
+    """A whole piece, or if `cut`, only its records with offsets in its window."""
 
     piece: Piece
     size_bytes: int
@@ -51,7 +51,7 @@ class ReadPart(NamedTuple):
 
 
 class ReadTask(NamedTuple):
-    """Parts that are read together, in order, all of topics with values of one format."""
+    """Parts that one task reads, in order. Their topics all have one value format."""
 
     parts: tuple[ReadPart, ...]
     value_format: ValueFormat
@@ -60,12 +60,12 @@ class ReadTask(NamedTuple):
 def planned(
     pieces: Iterable[Piece], options: Options, value_format: Callable[[str], ValueFormat]
 ) -> list[ReadTask]:
-    """Tasks that together read the pieces, in order; `value_format` gives that of a topic."""
+    """Return tasks that read the pieces, in order. `value_format` maps a topic to its format."""
     filled = [piece for piece in pieces if piece.size_bytes]
     total = sum(piece.size_bytes for piece in filled)
     limit = options.bytes_per_partition
     if limit is None:
-        # an eighth more, or segments of about one size would be cut for a few bytes
+        # Add an eighth, or segments of about the same size would be cut for a few bytes.
         limit = min(MOST_BYTES, max(LEAST_BYTES, 9 * total // (8 * _TASKS)))
     if options.min_partitions is not None:
         limit = max(1, min(limit, total // options.min_partitions))
@@ -100,7 +100,7 @@ def _cut(piece: Piece, limit_bytes: int, most_records: int) -> Iterator[ReadPart
     high = min(window.end_offset, segment.end_offset)
     edges = np.clip(_offsets_near(piece, count), low, high)
     if piece.records_at_most > most_records:
-        # where few offsets have a record, parts of `most_records` offsets would be far too many
+        # If few offsets have a record, parts of `most_records` offsets would be far too many.
         sparse = (high - low) // (_MOST_EMPTY * piece.records_at_most)
         edges = np.append(edges, np.arange(low, high, most_records * max(1, sparse)))
     edges = np.unique(np.append(edges, [low, high]))
@@ -113,7 +113,7 @@ def _cut(piece: Piece, limit_bytes: int, most_records: int) -> Iterator[ReadPart
 
 
 def _offsets_near(piece: Piece, count: int) -> Int64s:
-    """Offsets that would divide the piece into `count` parts if all records had one size."""
+    """Return the offsets that divide the piece into `count` parts, if all records had one size."""
     sizes = piece.ranges.ends - piece.ranges.starts
     before = np.cumsum(sizes) - sizes
     cuts = np.arange(1, count) * piece.size_bytes // count
@@ -133,13 +133,13 @@ def records(
     fail_on_data_loss: bool,
     keys: SoughtKeys = EVERY_KEY,
 ) -> Iterator[pa.RecordBatch]:
-    """The records of a task with the columns of `schema`, a few MiB at a time.
+    """Yield the records of a task with the columns of `schema`, a few MiB at a time.
 
-    If there are `keys`, only the records with one of them.
+    With `keys`, yield only records that have one of them.
 
-    Records whose log a vacuum removed are read from a newer version. Raises CorruptData and
-    StoreError, VersionExpired if no version has all of such records, and MissingObject for a log
-    that is lost; without `fail_on_data_loss` what is lost is skipped with a warning.
+    Records whose log a vacuum removed are read from the newest version. Raises CorruptData;
+    StoreError; VersionExpired if the newest version has not all of these records; and MissingObject
+    for a lost log. Without `fail_on_data_loss`, lost records are skipped with a warning.
     """
     names = schema.names if "offset" in schema.names else [*schema.names, "offset"]
     reader = _TaskReader(store, schema_of(names), fail_on_data_loss, keys)
@@ -153,7 +153,7 @@ def records(
 
 
 class _TaskReader:
-    """Reads the parts of a task, also from the newest version if a log was deleted."""
+    """Reads the parts of a task, from the newest version if a log was deleted."""
 
     def __init__(
         self, store: Store, schema: pa.Schema, fail_on_data_loss: bool, keys: SoughtKeys = EVERY_KEY
@@ -164,7 +164,7 @@ class _TaskReader:
         self._newest: Lake | None = None  # opened when it is first needed
 
     def close(self) -> None:
-        """Close all files: a worker that waits for a task does not look for deletions."""
+        """Close all files, because a waiting worker does not check for deleted logs."""
         self._reads.forget()
 
     def records(self, part: ReadPart) -> Iterator[pa.RecordBatch]:
@@ -187,9 +187,9 @@ class _TaskReader:
                 yield from self.records(ReadPart(piece, piece.size_bytes, cut=False))
 
     # A merge or a compaction writes segments again. When the planned version is no longer retained,
-    # a vacuum deletes the old ones. Offsets stay, so the newest version has the records at the same
-    # offsets. Records that it does not have were superseded, erased, undone or expired: that is a
-    # loss of data.
+    # a vacuum deletes the old ones. Offsets are kept, so the newest version has the records at the
+    # same offsets. Records that it does not have were superseded, erased, undone or expired, which
+    # is a loss of data.
 
     def _newer_pieces(
         self, piece: Piece, next_offset: int, gone: VersionExpired
@@ -215,7 +215,7 @@ class _TaskReader:
         return pieces_of([] if reader is None else [(reader, rest)])
 
     def _newest_reader(self, piece: Piece) -> PartitionReader | None:
-        """Return the partition in the newest version; None if it is gone."""
+        """Return the partition in the newest version, or None if it was deleted."""
         self._newest = Lake(self._store) if self._newest is None else self._newest.refresh()
         try:
             return self._newest.topic(piece.segment.topic).reader(piece.segment.partition)
@@ -223,7 +223,7 @@ class _TaskReader:
             return None
 
     def _left(self, view: PartitionView, piece: Piece, from_offset: int) -> int:
-        """Count the records of a segment that still exist; 0 if a loss is not an error.
+        """Count the records of a segment that still exist, or return 0 if a loss is no error.
 
         Records that were deleted before the plan count too, if they are still in a log.
         """
@@ -240,7 +240,7 @@ class _TaskReader:
 
 
 def _narrowed(piece: Piece, zone_maps: ZoneMapCache) -> Piece:
-    """The piece with only those bytes that can hold the offsets of its window."""
+    """Narrow a piece to the index blocks that can hold the offsets of its window."""
     window, segment = piece.window, piece.segment
     first = zone_maps.open(segment).block_at(window.start_offset)
     last = zone_maps.open(segment).block_at(window.end_offset - 1)

@@ -1,7 +1,7 @@
-"""`seglake attach`: logs in a bucket of Kafka's tiered storage become a topic where they lie.
+"""Attach logs in a bucket of Kafka's tiered storage to a lake, without a copy.
 
-Each log is read once, as an import reads it: checksums are checked, index files made in the lake.
-But instead of a copy the lake gets a link. Nothing here, or anywhere else, writes to the bucket.
+Each log is read once, like an import does: checksums are checked, and index files are written to
+the lake. But instead of a copy the lake gets a link. Seglake never writes to the bucket.
 """
 
 from __future__ import annotations
@@ -46,18 +46,19 @@ def attach_logs(
 ) -> list[Imported]:
     """Attach the topics in buckets of Kafka's tiered storage, each in one commit.
 
-    A source is a folder that holds the objects of Aiven's plugin, on object storage or local, or a
-    key prefix of theirs. `topic` names one or several. The rest is as `import_logs`, but logs stay
-    where they are, and their batches as they are; logs with transactions, which an import resolves,
-    are refused.
+    A source is a folder with the objects of Aiven's plugin, on object storage or local, or a prefix
+    of their keys. `topic` names one or several topics. The rest is like `import_logs`, but logs
+    are not copied, and their batches are not changed. So logs with transactions are refused.
 
-    A topic that is refused keeps no other one out: its report has the reason, as `refused`. If all
-    are refused, the reason is raised, as UsageError if there are several; so are other sources.
+    If a topic is refused, its report has the reason, as `refused`, and other topics are attached.
+    If all topics are refused, raises the reason, or a UsageError with all reasons. Raises
+    InputError and UsageError for sources that are not buckets of tiered storage.
     """
     topics = None if topic is None else {topic} if isinstance(topic, str) else {*topic}
     with store_for(root, storage_options, dry_run=dry_run) as store:
         lake = TargetLake(store, progress)
-        before = lake.newest()  # its objects were there before the buckets are listed
+        # Read the version before the buckets are listed, or a new object would look deleted.
+        before = lake.newest()
         offer = _offer([find_bucket(source, storage_options) for source in sources], topics)
         require_one({*offer.topics, *offer.refused}, name)
         reports = {each.topic: each for each in _attached(lake, offer, name, dry_run=dry_run)}
@@ -70,7 +71,7 @@ def attach_logs(
 
 
 class _Offer(NamedTuple):
-    """What buckets have: the partitions of each topic, and why others are refused."""
+    """The partitions of each topic in some buckets, and the errors of refused topics."""
 
     buckets: Sequence[TieredBucket]
     topics: dict[str, list[PartitionFolder]]
@@ -78,7 +79,7 @@ class _Offer(NamedTuple):
 
 
 def _offer(buckets: Sequence[TieredBucket], names: Collection[str] | None) -> _Offer:
-    """What the buckets have of some topics; without names, of all but the broker's own.
+    """Return the offer of the named topics; without names, of all except internal topics.
 
     Raises InputError if there is no topic.
     """
@@ -101,7 +102,7 @@ def _offer(buckets: Sequence[TieredBucket], names: Collection[str] | None) -> _O
 def _attached(
     lake: TargetLake, offer: _Offer, name: str | None, *, dry_run: bool
 ) -> Iterator[Imported]:
-    """The report of each topic that came in, or that is refused; the offer gets the reasons."""
+    """Yield a report for each attached or refused topic. Add errors to `offer.refused`."""
     for topic, folders in sorted(offer.topics.items()):
         try:
             run = TopicIntake(lake, _ATTACH, name or topic, folders, [])
@@ -114,7 +115,7 @@ def _attached(
 
 
 def _reason(refused: Mapping[str, SeglakeError]) -> SeglakeError:
-    """The error to raise where nothing but refusals came of the topics."""
+    """Return the error to raise if all topics are refused."""
     if len(refused) == 1:
         return next(iter(refused.values()))
     why = "; ".join(f"{topic}: {error}" for topic, error in sorted(refused.items()))
@@ -127,7 +128,7 @@ def _gone(
     buckets: Sequence[TieredBucket],
     topics: Collection[str] | None,
 ) -> dict[str, list[str]]:
-    """The URIs that a version reads in the buckets, and where no object is any more, by topic."""
+    """Return, by topic, the URIs in the buckets that a version reads and that have no object."""
     gone = dict[str, list[str]]()
     for row in base.topics():
         views = base.partitions(row.topic)
@@ -139,14 +140,14 @@ def _gone(
 
 
 def _is_gone(uri: str, bucket: TieredBucket) -> bool:
-    """Return whether this was an object of the bucket, and is not there any more."""
+    """Return whether the URI is in the bucket and has no object."""
     begin = f"{bucket.store.uri}/"
     mine = uri.startswith(f"{begin}{bucket.prefix}")
     return mine and uri.removeprefix(begin) not in bucket.sizes
 
 
 def _require_plain(extent: Extent) -> None:
-    """Raise UsageError for what can only be copied."""
+    """Raise UsageError for a log with transactions: it can only be imported."""
     if extent.unsettled is not None:
         raise UsageError(
             f"{extent.folder.path}: the record batch at offset {extent.unsettled} is of a "
@@ -156,7 +157,7 @@ def _require_plain(extent: Extent) -> None:
 
 
 def _attach_part(store: Store, task: PartTask) -> SegmentRow:
-    """Write index files and the link of a part of a log in a bucket; returns the segment's row.
+    """Write index files and the link for a part of a log. Return the segment's row.
 
     Raises CorruptData, with file and position, UsageError and StoreError.
     """
@@ -168,7 +169,7 @@ def _attach_part(store: Store, task: PartTask) -> SegmentRow:
 
 
 def _checked(task: PartTask) -> LogWriter:
-    """The checksum and the table of a part's batches. Raises CorruptData and StoreError."""
+    """Check the batches of a part, and return their table. Raises CorruptData and StoreError."""
     part, end = task.part, task.new.end_offset
     log = LogWriter(NullSink(), part.base_offset, task.new.policy)
     for batches in batches_of(task):
@@ -181,7 +182,7 @@ def _checked(task: PartTask) -> LogWriter:
 
 def _link(task: PartTask) -> Link:
     folder, part = task.folder, task.part
-    assert isinstance(folder, TieredPartition)  # noqa: S101  # only buckets are looked at
+    assert isinstance(folder, TieredPartition)  # noqa: S101  # sources are always buckets
     chunks = folder.chunks[part.log.key]
     return Link(folder.store.uri, part.log.key, part.begin, part.log_bytes, chunks)
 

@@ -1,11 +1,14 @@
-"""`seglake export`: a topic as partition folders that a broker mounts, offsets kept.
+"""Export a topic as partition folders that a broker mounts, with the same offsets.
 
-Logs and indexes are copied byte for byte; a window holds exactly its records. Leader epochs become
-0, the first one of a new topic: a broker takes higher ones for the future's. A segment without
-records is left out, but for the first one, whose batch gets a time: a broker takes a segment
-without times for as new as its file, and finds no time behind it. Each log goes on in an
-empty segment at its end offset, so that no record of the broker gets an offset below. What is not
-copied stays the target's own: `partition.metadata` has the id of its topic.
+Logs and indexes are copied byte for byte. With a window, exactly its records are copied.
+
+- Leader epochs become 0, the first epoch of a new topic: a broker treats higher ones as epochs of
+  the future.
+- Segments without records are left out, except the first one of a log. Its batch gets a timestamp:
+  a broker treats a segment without timestamps as new as its file, and finds no time after it.
+- Each log ends with an empty segment at its end offset, so that the broker's own records get later
+  offsets.
+- `partition.metadata`, with the topic id, is written only on request: the target has its own.
 """
 
 from __future__ import annotations
@@ -70,8 +73,8 @@ class ExportedPartition(MaintenanceReport):
 class Exported(MaintenanceReport):
     """The result of an export of one version of the lake.
 
-    `groups` has where the consumer groups stood that an archive has kept: by group and partition,
-    the next offset to read, valid in these folders.
+    `groups` has the archived offsets of consumer groups, clipped to the exported logs: by group and
+    partition, the next offset to read.
     """
 
     topic: str
@@ -96,14 +99,14 @@ def export_logs(
 ) -> Exported:
     """Write a topic as partition folders below `dest`, local or on object storage.
 
-    `start` and `end` are those of `Log.read_range`. `topic_id` is the id of the target's topic, for
-    its `partition.metadata`. Without it the target's own file has to stay. A file
+    `start` and `end` bound the timestamps as in `Log.read_range`. `topic_id` is the id of the topic
+    at the target, for `partition.metadata`. Without it, the file at the target must be kept. A file
     `log-start-offset-checkpoint` is written next to the folders. docs/kafka.md has the steps that
     mount them.
 
-    Raises UsageError if `dest` is not empty or lies in the lake, for a window that ends before it
-    starts, and for a text that is no topic id; UnknownTopic, CorruptData, with file and position,
-    and StoreError. Then nothing is left below `dest`.
+    Raises UsageError if `dest` is not empty or inside the lake, for a window that ends before it
+    starts, and for an invalid topic id; UnknownTopic; CorruptData, with file and position; and
+    StoreError. After an error, everything that was written below `dest` is deleted.
     """
     window = _window(start, end)
     if topic_id is not None and not is_topic_id(topic_id):
@@ -136,7 +139,7 @@ def export_logs(
 def _within(
     partitions: Iterable[ExportedPartition], groups: Iterable[GroupInTopic]
 ) -> dict[str, dict[int, int]]:
-    """Where the groups go on in exported partitions: within what is exported."""
+    """Return the offsets of groups in exported partitions, clipped to the exported logs."""
     bounds = {part.partition: (part.log_start_offset, part.end_offset) for part in partitions}
     return {
         stood.group: {
@@ -149,9 +152,9 @@ def _within(
 
 
 def require_outside(lake: Store, target: Store) -> None:
-    """Raise UsageError if the target lies in the lake, whose vacuum and rebuild own all there is.
+    """Raise UsageError if the target is inside the lake, where a vacuum may delete its files.
 
-    Of local folders the files themselves are compared: a link or another name leads nowhere else.
+    Local folders are compared by file, not by name, so links are resolved.
     """
     if lake.remote != target.remote:
         return
@@ -166,7 +169,7 @@ def require_outside(lake: Store, target: Store) -> None:
 
 
 class _ExportTask(NamedTuple):
-    """A segment to write; `has_epochs` if its batches can have other leader epochs than 0."""
+    """A segment to write. `has_epochs` is true if its batches may have leader epochs above 0."""
 
     row: SegmentRow
     has_epochs: bool
@@ -174,7 +177,7 @@ class _ExportTask(NamedTuple):
 
     @property
     def log_bytes(self) -> int:
-        """Bytes of its log."""
+        """Return the size of its log in bytes."""
         return self.row.log_bytes
 
 
@@ -215,7 +218,7 @@ def _is_wanted(row: SegmentRow, views: Mapping[int, PartitionView], window: Wind
 def _write(
     store: Store, task: _ExportTask, *, target: Store, window: Window | None
 ) -> _Written | None:
-    """A segment of the lake as files of a broker; None if none of its records is wanted."""
+    """Write a segment as files of a broker. Return None if no record is in the window."""
     row = task.row
     if window is not None and not (
         window.start_ms <= row.min_timestamp and row.max_timestamp < window.end_ms
@@ -236,7 +239,7 @@ def _write(
 
 
 def _log(store: Store, row: SegmentRow) -> Iterator[Any]:
-    """The bytes of a log. Raises CorruptData in the end if their checksum is not the row's."""
+    """Yield the bytes of a log. Raises CorruptData at the end if their checksum is wrong."""
     logs = LakeLogs(store)
     check_size(row, "log", logs.size(row.key("log")))
     crc = 0
@@ -248,7 +251,7 @@ def _log(store: Store, row: SegmentRow) -> Iterator[Any]:
 
 
 def _fresh_log(store: Store, row: SegmentRow) -> Iterator[Any]:
-    """The same with the leader epoch of a new topic in each batch."""
+    """Yield the bytes of a log, with the leader epoch of a new topic in each batch."""
     check_size(row, "log", LakeLogs(store).size(row.key("log")))
     log, check = LogSegment.of_row(row), LogCheck(row)
     for chunk in LogFetch(store).chunks_of(log, log.log):
@@ -259,7 +262,7 @@ def _fresh_log(store: Store, row: SegmentRow) -> Iterator[Any]:
 
 
 def _write_some(target: Store, row: SegmentRow, parts: Iterator[EncodedBatches]) -> _Written | None:
-    """Some batches of a segment as a segment that begins with the first of them."""
+    """Write some batches of a segment as a segment that begins with the first of them."""
     first = next((part for part in parts if len(part.table)), None)
     if first is None:
         return None
@@ -275,7 +278,7 @@ def _write_some(target: Store, row: SegmentRow, parts: Iterator[EncodedBatches])
 
 
 def _fresh(data: Any, table: BatchTable) -> Bytes:
-    """Batches with the leader epoch of a new topic, which no checksum covers."""
+    """Return batches with the leader epoch of a new topic. No checksum covers it."""
     own = np.frombuffer(data, np.uint8).copy()
     own[table["position"][:, None] + (LEADER_EPOCH_AT + np.arange(4))] = FIRST_EPOCH
     return own
@@ -284,7 +287,7 @@ def _fresh(data: Any, table: BatchTable) -> Bytes:
 def _finish(
     target: Store, view: PartitionView, logs: list[_Written], topic_id: str | None, *, whole: bool
 ) -> ExportedPartition:
-    """What a broker needs beside the logs of a partition."""
+    """Write the empty last segment and the checkpoints of a partition, and return its report."""
     end = view.end_offset if whole or not logs else max(log.end_offset for log in logs)
     first = min((log.base_offset for log in logs), default=end)
     folder = _folder(view)
@@ -313,7 +316,7 @@ def _key(row: SegmentRow, base_offset: int, suffix: Suffix) -> str:
 
 @contextmanager
 def _removed_on_error(target: Store) -> Iterator[None]:
-    """In the block, an error removes all that was written."""
+    """Delete everything in the target if the block raises an error."""
     try:
         yield
     except BaseException:

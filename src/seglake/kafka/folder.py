@@ -1,4 +1,4 @@
-"""The partition folders of a broker: found, and what stands in them and beside them."""
+"""Find the partition folders of a broker, and read and write its checkpoints."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LOG = re.compile(r"([0-9]{20})\.log")
 _TRANSACTIONS = re.compile(r"([0-9]{20})\.txnindex")
 _SWAPPED = re.compile(r"([0-9]{20})\.log\.swap")
 _UNFINISHED = (".deleted", ".swap", ".cleaned")
-_INTERNAL = "__"  # topics that a broker keeps for itself begin with this
+_INTERNAL = "__"  # the prefix of internal topics
 
 
 class LogFile(NamedTuple):
@@ -43,9 +43,9 @@ class LogFile(NamedTuple):
 class PartitionFolder:
     """A folder `topic-partition`; `store` has its log.dir as root, or a bucket.
 
-    `high_watermark`, `recovery_point` and `topic_id` are None where no file tells. `clean` means
-    that the broker was stopped cleanly. `transactions` has the sizes of .txnindex files by base
-    offset. `skipped` are files that belong to no log any more.
+    `high_watermark`, `recovery_point` and `topic_id` are None if no file has them. `clean` is true
+    if the broker was stopped cleanly. `transactions` has the sizes of .txnindex files by base
+    offset. `skipped` has the files that no longer belong to a log.
     """
 
     store: Reader
@@ -62,21 +62,21 @@ class PartitionFolder:
 
     @property
     def name(self) -> str:
-        """The folder's name."""
+        """Return the folder's name."""
         return f"{self.topic}-{self.partition}"
 
     @property
     def path(self) -> str:
-        """The folder's path or URI."""
+        """Return the folder's path or URI."""
         return self.place(self.name)
 
     def place(self, key: str) -> str:
-        """The path or URI of one of its files."""
+        """Return the path or URI of a file or folder in the log.dir."""
         return f"{self.store.uri}/{key}"
 
 
 def smallest_limits(folders: Iterable[PartitionFolder]) -> dict[int, int]:
-    """The smallest high watermark of each partition, where there is one."""
+    """Return the smallest high watermark of each partition that has one."""
     limits: dict[int, int] = {}
     for folder in folders:
         if folder.high_watermark is not None:
@@ -92,8 +92,8 @@ def find(
 
     A source is a partition folder itself, or a folder that contains some. Without `topic`, a
     broker's internal topics are left out. Raises InputError for a source without such a folder, for
-    one that a running broker uses, and for a cleaning that was interrupted; CorruptData for a
-    checkpoint that cannot be read; StoreError.
+    one that a running broker uses, and for an interrupted cleaning; CorruptData for an invalid
+    checkpoint; StoreError.
     """
     folders, skipped = list[PartitionFolder](), list[str]()
     root, names = _folders(source, storage_options)
@@ -118,7 +118,7 @@ def is_log(name: str) -> bool:
 
 
 def is_internal(topic: str) -> bool:
-    """Return whether a broker keeps the topic for itself."""
+    """Return whether the topic is internal to the broker."""
     return topic.startswith(_INTERNAL)
 
 
@@ -129,7 +129,7 @@ def _is_partition(match: re.Match[str]) -> bool:
 def _folders(
     source: str, storage_options: Mapping[str, str] | None
 ) -> tuple[Store, dict[str, dict[str, Listed]]]:
-    """The log.dir of a source, and the files of each of its folders that are meant, by name."""
+    """Return the log.dir of a source, and by name the files of each folder that it selects."""
     store = open_store(source, storage_options)
     folders = defaultdict[str, dict[str, Listed]](dict)
     for item in store.list():
@@ -158,7 +158,7 @@ def _partition_folder(
     *,
     clean: bool,
 ) -> PartitionFolder:
-    """Return the folder of a partition. `offsets` are those of the broker's checkpoints."""
+    """Return the folder of a partition. `offsets` come from the broker's checkpoints."""
     log_start, high_watermark, recovery_point = offsets
     name = f"{topic}-{partition}"
     logs = _logs(f"{root.uri}/{name}", files)
@@ -180,7 +180,7 @@ def _partition_folder(
 
 
 def _offsets(root: Store, name: str) -> Offsets:
-    """Return the offsets of a checkpoint in the root of a log.dir; none if it is missing."""
+    """Return the offsets of a checkpoint in the root of a log.dir, {} if it is missing."""
     data = _read(root, name)
     return {} if data is None else read_offsets(data, f"{root.uri}/{name}")
 
@@ -221,7 +221,7 @@ def _base(pattern: re.Pattern[str], file: str) -> int | None:
 
 
 def _require_stopped(root: Store) -> None:
-    """Raise InputError if a broker on this machine has the log.dir."""
+    """Raise InputError if a broker on this machine has locked the log.dir."""
     lock = Path(root.uri, LOCK)
     if root.remote or not os.access(lock, os.R_OK):
         return
@@ -236,11 +236,11 @@ def _require_stopped(root: Store) -> None:
 
 
 # ---------------- checkpoint
-# The small text files in which a broker notes what it knows of its logs.
+# The small text files in which a broker stores the state of its logs.
 #
-# A checkpoint is a version, a number of rows, and the rows (`CheckpointFile`). Those in the root
-# of a log.dir have rows `topic partition offset`; a partition's `leader-epoch-checkpoint` has
-# rows `epoch offset`.
+# A checkpoint is a version, a number of rows, and the rows (`CheckpointFile`). In the root of a
+# log.dir, checkpoints have rows `topic partition offset`. A partition's `leader-epoch-checkpoint`
+# has rows `epoch offset`.
 
 HIGH_WATERMARKS = "replication-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
@@ -256,7 +256,7 @@ Offsets = Mapping[tuple[str, int], int]
 
 
 def read_offsets(data: bytes, file: str) -> Offsets:
-    """The offset of each (topic, partition). Raises CorruptData, which names the file."""
+    """Parse the offset of each (topic, partition). Raises CorruptData, which names the file."""
     rows = _rows(data, file)
     try:
         split = [row.rsplit(" ", 2) for row in rows]
@@ -266,17 +266,17 @@ def read_offsets(data: bytes, file: str) -> Offsets:
 
 
 def offsets_text(offsets: Offsets) -> bytes:
-    """The content of a checkpoint with these offsets."""
+    """Return the content of a checkpoint with these offsets."""
     return _text(f"{topic} {number} {offset}" for (topic, number), offset in offsets.items())
 
 
 def epochs_text(epochs: Collection[tuple[int, int]]) -> bytes:
-    """The content of a leader epoch checkpoint: each epoch, and the offset at which it begins."""
+    """Return the content of a leader epoch checkpoint from pairs of epoch and first offset."""
     return _text(f"{epoch} {offset}" for epoch, offset in epochs)
 
 
 def read_topic_id(data: bytes, file: str) -> str:
-    """The topic's id in a `partition.metadata`. Raises CorruptData, which names the file."""
+    """Parse the topic id in a `partition.metadata`. Raises CorruptData, which names the file."""
     lines = dict(line.split(": ", 1) for line in _lines(data, file) if ": " in line)
     if lines.get("version") != _VERSION or not is_topic_id(lines.get("topic_id", "")):
         raise CorruptData("no topic id of version 0 stands here", file=file)
@@ -284,7 +284,7 @@ def read_topic_id(data: bytes, file: str) -> str:
 
 
 def metadata_text(topic_id: str) -> bytes:
-    """The content of a `partition.metadata`."""
+    """Return the content of a `partition.metadata`."""
     return f"version: {_VERSION}\ntopic_id: {topic_id}\n".encode()
 
 
@@ -294,7 +294,7 @@ def _text(rows: Iterable[str]) -> bytes:
 
 
 def _rows(data: bytes, file: str) -> list[str]:
-    if not data:  # as a broker makes it at its first start
+    if not data:  # a broker creates it empty at its first start
         return []
     version, count, *rows = [*_lines(data, file), "", ""]
     rows = [row for row in rows if row]

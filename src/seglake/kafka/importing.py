@@ -1,11 +1,14 @@
-"""`seglake import`: the logs of a broker become topics of a lake, offsets kept.
+"""Import the logs of a broker as topics of a lake, with the same offsets.
 
-A first pass looks at headers (`survey`) and refuses what cannot come in, before anything is
-written. A second one copies the record batches, a segment for each of the broker's: checksums are
-checked, index files made anew. Aborted transactions and markers leave, their offsets stay as gaps;
-batches of committed transactions lose what would make a reader wait for a marker. One commit a
-topic makes all of it visible. It continues the offsets that the lake has, so each import takes what
-is new, exactly once.
+An import reads the logs twice, and commits once for each topic:
+
+    1. A first pass reads headers (`survey`), and refuses invalid logs before anything is written.
+    2. A second pass copies the record batches, one segment for each segment of the broker. It
+       checks checksums and creates index files. It removes aborted transactions and markers, whose
+       offsets become gaps. From batches of committed transactions, it removes the fields that make
+       a reader wait for a marker.
+    3. One commit for each topic makes the records visible. It continues at the end offsets in the
+       lake, so repeated imports add each record exactly once.
 """
 
 from __future__ import annotations
@@ -45,17 +48,17 @@ from seglake.maintain.topic_settings import topic_of
 from seglake.store import Store
 from seglake.terminal.wording import counted
 
-PARTITIONER = "unknown"  # of topics that producers filled: nothing may assume where a key is
-TOPIC_ID = "kafka.topic.id"  # Kafka's, among the settings in a topic's row
+PARTITIONER = "unknown"  # producers chose the partitions, so the partition of a key is unknown
+TOPIC_ID = "kafka.topic.id"  # Kafka's topic id, a setting in the topic's row
 
 
 @dataclass
 class ImportedPartition(MaintenanceReport):
-    """What came in from a partition folder, or would: offsets `start_offset` to `end_offset`.
+    """The offsets imported from a partition folder: `start_offset` to `end_offset`, exclusive.
 
-    The end is exclusive, and below the end of the broker's log if that is above the high watermark
-    or after the begin of an open transaction: then `last_stable_offset` says so. `high_watermark`
-    is None where the broker's note of it is missing.
+    Records above the high watermark, or after the begin of an open transaction, are not imported.
+    `last_stable_offset` is where the first open transaction begins, or None. `high_watermark` is
+    None if its checkpoint is missing. In a dry run, the offsets are what an import would add.
     """
 
     partition: int
@@ -71,11 +74,11 @@ class ImportedPartition(MaintenanceReport):
 
 @dataclass(repr=False)
 class Imported(TopicReport):
-    """The result of an import into a topic. `version` is that of its commit, -1 if there was none.
+    """The result of an import into a topic. `version` is the commit's, or -1 without a commit.
 
-    `log_bytes` of the broker's logs were read, `new_log_bytes` written; `records` came in. `notes`
-    say what was left out. Only an attach has `refused`, the reason why nothing of the topic came
-    in, and `gone`, the URIs of objects that the lake reads and that are not in the bucket any more.
+    `log_bytes` of the broker's logs were read, and `new_log_bytes` with `records` written. `notes`
+    describe what was left out. Only an attach has `refused`, the reason why the topic was not
+    attached, and `gone`, the URIs of objects that the lake reads and the bucket no longer has.
     """
 
     SAMPLED = ("notes", "gone")
@@ -103,13 +106,13 @@ def import_logs(
     """Import partition folders of a stopped broker, or of a copy, each topic in one commit.
 
     A source is a folder `topic-partition`, or a log.dir that holds such folders; local, or on
-    object storage. `topic` chooses one topic; without it, all topics come in but the broker's own.
-    `name` is what the one topic is called in the lake. If a partition has several folders
-    (replicas), the longest comes in. Their batches must be the same.
+    object storage. `topic` chooses one topic. Without it, all topics except internal ones are
+    imported. `name` is the name in the lake, for a single topic. If a partition has several folders
+    (replicas), the longest is imported. Their batches must be equal.
 
-    Raises InputError for what is no log, UsageError for logs that do not continue the topic,
-    CorruptData, with file and position, for damage and for message formats before Kafka 0.11,
-    StoreError, and CommitConflict; then no topic changed, except those committed before.
+    Raises InputError for sources without logs; UsageError for logs that do not continue the topic;
+    CorruptData, with file and position, for damage and for message formats before Kafka 0.11;
+    StoreError; and CommitConflict. Topics that are committed before an error remain.
     """
     by_topic, notes = _folders_by_topic(sources, topic, storage_options)
     require_one(by_topic, name)
@@ -125,7 +128,7 @@ def import_logs(
 def _folders_by_topic(
     sources: Sequence[str], topic: str | None, storage_options: Mapping[str, str] | None
 ) -> tuple[dict[str, list[PartitionFolder]], list[str]]:
-    """Return the partition folders of each topic that comes in, and notes about skipped folders.
+    """Return the partition folders of each topic to import, and notes about skipped folders.
 
     Raises InputError for sources without such a topic.
     """
@@ -142,13 +145,13 @@ def _folders_by_topic(
 
 
 def require_one(topics: Iterable[str], name: str | None) -> None:
-    """Raise UsageError for one name of several topics."""
+    """Raise UsageError if `name` is set and there are several topics."""
     if name is not None and len([*topics]) > 1:
         raise UsageError(f"one name for {', '.join(sorted(topics))}: choose one with --topic")
 
 
 class Way(NamedTuple):
-    """How logs come in: the operation's name, how a part becomes a segment, what is refused."""
+    """An operation's name, the function that writes a part as a segment, and a check of extents."""
 
     operation: str
     write: Callable[[Store, PartTask], SegmentRow]
@@ -159,14 +162,14 @@ _IMPORT = Way("import", write_part)
 
 
 class TargetLake:
-    """The lake that topics come into; it is created at the first need."""
+    """The lake to import into. It is created when it is first needed."""
 
     def __init__(self, store: Store, progress: Progress) -> None:
         self.store, self.tasks = store, SegmentTasks(store, None, progress)
         self._table: CatalogTable | None = None
 
     def newest(self) -> Snapshot:
-        """Its newest version; an empty one of a lake that is not there."""
+        """Return the newest version, or an empty one if the lake does not exist."""
         try:
             return (self._table or CatalogTable.open(self.store)).snapshot()
         except UsageError as error:
@@ -175,13 +178,13 @@ class TargetLake:
             raise
 
     def table(self) -> CatalogTable:
-        """Its catalog."""
+        """Return the catalog. Create the lake if it does not exist."""
         self._table = self._table or CatalogTable.create(self.store)
         return self._table
 
 
 class TopicIntake:
-    """What comes into a topic, tried until its commit continues the version that it looked at."""
+    """An import into one topic, retried until its commit continues the surveyed version."""
 
     def __init__(
         self,
@@ -198,13 +201,13 @@ class TopicIntake:
         self._extents: list[Extent] = []
 
     def survey(self, base: Snapshot) -> None:
-        """Find out what comes in, and refuse what cannot. Raises as `import_logs`."""
+        """Scan the logs, and refuse invalid ones. Raises what `import_logs` raises."""
         self.report = Imported(self._name, notes=[*self._notes])
         self._base, self._topic_row = base, base.find_topic(self._name)
         try:
             _require_imported(self._topic_row, self._folders, self._name)
             by_partition = groupby(self._scanned(), key=lambda extent: extent.folder.partition)
-        except UsageError:  # an earlier call may have brought all that, and more came
+        except UsageError:  # an earlier call may have imported all, and others appended
             self._mark()
             raise
         self._extents = [longest_of(list(extents)) for _, extents in by_partition]
@@ -213,18 +216,18 @@ class TopicIntake:
         self._report()
 
     def _mark(self) -> None:
-        """Mark the topic's last commits: an earlier call may have died before its mark."""
+        """Write missing success markers: an earlier call may have died before it wrote one."""
         if self._topic_row is not None:
             mark_recent(self._lake.table(), self._base.files, self._name, "maintenance")
 
     def tell(self) -> Imported:
-        """The report of a dry run, whose store writes nothing."""
+        """Return the report of a dry run, whose store writes nothing."""
         self.report.dry_run = True
         self._write()
         return self.report
 
     def run(self) -> Imported:
-        """Write segments and commit them. Raises as `import_logs`."""
+        """Write segments and commit them. Raises what `import_logs` raises."""
         for _ in range(PATIENCE):
             if not self._brings_anything():
                 self._mark()
@@ -249,7 +252,7 @@ class TopicIntake:
     # ------------------------------------------------------------------ the first pass
 
     def _scanned(self) -> list[Extent]:
-        """What comes in of each folder."""
+        """Scan the logs of each folder and return its extent."""
         limits = smallest_limits(self._folders)
         views = {
             folder.partition: self._view(self._base, folder.partition) for folder in self._folders
@@ -270,7 +273,7 @@ class TopicIntake:
         return extents
 
     def _view(self, base: Snapshot, partition: int) -> PartitionView:
-        """The partition as the lake has it; an empty one if it does not."""
+        """Return the partition in a version, or an empty one if it does not exist there."""
         view = base.find_partition(self._name, partition)
         return PartitionView(self._name, partition, Segments.none()) if view is None else view
 
@@ -285,21 +288,21 @@ class TopicIntake:
     # ------------------------------------------------------------------ the second pass
 
     def _attempt(self) -> bool:
-        """Return whether what the first pass found is written and committed."""
+        """Write and commit the extents. Return whether the commit was possible."""
         table, report, rows = self._lake.table(), self.report, self._write()
         version = transact(table, self._name, report.attempt_id, partial(self._change, rows))
         report.version = -1 if version is None else version
         return version is not None
 
     def _write(self) -> list[SegmentRow]:
-        """Write the segments; the report counts what they have."""
+        """Write the segments, and count their records and bytes in the report."""
         rows: list[SegmentRow] = self._lake.tasks.map(self._way.write, [*self._tasks()])
         self.report.records = sum(row.record_count for row in rows)
         self.report.new_log_bytes = sum(row.log_bytes for row in rows)
         return rows
 
     def _tasks(self) -> Iterator[PartTask]:
-        """The segments to write."""
+        """Yield a task for each segment to write."""
         policy = IndexPolicy() if self._topic_row is None else policy_of(topic_of(self._topic_row))
         attempt_id, now = self.report.attempt_id, now_ms()
         for extent in self._extents:
@@ -310,7 +313,7 @@ class TopicIntake:
                 yield PartTask(extent.folder, part, extent.aborted, new)
 
     def _change(self, segments: Sequence[SegmentRow], base: Snapshot) -> Change | None:
-        """The commit; None if the topic is not any more as the first pass found it."""
+        """Return the change to commit, or None if the partitions changed since the survey."""
         rows: list[Row] = [*segments]
         for extent in self._extents:
             view = self._view(base, extent.folder.partition)
@@ -323,12 +326,12 @@ class TopicIntake:
 
 
 def _has_records(view: PartitionView) -> bool:
-    """Return whether an import or anything else came into the partition before."""
+    """Return whether the partition ever had records, from an import or otherwise."""
     return view.end_offset > 0 or view.sequence > 0
 
 
 def _start(view: PartitionView, folder: PartitionFolder) -> int:
-    """The first offset that is wanted. Raises UsageError over a gap."""
+    """Return the first offset to import. Raises UsageError if offsets before it are missing."""
     if not _has_records(view):
         return folder.log_start_offset
     if folder.log_start_offset > view.end_offset:
@@ -341,7 +344,7 @@ def _start(view: PartitionView, folder: PartitionFolder) -> int:
 
 
 def _require_continued(view: PartitionView, extent: Extent) -> None:
-    """Raise UsageError if a log is not the one that the partition came from."""
+    """Raise UsageError if a log is not a continuation of the partition."""
     if not _has_records(view):
         return
     path, end = extent.folder.path, f"partition {view.partition} of {view.topic} ends"
@@ -358,7 +361,7 @@ def _require_continued(view: PartitionView, extent: Extent) -> None:
 
 
 def _require_imported(row: TopicRow | None, folders: Iterable[PartitionFolder], name: str) -> None:
-    """Raise UsageError unless all folders are of one topic of Kafka's, and the lake's is that."""
+    """Raise UsageError unless all folders and the topic in the lake have one topic id."""
     ids = {folder.topic_id: folder for folder in folders if folder.topic_id is not None}
     if len(ids) > 1:
         one, other = list(ids.values())[:2]
@@ -424,7 +427,7 @@ def _topic_rows(
     folders: Sequence[PartitionFolder],
     segments: Sequence[SegmentRow],
 ) -> list[TopicRow]:
-    """The topic's row, if it is new, has more partitions, or now has Kafka's id."""
+    """Return the topic's row if it is new, or if its partitions or topic id changed."""
     count = max(folder.partition for folder in folders) + 1
     ids = [folder.topic_id for folder in folders if folder.topic_id is not None]
     new = {TOPIC_ID: ids[0]} if ids else {}
@@ -446,7 +449,7 @@ def _topic_rows(
 
 
 def _partition_rows(view: PartitionView, extent: Extent) -> list[PartitionRow]:
-    """The partition's row, if its log begins above 0, or its largest leader epoch rises."""
+    """Return the partition's row if its log start or its largest leader epoch changes."""
     had = -1 if view.leader_epoch is None else view.leader_epoch
     epoch = max(extent.leader_epoch, had)
     start = view.log_start_offset if _has_records(view) else extent.start
@@ -460,10 +463,10 @@ def _partition_rows(view: PartitionView, extent: Extent) -> list[PartitionRow]:
 
 
 # ---------------- replicas
-# Two folders of one partition: whether they hold the same record batches.
+# Compare the record batches of two folders of one partition.
 #
-# Replicas roll their segments at other offsets, and a cleaner takes other batches out of each.
-# But a batch that both have, with as many records, is the same, byte for byte.
+# Replicas roll their segments at different offsets, and a cleaner removes different batches from
+# each. But a batch that is in both, with as many records, is equal byte for byte.
 
 _BATCH = np.dtype(
     [
@@ -481,14 +484,14 @@ _Batches = npt.NDArray[np.void]
 
 
 class _Side(NamedTuple):
-    """What comes in from a folder, and its batches of the offsets `start` to `end`."""
+    """The extent of a folder, and its batches with offsets from `start` to `end`, exclusive."""
 
     extent: Extent
     start: int
     end: int
 
     def batches(self) -> Iterator[_Batches]:
-        """Yield some batches at a time, in order."""
+        """Yield the batches in order, some at a time."""
         for number, part in enumerate(self.extent.parts):
             if part.end_offset <= self.start or part.base_offset >= self.end:
                 continue
@@ -510,7 +513,7 @@ class _Side(NamedTuple):
 
 
 def longest_of(extents: Sequence[Extent]) -> Extent:
-    """The longest of the folders of a partition. Raises InputError if they disagree."""
+    """Return the longest extent of a partition. Raises InputError if its folders differ."""
     longest = max(extents, key=lambda extent: extent.end)
     for extent in extents:
         if extent is not longest:
@@ -519,9 +522,9 @@ def longest_of(extents: Sequence[Extent]) -> Extent:
 
 
 def require_same(one: Extent, other: Extent) -> None:
-    """Raise InputError, which names the byte, if two folders of one partition disagree.
+    """Raise InputError, which names the byte, if two folders of one partition differ.
 
-    Only offsets that come in from both count.
+    Only the offsets that both extents cover are compared.
     """
     start, end = max(one.start, other.start), min(one.end, other.end)
     sides = _Side(one, start, end), _Side(other, start, end)
@@ -532,7 +535,7 @@ def require_same(one: Extent, other: Extent) -> None:
 
 
 def _aligned(ours: Iterator[_Batches], theirs: Iterator[_Batches]) -> Iterator[tuple[Any, Any]]:
-    """The batches of both over the same offsets, some at a time."""
+    """Yield batches of both sides that cover the same offsets, some at a time."""
     ends = [False, False]
     sources, pending = (ours, theirs), [np.empty(0, _BATCH), np.empty(0, _BATCH)]
     while not all(ends):
@@ -550,7 +553,7 @@ def _aligned(ours: Iterator[_Batches], theirs: Iterator[_Batches]) -> Iterator[t
 
 
 def _first_difference(ours: _Batches, theirs: _Batches) -> tuple[Any, Any] | None:
-    """The first two batches that cannot be of one log, if any."""
+    """Return the first pair of batches that cannot be from one log, or None."""
     if not len(ours) or not len(theirs):
         return None
     beside = theirs["base_offset"].searchsorted(ours["last_offset"], "right") - 1
@@ -564,7 +567,7 @@ def _first_difference(ours: _Batches, theirs: _Batches) -> tuple[Any, Any] | Non
 
 
 def _disagreement(sides: tuple[_Side, _Side], batches: tuple[Any, Any]) -> InputError:
-    """The error that names the first byte in which two batches differ."""
+    """Return an error that names the first byte in which two batches differ."""
     read = []
     for side, batch in zip(sides, batches, strict=True):
         key, folder = side.extent.parts[int(batch["part"])].log.key, side.extent.folder

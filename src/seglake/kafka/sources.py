@@ -1,4 +1,4 @@
-"""The sources of an import: a broker's folders, or a bucket of Kafka's tiered storage."""
+"""Read the sources of an import: a broker's folders, or a bucket of Kafka's tiered storage."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ _MEANT = (
 
 
 class TieredBucket(NamedTuple):
-    """A bucket of tiered storage, and the sizes of the objects that are meant, by key.
+    """A bucket of tiered storage, and the sizes of its objects by key.
 
-    The keys that are meant begin with `prefix`.
+    `sizes` has only the keys that begin with `prefix`.
     """
 
     store: Store
@@ -79,7 +79,7 @@ def find(
 
 
 def find_bucket(source: str, storage_options: Mapping[str, str] | None) -> TieredBucket:
-    """The bucket of tiered storage at a source.
+    """Return the bucket of tiered storage at a source.
 
     Raises InputError if no segment is there, and UsageError for the folders of a broker.
     """
@@ -101,7 +101,7 @@ def find_bucket(source: str, storage_options: Mapping[str, str] | None) -> Tiere
 
 
 def _bucket(source: str, storage_options: Mapping[str, str] | None) -> TieredBucket | None:
-    """The bucket at a source; None if no manifest is there, or a broker's log before any."""
+    """Return the bucket at a source, or None if it does not look like tiered storage."""
     store = open_store(source, storage_options)
     prefix, is_tiered = "", _is_tiered(store.list())
     if is_tiered is None and not source.endswith("/"):
@@ -118,7 +118,7 @@ def _bucket(source: str, storage_options: Mapping[str, str] | None) -> TieredBuc
 
 
 def _beginning_with(prefix: str, store: Store) -> Iterator[Listed]:
-    """The objects whose keys begin with a prefix, which has no "/"."""
+    """Yield the objects whose keys begin with a prefix. The prefix has no "/"."""
     if store.remote or not prefix:
         yield from (item for item in store.list() if item.key.startswith(prefix))
         return
@@ -129,9 +129,9 @@ def _beginning_with(prefix: str, store: Store) -> Iterator[Listed]:
 
 
 def _is_tiered(items: Iterable[Listed]) -> bool | None:
-    """Return whether manifests of tiered storage come before any log of a broker's folder.
+    """Return whether a manifest of tiered storage precedes any log of a broker's folder.
 
-    None without any object.
+    Return None if there is no object.
     """
     is_tiered = None
     for item in items:
@@ -144,10 +144,10 @@ def _is_tiered(items: Iterable[Listed]) -> bool | None:
 
 
 # ---------------- parts
-# A part of a broker's log becomes a segment: its record batches are copied, checked, settled.
+# Write a part of a broker's log as a segment: check its record batches, and copy them.
 #
-# Markers and aborted transactions leave. A log is read some MiB at a time; of each batch that
-# stays, memory holds only a table row.
+# Markers and aborted transactions are left out. A log is read some MiB at a time. Memory holds only
+# a table row of each batch that is copied.
 
 
 class PartTask(NamedTuple):
@@ -160,12 +160,12 @@ class PartTask(NamedTuple):
 
     @property
     def log_bytes(self) -> int:
-        """Bytes of log."""
+        """Return how many bytes of the log are read."""
         return self.part.log_bytes
 
 
 def write_part(store: Store, task: PartTask) -> SegmentRow:
-    """Write the segment that a part of a log becomes; returns its row.
+    """Write a part of a log as a segment. Return the segment's row.
 
     Raises CorruptData, with file and position, UsageError and StoreError.
     """
@@ -175,7 +175,7 @@ def write_part(store: Store, task: PartTask) -> SegmentRow:
 
 @contextmanager
 def located(folder: PartitionFolder) -> Iterator[None]:
-    """In the block, damage is named with the path of the folder."""
+    """Add the path of the folder to the CorruptData that the block raises."""
     try:
         yield
     except CorruptData as damage:
@@ -185,7 +185,7 @@ def located(folder: PartitionFolder) -> Iterator[None]:
 
 
 def batches_of(task: PartTask) -> Iterator[EncodedBatches]:
-    """The batches that come in, checked. Raises CorruptData and StoreError."""
+    """Yield the batches to import, checked. Raises CorruptData and StoreError."""
     folder, (log, begin, stop, base, end) = task.folder, task.part
     if begin == stop:
         return
@@ -197,7 +197,7 @@ def batches_of(task: PartTask) -> Iterator[EncodedBatches]:
 
 
 def _staying(chunk: Chunk, aborted: Transactions) -> BatchTable:
-    """The batches without markers and without aborted transactions."""
+    """Return the batches without markers and without aborted transactions."""
     table = chunk.record_batches
     of_transactions = table["attributes"] & TRANSACTIONAL != 0
     if not of_transactions.any():
@@ -223,22 +223,22 @@ def _settled(data: Any, part: BatchTable, payload: Payload) -> EncodedBatches:
 #
 #     <prefix><topic>-<topic id>/<partition>/<base offset, 20 digits>-<segment id>.<suffix>
 #
-# `log` holds the log, perhaps in chunks (`outside.chunks`), `indexes` those of Kafka, and the
-# `rsm-manifest`, which is written last, is JSON that says how the log is held and what it covers
-# (`SegmentManifestV1`). Several leaders may have copied the same offsets; which of them count, the
-# leader epochs tell.
+# `log` holds the log, possibly in chunks (`log.chunked_log`), and `indexes` Kafka's indexes. The
+# `rsm-manifest` is written last. It is JSON with the chunks and the offsets of the log
+# (`SegmentManifestV1`). Several leaders may have copied the same offsets. Their leader epochs
+# decide which copies are used.
 
 _MANIFEST = re.compile(r"(?:.*/)?[0-9]{20}-[A-Za-z0-9_-]{22}\.rsm-manifest")
 _VERSION = "1"
 _ID_LENGTH = 23  # "-" and a topic id, at the end of a topic's folder
-_REQUESTS = 16  # at once
+_REQUESTS = 16  # at the same time
 _MAX_INDEX_BYTES = 1 << 20  # a chunk takes up to four bytes of it
 
 
 class RemoteLog(NamedTuple):
-    """A log in a bucket; it covers offsets `base_offset` to `end_offset`, exclusive.
+    """A log in a bucket, which covers offsets `base_offset` to `end_offset`, exclusive.
 
-    `epochs` are its leader epochs and the offset at which each begins, ascending.
+    `epochs` has pairs of a leader epoch and the offset at which it begins, ascending.
     """
 
     place: tuple[str, str, int]  # topic, topic id, partition
@@ -251,18 +251,18 @@ class RemoteLog(NamedTuple):
 
 @dataclass(frozen=True)
 class TieredPartition(PartitionFolder):
-    """A partition in a bucket, as if it were a folder; `uri` is the place of its objects."""
+    """A partition in a bucket, with the interface of a folder. `uri` is the URI of its objects."""
 
     uri: str
     chunks: Mapping[str, Chunks]
 
     @property
     def path(self) -> str:
-        """The place of its objects."""
+        """Return the URI of its objects."""
         return self.uri
 
     def place(self, key: str) -> str:
-        """The URI of an object, of which a damaged chunk has told already."""
+        """Return the URI of an object. A URI, as in the error of a chunk, is returned unchanged."""
         return key if key.startswith(f"{self.store.uri}/") else super().place(key)
 
 
@@ -282,11 +282,12 @@ def _raise(_topic: str, error: SeglakeError) -> None:
 def tiered_partitions(
     store: Store, sizes: Mapping[str, int], topics: Collection[str] | None, refuse: Refuse = _raise
 ) -> list[TieredPartition]:
-    """The partitions of some topics, or of all, among objects of these sizes by key.
+    """Return the partitions of `topics`, or of all topics, from the object sizes by key.
 
-    Segments without a manifest or without a log are left out: their copy, or their deletion, did
-    not end. Raises StoreError. InputError for what cannot be read, and CorruptData for a damaged
-    manifest, go to `refuse`; if it does not raise them, partitions of the topic may be missing.
+    Segments without a manifest or without a log are left out, because their copy or deletion has
+    not ended. Raises StoreError. `refuse` is called with a topic and its error: InputError for an
+    unsupported segment, CorruptData for a damaged manifest. If it does not raise the error,
+    partitions of the topic may be missing.
     """
     keys = [key for key in sizes if is_manifest(key) and _log_key(key) in sizes]
     chosen = [key for key in keys if topics is None or _may_be_of(key, topics)]
@@ -305,7 +306,7 @@ def tiered_partitions(
 def _remote_logs(
     store: Store, keys: Sequence[str], topics: Collection[str] | None, refuse: Refuse
 ) -> Iterator[RemoteLog]:
-    """What the manifests tell that can be read, of these topics."""
+    """Read the manifests, and yield the logs of these topics. Pass errors to `refuse`."""
     with ThreadPoolExecutor(_REQUESTS) as workers:
         read = list(workers.map(lambda key: bytes(store.read_all(key)), keys))
     names, damaged = dict[str, str](), list[tuple[str, SeglakeError]]()
@@ -325,7 +326,7 @@ def _remote_logs(
 
 
 def _topic_folder(key: str) -> str:
-    """The name of a topic's folder: a prefix perhaps, the topic, its id; "" if there is none."""
+    """Return the folder name, "<prefix><topic>-<topic id>", in a key; "" without a folder."""
     return key.split("/")[-3] if key.count("/") > 1 else ""
 
 
@@ -334,13 +335,13 @@ def _log_key(manifest: str) -> str:
 
 
 def _may_be_of(key: str, topics: Collection[str]) -> bool:
-    """Return whether the names in a key allow one of these topics; a prefix may stand before it."""
+    """Return whether a key may be of one of these topics. The topic may have a prefix."""
     folder = _topic_folder(key)
     return not folder or folder[:-_ID_LENGTH].endswith((*topics,))
 
 
 def remote_log(data: bytes, key: str, file: str) -> RemoteLog:
-    """What the manifest `key` tells. Raises CorruptData and InputError, which name the file."""
+    """Parse the manifest at `key`. Raises CorruptData and InputError, which name the file."""
     try:
         manifest: Mapping[str, Any] = json.loads(data)
         if manifest["version"] != _VERSION:
@@ -366,7 +367,7 @@ def remote_log(data: bytes, key: str, file: str) -> RemoteLog:
 
 
 def _check(log: RemoteLog, file: str) -> None:
-    """Raise CorruptData unless the values in a manifest are possible."""
+    """Raise CorruptData if values in a manifest are impossible."""
     topic, topic_id, partition = log.place
     firsts = [at for _, at in log.epochs]
     if not is_topic_name(topic) or not is_topic_id(topic_id) or not 0 <= partition <= INT32_MAX:
@@ -377,7 +378,7 @@ def _check(log: RemoteLog, file: str) -> None:
 
 
 def _chunks(manifest: Mapping[str, Any], file: str) -> Chunks:
-    """How the log is held. Raises ValueError and the like, and InputError for large chunks."""
+    """Parse the chunks of a log. Raises ValueError and similar, and InputError for large chunks."""
     index = manifest["chunkIndex"]
     size, chunk_bytes = int(index["originalFileSize"]), int(index["originalChunkSize"])
     if not manifest["compression"]:
@@ -398,7 +399,7 @@ def _chunks(manifest: Mapping[str, Any], file: str) -> Chunks:
 
 
 def _sizes(text: str) -> tuple[int, ...]:
-    """The sizes of chunks, as the plugin packs them (`ChunkSizesBinaryCodec`). Raises ValueError.
+    """Decode the sizes of chunks, in the plugin's `ChunkSizesBinaryCodec`. Raises ValueError.
 
     count i32 | smallest i32 | width i8 | all but the last, less the smallest | last i32
     """
@@ -426,7 +427,7 @@ def _sizes(text: str) -> tuple[int, ...]:
 def _partition(
     store: Store, logs: Sequence[RemoteLog], unfinished: Sequence[str]
 ) -> TieredPartition:
-    """A partition whose logs these are."""
+    """Return a partition from all its logs."""
     topic, topic_id, partition = logs[0].place
     chosen = chosen_logs(logs)
     folder = chosen[0].key.rpartition("/")[0]
@@ -450,10 +451,10 @@ def _partition(
 
 
 def chosen_logs(logs: Sequence[RemoteLog]) -> list[RemoteLog]:
-    """Those of the logs of one partition that together are the log, in order.
+    """Choose the logs that together form the log of one partition, in order.
 
-    Each goes up to the base offset of the next one. What a leader copied before it lost its last
-    records to another one does not count. Raises InputError where offsets are in no log.
+    Each log is used up to the base offset of the next one. Records that a later leader truncated
+    are not used. Raises InputError if offsets are in no log.
     """
     begins = _begins(logs)
     lost = {epoch for log in logs for epoch in _lost(log, begins)}
@@ -471,13 +472,13 @@ def chosen_logs(logs: Sequence[RemoteLog]) -> list[RemoteLog]:
             )
         if ends[log.key] > end:
             while len(chosen) > 1 and ends[chosen[-2].key] >= log.base_offset:
-                chosen.pop()  # the one before it reaches this one, too
+                chosen.pop()  # the preceding log reaches this one, too
             chosen.append(log)
     return chosen
 
 
 def _begins(logs: Iterable[RemoteLog]) -> dict[int, int]:
-    """Where each leader epoch begins."""
+    """Return the offset at which each leader epoch begins."""
     begins: dict[int, int] = {}
     for log in logs:
         for epoch, at in log.epochs:
@@ -486,9 +487,10 @@ def _begins(logs: Iterable[RemoteLog]) -> dict[int, int]:
 
 
 def _lost(log: RemoteLog, begins: Mapping[int, int]) -> Iterator[int]:
-    """The epochs whose records a later leader did not have: of its log, this one is a part.
+    """Yield the epochs whose records a later leader of this log did not have.
 
-    It has older records where such an epoch had begun, and epochs only grow along a log.
+    Epochs only grow along a log. So an epoch is lost if this log has records of an older epoch
+    where the lost one had already begun, and a later epoch after them.
     """
     ends = [*(at for _, at in log.epochs[1:]), log.end_offset]
     for (epoch, _), (later, _), end in zip(log.epochs, log.epochs[1:], ends, strict=False):
@@ -497,7 +499,7 @@ def _lost(log: RemoteLog, begins: Mapping[int, int]) -> Iterator[int]:
 
 
 def _sound_end(log: RemoteLog, begins: Mapping[int, int], lost: Collection[int]) -> int:
-    """The end of what no later leader took back."""
+    """Return the end of the records that no later leader truncated."""
     newest = max((epoch for epoch, _ in log.epochs if epoch not in lost), default=-1)
     own = [at for epoch, at in log.epochs if epoch in lost]
     later = [at for epoch, at in begins.items() if epoch > newest and epoch not in lost]

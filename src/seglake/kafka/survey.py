@@ -1,8 +1,8 @@
-"""What comes in from a partition folder: a first pass over the headers of its record batches.
+"""Scan the headers of record batches, to find what an import reads from a partition folder.
 
-Nothing above the high watermark counts, and nothing from the last stable offset on: there the first
-transaction begins that has no marker yet. The active segment may end in bytes that are no batch,
-which a broker cuts off when it starts again.
+An import ends at the high watermark, or at the last stable offset if that is smaller: there the
+first transaction without a marker begins. The active segment may end with an incomplete batch,
+which a broker truncates when it starts again.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ READ_BYTES = 4 * 2**20
 
 
 class SurveyedStretch(NamedTuple):
-    """Whole record batches of a log; their positions count from the start of `data`."""
+    """Whole record batches of a log. Their positions count from the start of `data`."""
 
     position: int  # of the data in the log
     data: Any
@@ -49,9 +49,9 @@ class SurveyedStretch(NamedTuple):
 
 
 class LogToScan(NamedTuple):
-    """A log of a folder, and the offsets [start, limit) that are wanted of it.
+    """A log of a folder, and the offsets [start, limit) to import from it.
 
-    All its offsets are below `next_offset`, where the log after it begins.
+    All its offsets are below `next_offset`, the base offset of the next log.
     """
 
     folder: PartitionFolder
@@ -67,18 +67,18 @@ class LogToScan(NamedTuple):
 
     @property
     def log_bytes(self) -> int:
-        """Bytes of the log."""
+        """Return the size of the log in bytes."""
         return self.log.size
 
 
 @dataclass
 class Scan:
-    """What is wanted of a log: bytes `begin` to `stop`, offsets `first` to `end`, exclusive.
+    """The batches of a log to import: bytes `begin` to `stop`, offsets `first` to `end`, exclusive.
 
     `end` is -1 if there is no such batch. `log_end` is the offset after the last batch below the
-    limit, wanted or not, or -1. `complete` says that no batch is above the limit. `unsettled` is
-    the base offset of the first batch that no reader may see as it is: a marker, or one of a
-    transaction.
+    limit, also if it is below the start, or -1. `complete` is false if a batch is above the limit.
+    `unsettled` is the base offset of the first batch that cannot be imported unchanged: a marker,
+    or a batch of a transaction. `cut` is a note about a truncated end.
     """
 
     begin: int = 0
@@ -94,7 +94,7 @@ class Scan:
     events: list[Events] = field(default_factory=list)
 
     def add(self, stretch: SurveyedStretch, task: LogToScan) -> None:
-        """Count the batches of a stretch that are wanted. Raises CorruptData."""
+        """Add the batches of a stretch that are to be imported. Raises CorruptData."""
         table = stretch.table
         _require_order(table, max(self.log_end, task.log.base_offset), task.next_offset)
         beyond = table[table["last_offset"] >= task.limit]
@@ -123,9 +123,9 @@ class Scan:
 
 
 def _require_order(table: BatchTable, first: int, end: int) -> None:
-    """Raise CorruptData unless offsets ascend from `first` on, and stay below `end`.
+    """Raise CorruptData unless offsets ascend from `first` on, and are below `end`.
 
-    No checksum covers them.
+    No checksum covers the offsets.
     """
     follows = np.append(first, table["last_offset"][:-1] + 1)
     for row in np.flatnonzero((table["base_offset"] < follows) | (table["last_offset"] >= end))[:1]:
@@ -145,17 +145,17 @@ class SegmentPart(NamedTuple):
 
     @property
     def log_bytes(self) -> int:
-        """Bytes of log that are read for it."""
+        """Return how many bytes of the log are read."""
         return self.stop - self.begin
 
 
 class Extent(NamedTuple):
-    """What comes in from a folder: offsets `start` to `end`, exclusive, as `parts`.
+    """The offsets to import from a folder: `start` to `end`, exclusive, in `parts`.
 
     `log_end` is the end of the log, or -1 if that is above the high watermark. `last_stable` is
-    None without an open transaction, `unsettled` without one at all: else it is where the first
-    batch begins that no reader may see as it is. `notes` say what was left out. `records` are those
-    of the headers, aborted ones included.
+    where the first open transaction begins, or None. `unsettled` is the base offset of the first
+    batch that cannot be imported unchanged, or None. `notes` describe what was left out. `records`
+    is the sum of the counts in the headers, which includes aborted records.
     """
 
     folder: PartitionFolder
@@ -172,7 +172,7 @@ class Extent(NamedTuple):
 
 
 def logs_to_scan(folder: PartitionFolder, start: int, limit: int | None) -> list[LogToScan]:
-    """The logs of a folder that can have offsets from `start` on."""
+    """Return the logs of a folder that may have offsets from `start` up to `limit`."""
     top = INT64_MAX if limit is None else limit
     ends = [*(log.base_offset for log in folder.logs[1:]), INT64_MAX]
     return [
@@ -185,7 +185,7 @@ def logs_to_scan(folder: PartitionFolder, start: int, limit: int | None) -> list
 
 
 def scan_log(_store: Reader, task: LogToScan) -> Scan:
-    """Look at the headers of a log. Raises CorruptData, with file and position, and StoreError."""
+    """Scan the headers of a log. Raises CorruptData, with file and position, and StoreError."""
     result = Scan()
     try:
         for stretch in stretches(task.folder.store, task.log):
@@ -208,9 +208,9 @@ def scan_log(_store: Reader, task: LogToScan) -> Scan:
 
 
 def stretches(store: Reader, log: LogFile) -> Iterator[SurveyedStretch | CorruptData]:
-    """The batches of a log, some MiB at a time; in the end, what is wrong with the bytes there.
+    """Yield the batches of a log, some MiB at a time, and at the end its damage, if any.
 
-    The position of that damage counts from the start of the log.
+    The position of the damage counts from the start of the log.
     """
     at, size = 0, READ_BYTES
     while at < log.size:
@@ -231,16 +231,16 @@ def stretches(store: Reader, log: LogFile) -> Iterator[SurveyedStretch | Corrupt
 
 
 def _size_at(data: Any, damage: Damage | None, size: int) -> int:
-    """The bytes of the batch that begins the data, which are fewer."""
+    """Return the size of the first batch, which is larger than the data."""
     head = bytes(memoryview(data)[LENGTH_AT:LOG_OVERHEAD])
     assert damage is not None  # noqa: S101  # nothing is whole, so something is wrong
     return max(int.from_bytes(head, "big") + LOG_OVERHEAD, size + 1)
 
 
 def _intact(task: LogToScan, stretch: SurveyedStretch, result: Scan) -> SurveyedStretch:
-    """The stretch up to the first batch that a stop of the broker left unfinished, if any.
+    """Truncate a stretch at the first batch that the broker did not finish writing.
 
-    Only a broker that did not stop cleanly leaves such batches, above its recovery point.
+    Such batches exist only if the broker was not stopped cleanly, above its recovery point.
     """
     folder = task.folder
     if not task.is_last or folder.clean or folder.recovery_point is None:
@@ -259,7 +259,7 @@ def _intact(task: LogToScan, stretch: SurveyedStretch, result: Scan) -> Surveyed
 
 
 def _require_torn(task: LogToScan, damage: CorruptData, log_end: int) -> str:
-    """What is said of the end of an active segment; raises the damage if it is no such end."""
+    """Return a note about the truncated end of an active segment. Raises any other damage."""
     folder, log, position = task.folder, task.log, damage.position
     if not task.is_last:
         raise damage
@@ -301,7 +301,7 @@ def _largest_epoch(data: Any, rows: BatchTable) -> int:
 def extent_of(
     folder: PartitionFolder, start: int, scans: Sequence[tuple[LogToScan, Scan]]
 ) -> Extent:
-    """What comes in from a folder whose logs were scanned; `start` is the first wanted offset.
+    """Return the extent of a folder from the scans of its logs. `start` is its first offset.
 
     Raises CorruptData if a .txnindex and its log disagree, and StoreError.
     """
@@ -335,7 +335,7 @@ def extent_of(
 def _parts(
     offsets: tuple[int, int], scans: Sequence[tuple[LogToScan, Scan]], waiting: Events
 ) -> Iterator[SegmentPart]:
-    """Return the segments over [start, end), each of one log, without an offset between them."""
+    """Yield the segments that cover [start, end) without a hole, each from one log."""
     start, limit = offsets
     for task, scanned in scans:
         bases = [log.base_offset for log in task.folder.logs]
@@ -368,7 +368,7 @@ def _check_transactions(task: LogToScan, transactions: Transactions) -> None:
 
 
 # ---------------- markers
-# Transactions of producers in record batches: their markers, and batches taken out of them.
+# Find the markers of transactions, and convert batches of transactions to plain batches.
 #
 # A producer has one transaction at a time. Its record batches carry its id and a bit; a *marker*,
 # a control batch of one record, ends it (`ControlRecordType`). Kafka lists the transactions that
@@ -376,7 +376,7 @@ def _check_transactions(task: LogToScan, transactions: Transactions) -> None:
 #
 #     version i16 | producer id i64 | first offset i64 | last offset i64 | last stable offset i64
 #
-# The first offset is that of the transaction's first record, the last offset that of its marker.
+# The first offset is the offset of the first record, the last offset the offset of the marker.
 
 ABORT, COMMIT = 0, 1
 
@@ -394,13 +394,13 @@ _KEY_BYTES = 4  # of a marker: version i16, type i16
 
 
 def headers_of(data: Any, table: BatchTable) -> npt.NDArray[np.void]:
-    """The headers of batches, whose positions count from the start of `data`."""
+    """Return the headers of batches, whose positions count from the start of `data`."""
     places = table["position"][:, None] + np.arange(OVERHEAD)
     return read_only(data)[places].view(HEADER).reshape(-1)
 
 
 def markers_in(data: Any, table: BatchTable) -> tuple[Int64s, Int64s]:
-    """Row and type of each control record in the control batches of `table`.
+    """Return row and type of each control record in the control batches of `table`.
 
     Types are Kafka's: `ABORT`, `COMMIT`, and others that end no transaction. Raises CorruptData
     with the position of the batch.
@@ -417,9 +417,9 @@ def markers_in(data: Any, table: BatchTable) -> tuple[Int64s, Int64s]:
 
 
 def settled(batches: EncodedBatches) -> EncodedBatches:
-    """The batches, those of transactions without producer, sequence and the transactional bit.
+    """Remove producer, sequence and the transactional bit from batches of transactions.
 
-    So no reader waits for a marker. Their checksums are made anew; all other bytes stay.
+    So no reader waits for a marker. Checksums are recomputed. All other bytes are kept.
     """
     rows = np.flatnonzero(batches.table["attributes"] & TRANSACTIONAL)
     if not len(rows):
@@ -435,7 +435,7 @@ def settled(batches: EncodedBatches) -> EncodedBatches:
 
 
 def read_entries(data: Any) -> npt.NDArray[np.void]:
-    """The entries of a .txnindex. Raises CorruptData for bytes that are none."""
+    """Parse the entries of a .txnindex. Raises CorruptData for invalid bytes."""
     size = memoryview(data).cast("B").nbytes
     if size % ENTRY.itemsize:
         raise CorruptData(f"{size} bytes are no entries of {ENTRY.itemsize} bytes")
@@ -447,11 +447,11 @@ def read_entries(data: Any) -> npt.NDArray[np.void]:
 
 
 # ---------------- transactions
-# Which transactions of a log partition were aborted, and where the log is still undecided.
+# Find the aborted and the open transactions of a log partition.
 #
 # An *event* is a record batch of a transaction, or the marker that ends one. Of the batches of a
 # transaction only the first matters, so memory holds little of a log. Whole transactions are
-# resolved as their markers come; what has no marker yet is carried on.
+# resolved when their markers are read. Events without a marker are kept for the next log.
 
 DATA = -1  # the kind of a batch; of a marker it is ABORT or COMMIT
 
@@ -470,7 +470,7 @@ Transactions = npt.NDArray[np.void]
 
 
 def events_in(data: Any, table: BatchTable) -> Events:
-    """The events of some batches, whose positions count from the start of `data`.
+    """Return the events of some batches, whose positions count from the start of `data`.
 
     Raises CorruptData with the position of the batch.
     """
@@ -490,7 +490,7 @@ def events_in(data: Any, table: BatchTable) -> Events:
 
 
 def condensed(events: Events) -> Events:
-    """The events by producer and offset, without batches that follow another of a transaction."""
+    """Sort events by producer and offset, and keep only the first batch of a transaction."""
     events = events[np.lexsort((events["offset"], events["producer_id"]))]
     first = np.append(True, events["producer_id"][1:] != events["producer_id"][:-1])
     follows = np.append(False, events["kind"][:-1] == DATA)
@@ -499,7 +499,7 @@ def condensed(events: Events) -> Events:
 
 
 def resolved(events: Events) -> tuple[Transactions, Events]:
-    """The transactions that have ended, in the order of markers, and the batches of the others.
+    """Return the ended transactions, in the order of markers, and the batches of open ones.
 
     `events` are `condensed`. A marker without a batch before it ends nothing: its transaction was
     empty, or a cleaner removed the records.
@@ -517,7 +517,7 @@ def resolved(events: Events) -> tuple[Transactions, Events]:
 
 
 def are_aborted(producer_ids: Int64s, offsets: Int64s, aborted: Transactions) -> Flags:
-    """Return whether each batch, by producer and base offset, is of one of these transactions."""
+    """Return whether each batch, by producer and base offset, is in one of the transactions."""
     if not len(aborted) or not len(offsets):
         return np.zeros(len(offsets), bool)
     count = len(aborted)
@@ -534,10 +534,10 @@ def are_aborted(producer_ids: Int64s, offsets: Int64s, aborted: Transactions) ->
 
 
 def check_entries(entries: npt.NDArray[np.void], transactions: Transactions, file: str) -> None:
-    """Raise CorruptData unless a .txnindex and the log beside it abort the same batches.
+    """Raise CorruptData unless a .txnindex and its log agree on the aborted transactions.
 
-    `transactions` are those that end in this log. An entry of which no batch is left agrees:
-    Kafka's cleaner keeps what it was.
+    `transactions` are the transactions that end in this log. An entry without a batch is accepted,
+    because Kafka's cleaner removes batches and keeps entries.
     """
     named = _are_in(transactions, entries)
     for row in np.flatnonzero(named != transactions["aborted"])[:1]:

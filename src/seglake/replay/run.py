@@ -63,7 +63,7 @@ def replay_window(
     name = name or f"{log.topic}/{format_ms(start_ms)}/{format_ms(end_ms)}"
     tempo, created = tempo or Tempo(), target.prepare(len(log.partitions()))
     sender = target.sender(name)
-    behind = target.positions(name, log.partitions())  # another may have filled a new topic
+    behind = target.positions(name, log.partitions())  # a new topic may have records, too
     report = ReplayReport(
         name, log.topic, target.topic, log.version, start_ms, end_ms, created, behind
     )
@@ -79,7 +79,7 @@ def replay_window(
 
 
 def _group_offsets(log: Log, groups: Sequence[str]) -> dict[str, dict[int, GroupOffset]]:
-    """Where the asked groups stood in the topic."""
+    """Return the archived offsets of the requested groups. Raises UsageError for a missing one."""
     if not groups:
         return {}
     offsets = {stood.group: stood.offsets for stood in log.kept_groups()}
@@ -119,12 +119,12 @@ def _send(
 def _wait(streams: Sequence[PartitionStream], sender: Sender, tempo: Tempo) -> None:
     following = next_due_ms(streams)
     if sender.open_s + tempo.seconds_until(following) > _COMMIT_S:
-        sender.commit()  # what is sent becomes visible before the wait
+        sender.commit()  # the sent records become visible before the wait
     tempo.wait_for(following)
 
 
 def _opened(log: Log, windows: Mapping[int, Window]) -> tuple[list[PartitionStream], int]:
-    """The streams that have records, and the most records that they can have."""
+    """Return the streams that have records, and an upper bound of their records."""
     memory, total, streams = max(_LEAST_MEMORY, MEMORY_BYTES // max(1, len(windows))), 0, []
     for partition, window in windows.items():
         reader = log.reader(partition)
@@ -138,21 +138,20 @@ def _opened(log: Log, windows: Mapping[int, Window]) -> tuple[list[PartitionStre
 
 
 def _rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    """Records as the client's library takes them: as dicts."""
+    """Convert a batch to the dicts that `Sender.send` requires."""
     at = batch.schema.get_field_index("timestamp")
     plain = batch.set_column(at, "timestamp", batch["timestamp"].cast(pa.int64()))
     return plain.to_pylist()
 
 
 # ---------------- report
-# What a replay did.
 
 
 @dataclass
 class ReplayReport:
-    """What a replay did. `resumed_after` has, by partition, the last offset of earlier calls.
+    """The result of a replay. `resumed_after` has, by partition, the last offset of earlier calls.
 
-    `groups` has what this call committed at the target: offsets there, by group and partition.
+    `groups` has the offsets that this call committed at the target, by group and partition.
     """
 
     name: str
@@ -169,11 +168,11 @@ class ReplayReport:
 
     @property
     def records(self) -> int:
-        """Records sent by this call."""
+        """Return how many records this call sent."""
         return sum(self.sent.values())
 
     def partitions(self) -> Iterator[dict[str, Any]]:
-        """A row for each partition that the replay has records in."""
+        """Yield a row for each partition that has records of the replay."""
         for partition in sorted(self.sent.keys() | self.resumed_after.keys()):
             yield {
                 "partition": partition,
@@ -183,14 +182,14 @@ class ReplayReport:
 
 
 # ---------------- streams
-# The records of log partitions, in offset order, cut where they are due.
+# Read the records of log partitions in offset order, as they become due.
 #
-# A record is due at the largest timestamp up to it in its partition. So event time orders the
-# partitions among each other, and never the records of one partition.
+# A record is due at the largest timestamp of its partition up to it. So event time orders records
+# of different partitions, and offsets order the records of one partition.
 
 
 class PartitionStream:
-    """What is left of one partition; `batches` are in offset order, and none is empty."""
+    """The remaining records of one partition. `batches` are in offset order and not empty."""
 
     def __init__(self, partition: int, batches: Iterator[pa.RecordBatch]) -> None:
         self.partition = partition
@@ -207,16 +206,16 @@ class PartitionStream:
 
     @property
     def next_due_ms(self) -> int:
-        """When the next record is due; INT64_MAX if there is none."""
+        """Return the event time at which the next record is due, INT64_MAX at the end."""
         return INT64_MAX if self._batch is None else int(self._due[self._at])
 
     @property
     def known_until_ms(self) -> int:
-        """When the last record that is in memory is due; INT64_MAX if none is left."""
+        """Return the event time at which the last record in memory is due, INT64_MAX at the end."""
         return INT64_MAX if self._batch is None else int(self._due[-1])
 
     def take(self, until_ms: int, at_most: int) -> pa.RecordBatch | None:
-        """The next records that are due at `until_ms` or before; None if none is."""
+        """Return the next records that are due at or before `until_ms`, or None."""
         if self._batch is None:
             return None
         end = int(np.searchsorted(self._due, until_ms, "right"))
@@ -238,17 +237,17 @@ class PartitionStream:
 
 
 def next_due_ms(streams: Sequence[PartitionStream]) -> int:
-    """When the next record of any partition is due; INT64_MAX if none is left."""
+    """Return the event time at which the next record is due, INT64_MAX at the end."""
     return min((stream.next_due_ms for stream in streams), default=INT64_MAX)
 
 
 def due(
     streams: Sequence[PartitionStream], until_ms: int, at_most: int
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Partitions with records that are due at `until_ms` or before, each at most `at_most` records.
+    """Yield partitions with records that are due at or before `until_ms`, at most `at_most` each.
 
-    No partition gets ahead of the records that the others have in memory, so all move on together.
-    If a record is due, at least one comes.
+    No partition gets ahead of the records that the others have in memory, so all advance together.
+    If a record is due, at least one is yielded.
     """
     horizon = min(until_ms, *(stream.known_until_ms for stream in streams))
     for stream in streams:
@@ -257,20 +256,20 @@ def due(
 
 
 # ---------------- tempo
-# The speed of a replay: event time relative to real time, and records a second.
+# Control the speed of a replay: event time relative to real time, and records per second.
 
 _LONGEST_S = 0.5  # of one sleep, so that progress is shown
-_SHARES = 10  # steps in which a second's records go out
+_SHARES = 10  # the records of a second are sent in this many steps
 
 
 class Tempo:
     """The clock of a replay. It starts when `start` is called.
 
     Args:
-        speed: Milliseconds of event time in a millisecond; None: no clock, all is due at once.
-        rate: At most so many records a second; None: no limit.
-        clock: Seconds that only grow.
-        sleep: Waits so many seconds.
+        speed: Milliseconds of event time per millisecond. With None, all records are due now.
+        rate: The most records per second. None for no limit.
+        clock: Returns the seconds of a monotonic clock.
+        sleep: Waits for a number of seconds.
     """
 
     def __init__(
@@ -285,33 +284,33 @@ class Tempo:
 
     @property
     def step(self) -> int:
-        """The most records that go out between two calls of `after`."""
+        """Return the most records that may be sent between two calls of `after`."""
         return 1000 if self._rate is None else max(1, min(1000, self._rate // _SHARES))
 
     def start(self, first_ms: int) -> None:
-        """Begin now, with the event time `first_ms`."""
+        """Start the clock at the event time `first_ms`."""
         self._begun, self._first_ms = self._clock(), first_ms
 
     def now_ms(self) -> int:
-        """The event time that is reached: records that are due at it may go out."""
+        """Return the current event time. Records that are due at it may be sent."""
         if self._speed is None:
             return INT64_MAX
         passed_ms = (self._clock() - self._begun) * 1000
         return self._first_ms + int(passed_ms * self._speed)
 
     def seconds_until(self, time_ms: int) -> float:
-        """Seconds until this event time is reached; 0 if it is."""
+        """Return the seconds until an event time, 0 if it is already reached."""
         if self._speed is None:
             return 0.0
         at = self._begun + (time_ms - self._first_ms) / 1000 / self._speed
         return max(0.0, at - self._clock())
 
     def wait_for(self, time_ms: int) -> None:
-        """Sleep until the event time is reached, half a second at most."""
+        """Sleep until an event time, but at most half a second."""
         self._sleep(min(_LONGEST_S, max(0.001, self.seconds_until(time_ms))))
 
     def after(self, records: int) -> None:
-        """Count records that went out, and sleep if they went too fast."""
+        """Count records that were sent, and sleep if they were too fast for `rate`."""
         self._sent += records
         if self._rate is not None:
             early = self._begun + self._sent / self._rate - self._clock()

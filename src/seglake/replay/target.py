@@ -1,9 +1,9 @@
-"""The topic of a real Kafka that a replay goes to.
+"""Write the records of a replay to a topic of a real Kafka.
 
 Each record of a replay has two headers: the replay's name, and the record's offset in the lake.
-The records go out in transactions, so the last one that is committed in a partition says where to
-go on. A new producer with the replay's transactional id takes over from a killed one: the killed
-one's open transaction is aborted before the new one reads the topic (KIP-98).
+Records are sent in transactions, so a repeated replay continues after the last committed record of
+each partition. A new producer with the replay's transactional id takes over from a killed one: the
+broker aborts the open transaction of the old producer before the new one reads the topic (KIP-98).
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ _PAUSE_S = 0.1
 CONSUMER = {
     "group.id": "seglake-replay", "enable.auto.commit": False, "enable.partition.eof": True,
     "isolation.level": "read_committed",
-    "auto.offset.reset": "earliest",  # where the broker has deleted what a search begins with
+    "auto.offset.reset": "earliest",  # if the broker has deleted the start of a search
 }  # fmt: skip
-OURS = {  # settings of the client that a replay depends on, so that it sets them
+OURS = {  # settings that a replay depends on, so only it may set them
     "bootstrap.servers", "enable.idempotence", "transactional.id", *CONSUMER,
 }  # fmt: skip
 
@@ -49,17 +49,17 @@ _UNREACHABLE = {  # librdkafka's names
 }  # fmt: skip
 _log = logging.getLogger("seglake.replay")
 _client_log = logging.getLogger("seglake.replay.client")
-_client_log.addHandler(logging.NullHandler())  # the library's log, shown on request
+_client_log.addHandler(logging.NullHandler())  # the log of librdkafka, which is hidden by default
 _client_log.propagate = False
 _Client = TypeVar("_Client")
 
 
 class Target:
-    """A topic of the Kafka at `servers`; `settings` are librdkafka's, for its clients.
+    """A topic of the Kafka at `servers`. `settings` are librdkafka's, for its clients.
 
-    An answer of the broker is waited for `patience_s` seconds. Raises ConfigError for a setting
-    that is unknown or not the caller's to choose, UsageError for a topic that cannot keep what a
-    replay sends, StoreError where the broker does not answer.
+    Requests wait at most `patience_s` seconds for the broker. Raises ConfigError for a setting that
+    is unknown or reserved, UsageError for a topic that cannot keep the records of a replay, and
+    StoreError if the broker does not answer.
     """
 
     def __init__(
@@ -74,8 +74,8 @@ class Target:
     def prepare(self, partitions: int) -> bool:
         """Create the topic if it is missing; return whether this call created it.
 
-        Raises UsageError for an existing topic with fewer partitions, or one that would change or
-        soon delete what a replay sends, and StoreError.
+        Raises UsageError for an existing topic that has fewer partitions or would change
+        timestamps, and StoreError. Logs a warning if the topic may soon delete the records.
         """
         admin = self._client(AdminClient, {})
         _log.info("connecting to %s, for up to %g s", self._servers, self._patience_s)
@@ -102,7 +102,7 @@ class Target:
         _log.info("topic %r is made: %d partitions, kept for ever", self.topic, partitions)
 
     def _checked(self, admin: AdminClient) -> int:
-        """The largest message that the topic takes, in bytes."""
+        """Check the topic's settings, and return its largest message size in bytes."""
         configs = self._configs(admin)
         if configs.get("message.timestamp.type") == "LogAppendTime":
             raise UsageError(
@@ -118,7 +118,7 @@ class Target:
         return int(configs.get("max.message.bytes", 1_048_588))
 
     def _configs(self, admin: AdminClient) -> dict[str, str]:
-        """The topic's settings; a broker may not know a new topic at once."""
+        """Return the topic's settings. Retry, because a broker may learn of a new topic later."""
         asked: Any = ConfigResource(ConfigResource.Type.TOPIC, self.topic)
         deadline = time.monotonic() + self._patience_s
         while True:
@@ -135,7 +135,7 @@ class Target:
     def sender(self, name: str) -> Sender:
         """Return the sender of the replay `name`; call `prepare` first.
 
-        Every earlier sender of that replay is fenced off.
+        Earlier senders of that replay are fenced off: they can no longer commit.
         """
         settings = {
             "transactional.id": f"seglake-replay/{self.topic}/{name}",
@@ -152,9 +152,9 @@ class Target:
         return Sender(producer, self.topic, name)
 
     def positions(self, name: str, partitions: Sequence[int]) -> dict[int, int]:
-        """The last offset in the lake that the replay `name` has committed, by partition.
+        """Return, by partition, the lake offset of the last record that replay `name` committed.
 
-        A partition without one is left out. Call it when `sender` has taken over.
+        Partitions without such a record are left out. Call `sender` first, to fence off others.
         """
         with self._search() as (_, progress):
             return progress.of(name, partitions)
@@ -162,12 +162,12 @@ class Target:
     def commit_groups(
         self, name: str, groups: Mapping[str, Mapping[int, GroupOffset]]
     ) -> dict[str, dict[int, int]]:
-        """Let consumer groups go on in this topic where they stood in the lake.
+        """Commit offsets of consumer groups in this topic that correspond to their lake offsets.
 
-        Each gets the offset of the replay's first record at or above its own, or the one behind the
-        last record. What a group has committed for a partition of this topic stays, and so does a
-        partition without a record of the replay. Returns the offsets that this call committed, by
-        group and partition. Raises StoreError, also for a group that has members.
+        A group gets the offset of the replay's first record at or above its lake offset, or else
+        the offset after the last record. Offsets that a group has already committed are kept, and
+        partitions without a record of the replay are left out. Return the offsets that this call
+        committed, by group and partition. Raises StoreError, also for a group that has members.
         """
         bounds = dict[int, set[int]]()
         for offsets in groups.values():
@@ -182,7 +182,7 @@ class Target:
 
     @contextmanager
     def _search(self) -> Iterator[tuple[AdminClient, Progress]]:
-        """In the block, clients search the topic. Raises StoreError for what they raise."""
+        """Open clients to search the topic. Raises StoreError for errors of theirs in the block."""
         consumer = self._client(Consumer, CONSUMER)
         try:
             admin = self._client(AdminClient, {})
@@ -199,7 +199,7 @@ class Target:
         offsets: Mapping[int, GroupOffset],
         places: Mapping[tuple[int, int], int],
     ) -> dict[int, int]:
-        """Commit for one group; returns the new offsets by partition."""
+        """Commit offsets of one group. Return the new offsets by partition."""
         chosen = {
             partition: TopicPartition(self.topic, partition, place, each.metadata)
             for partition, each in offsets.items()
@@ -247,7 +247,7 @@ class Target:
 
 
 def _is_unreachable(error: BaseException) -> bool:
-    """Return whether no broker took part in it."""
+    """Return whether no broker could be reached."""
     first = error.args[0] if error.args else error
     return isinstance(first, KafkaError) and first.code() in _UNREACHABLE
 
@@ -258,13 +258,13 @@ def _words(error: BaseException) -> str:
 
 
 # ---------------- sender
-# Records on their way to a real Kafka, in transactions (KIP-98).
+# Send records to a real Kafka in transactions (KIP-98).
 
 _FENCED = {"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"}
 
 
 class Sender:
-    """Writes records of the replay `name`; made by `Target.sender`."""
+    """Sends records of the replay `name`. `Target.sender` creates it."""
 
     def __init__(self, producer: Producer, topic: str, name: str) -> None:
         self._producer, self._topic, self._name = producer, topic, name
@@ -274,13 +274,13 @@ class Sender:
 
     @property
     def open_s(self) -> float:
-        """For how many seconds a transaction has been open; 0 if none is."""
+        """Return for how many seconds a transaction has been open, 0 without one."""
         return 0.0 if self._begun is None else time.monotonic() - self._begun
 
     def send(self, partition: int, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Hand records to the client's library; `commit` waits until they have arrived.
+        """Pass records to librdkafka. `commit` waits until the broker has them.
 
-        Raises UsageError for a record that the topic does not take, StoreError.
+        Raises UsageError for a record that the topic does not accept, and StoreError.
         """
         try:
             if self._begun is None:
@@ -319,7 +319,7 @@ class Sender:
                 return
 
     def commit(self) -> None:
-        """Make what was sent visible, all or nothing; does nothing if nothing was sent."""
+        """Commit the sent records in one transaction. Do nothing if there are none."""
         while self._begun is not None:
             try:
                 self._producer.commit_transaction(PATIENCE_S)
@@ -343,7 +343,7 @@ class Sender:
         )
 
     def _cause(self, error: KafkaException) -> KafkaError:
-        """The error behind librdkafka's "fatal error": `poll` raises it."""
+        """Return the cause of librdkafka's "fatal error", which `poll` raises."""
         cause: KafkaError = error.args[0]
         try:
             self._producer.poll(0)
@@ -353,12 +353,12 @@ class Sender:
 
 
 # ---------------- progress
-# How far a replay got, and where its records stand: its topic is searched for them.
+# Search a topic for the records of a replay, to find how far it got.
 
 NAME_HEADER, OFFSET_HEADER = "seglake.replay", "seglake.offset"
 
 
-_NEW_LEADER = {  # answers of one, or about one: of a new topic, or after a broker has died
+_NEW_LEADER = {  # errors while a topic is new or a broker has died: retry them
     KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.OFFSET_NOT_AVAILABLE,
     KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH,
@@ -376,12 +376,12 @@ class OffsetSearch(NamedTuple):
 
     @classmethod
     def before(cls, low: int, end: int, size: int) -> OffsetSearch:
-        """The last `size` offsets below `end`."""
+        """Return a search of the last `size` offsets below `end`."""
         return cls(low, max(low, end - size), end)
 
 
 class Replayed(NamedTuple):
-    """A record of a replay: its offset in the topic, and that in the lake."""
+    """A record of a replay: its offset in the topic (`place`), and its offset in the lake."""
 
     partition: int
     place: int
@@ -396,9 +396,9 @@ class Progress:
         self._patience_s = patience_s
 
     def of(self, name: str, partitions: Collection[int]) -> dict[int, int]:
-        """The offset in the lake of the replay's last record, by partition that has one.
+        """Return the lake offset of the replay's last record, for partitions that have one.
 
-        Raises StoreError if a transaction of another producer stays open: records behind its begin
+        Raises StoreError if a transaction of another producer stays open: records after its begin
         cannot be read yet, and the replay would send them again.
         """
         offsets = dict[int, int]()
@@ -413,11 +413,11 @@ class Progress:
     def places(
         self, name: str, bounds: Mapping[int, Collection[int]]
     ) -> dict[tuple[int, int], int]:
-        """Where the replay's first records at or above offsets of the lake stand in the topic.
+        """Return the topic offsets of the replay's first records at or above lake offsets.
 
-        `bounds` has the offsets in the lake, by partition; the answer has the offsets in the topic,
-        by partition and offset in the lake. If there is no such record, it is the offset behind the
-        replay's last one; a partition without any is left out. Raises StoreError as `of` does.
+        `bounds` has the lake offsets by partition. The result has the topic offsets by partition
+        and lake offset. If there is no such record, it is the offset after the replay's last one.
+        Partitions without a record of the replay are left out. Raises StoreError like `of`.
         """
         places = dict[tuple[int, int], int]()
 
@@ -430,7 +430,7 @@ class Progress:
                     if lake_offset >= bound:
                         first.setdefault((partition, bound), place)
                 if lake_offset <= min(bounds[partition]):
-                    done.add(partition)  # all that comes before lies lower
+                    done.add(partition)  # all earlier records have lower offsets
             places.update(first)
             for partition, place in last.items():
                 for bound in bounds[partition]:
@@ -445,7 +445,7 @@ class Progress:
         partitions: Collection[int],
         look: Callable[[Mapping[int, OffsetSearch]], Collection[int]],
     ) -> None:
-        """Have `look` search stretches from the ends on; it returns the partitions it has done."""
+        """Call `look` with searches from the ends backwards. It returns completed partitions."""
         ends = self._ends(partitions)
         lows = self._offsets(partitions, OffsetSpec.earliest(), IsolationLevel.READ_COMMITTED)
         size = _FIRST_SEARCH
@@ -460,10 +460,10 @@ class Progress:
             }
 
     def _ends(self, partitions: Collection[int]) -> dict[int, int]:
-        """The ends of the partitions, when all before them can be read.
+        """Return the ends of the partitions. Wait until all records below them can be read.
 
-        The last stable offset is asked for after the end: what others write in between moves both.
-        It passes the end when the transactions that were open then have ended.
+        The last stable offset is requested after the end. It reaches the end when the transactions
+        that were open at the first request have ended.
         """
         latest, deadline = OffsetSpec.latest(), time.monotonic() + self._patience_s
         written = self._offsets(partitions, latest, IsolationLevel.READ_UNCOMMITTED)
@@ -497,7 +497,7 @@ class Progress:
                 time.sleep(_WAIT_S)
 
     def _in(self, name: str, searches: Mapping[int, OffsetSearch]) -> Iterator[Replayed]:
-        """The replay's records in these stretches; of a partition in the order of the topic."""
+        """Yield the replay's records in these searches, in offset order for each partition."""
         self._consumer.assign(
             [TopicPartition(self._topic, p, each.start) for p, each in searches.items()]
         )
@@ -524,7 +524,7 @@ def _is_end(message: Message) -> bool:
 
 
 def _lake_offset(message: Message, name: str) -> int | None:
-    """The offset of a record in the lake, if the record is one of the replay's."""
+    """Return the lake offset of a record, or None if it is not a record of the replay."""
     headers: dict[str, Any] = dict(message.headers() or [])  # of equal names the last counts
     if headers.get(NAME_HEADER) != name.encode():
         return None

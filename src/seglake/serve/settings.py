@@ -123,7 +123,7 @@ class ServerSettings(_ServerSection):
 
     @property
     def connections_per_ip(self) -> int:
-        """The most connections of one address: by default half, so that others can connect."""
+        """Return the most connections of one address: by default half, to leave room for others."""
         return self.max_connections_per_ip or (self.max_connections + 1) // 2
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""The APIs of groups: kafka-python's requests to calls of the coordinator, and back."""
+"""Answer requests of groups: convert kafka-python's requests to calls of the coordinator."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ class GroupApis:
         return response(groups=groups)
 
     async def _fetched(self, group_id: str, asked: Any) -> tuple[Code, dict[Where, Committed]]:
-        """The committed offsets that were asked for; -1 where nothing is committed."""
+        """Return the requested committed offsets, -1 for partitions without one."""
         wheres = asked and [(each.name, part) for each in asked for part in each.partition_indexes]
         offsets = await self._groups.committed(group_id, wheres)
         if isinstance(offsets, Code):
@@ -282,7 +282,7 @@ def _by_topic(codes: Mapping[Where, Code]) -> list[tuple[str, list[tuple[int, Co
 
 
 async def _offsets(offsets: Mapping[Where, Committed], topic_class: Any) -> list[Any]:
-    """Committed offsets as topics of a response; two versions have two classes for that."""
+    """Convert committed offsets to topics of a response. `topic_class` depends on the version."""
     part = getattr(topic_class, topic_class.__name__.replace("Topic", "Partition"))
     topics = dict[str, list[Any]]()
     async for (topic, partition), (offset, epoch, metadata) in in_turns(offsets.items()):

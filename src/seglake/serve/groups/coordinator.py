@@ -37,7 +37,7 @@ class GroupListing(NamedTuple):
 
     @property
     def protocol_type(self) -> str:
-        """The protocol type of its members, now or at their last commit; "" if there is none."""
+        """Return the protocol type of its members, now or at their last commit, or ""."""
         return (self.group and self.group.protocol_type) or self.kind
 
 

@@ -2,7 +2,7 @@
 
 It has no clock and no connection. Callers pass times, in ms of any monotonic clock. JoinGroup and
 SyncGroup are answered, now or later, by one call of the request's `reply`. Rules and error codes
-are those of Kafka's `ClassicGroup` and `GroupMetadataManager`.
+come from Kafka's `ClassicGroup` and `GroupMetadataManager`.
 
     Empty ──join──▶ PreparingRebalance ──all joined, or time is up──▶ CompletingRebalance
       ▲                 ▲      ▲                                            │ leader's assignment
@@ -115,7 +115,7 @@ class Group:
 
     @property
     def deadline_ms(self) -> int:
-        """The time of the next `advance`; INT64_MAX if none is needed."""
+        """Return the time of the next `advance`, INT64_MAX if it is not needed."""
         ends = [self._rebalance_ends_ms, self._sync_ends_ms, *self._pending.values()]
         ends += [member.expires_ms for member in self.members.values()]
         return min(ends)
@@ -463,7 +463,7 @@ class Member:
 
     @property
     def protocol_names(self) -> set[str]:
-        """The names of its protocols."""
+        """Return the names of its protocols."""
         return {name for name, _ in self.protocols}
 
     def metadata(self, protocol: str) -> bytes:
@@ -476,7 +476,7 @@ class Member:
 
     @property
     def expires_ms(self) -> int:
-        """The time at which its session ends; INT64_MAX while it waits for an answer."""
+        """Return the time at which its session ends, INT64_MAX while it waits for an answer."""
         if self.joining is not None or self.syncing is not None:
             return INT64_MAX
         return self._seen_ms + self.session_timeout_ms

@@ -1,4 +1,4 @@
-"""What groups committed, and when replays started, in one SQLite file.
+"""Store the offsets that groups commit, and the starts of replays, in one SQLite file.
 
 A commit is atomic. The file belongs to one server: a second server that opens it gets a
 ConfigError. After a server was killed, the next one can use its file.

@@ -1,1 +1,1 @@
-"""What answers requests that read: metadata, offsets, records; and what refuses to write."""
+"""Answer requests for metadata, offsets and records, and refuse requests that write."""

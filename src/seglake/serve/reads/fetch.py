@@ -1,9 +1,9 @@
-"""Fetch: batches as stored, a long poll at the end of the log (`ReplicaManager.fetchMessages`).
+"""Answer Fetch: batches as stored, and a long poll at the end of the log, like a broker.
 
-Batches may have lost all records, and most clients move on by them. A client that asks for their
-offset again counts records alone: it gets those that follow, or waits for some. So does kafka-go at
-once, which reads the log from offset 1 again if an answer without a record comes before its time,
-and dies of three batches without records in a row: it gets none.
+Batches may have lost all their records. Most clients skip such batches. A client that requests
+their offset again counts only records: it gets the next records, or waits for some. kafka-go is
+treated like this from its first request. It reads the log from offset 1 again if an early answer
+has no record, and stops after three batches without records in a row, so it gets no such batches.
 
 Fetch sessions are declined (KIP-227): every answer has session 0, so every request must be full.
 """
@@ -74,7 +74,7 @@ def _counts_records(connection: Connection, place: tuple[str, int], offset: int)
 
 
 def _code_for(code: Code, version: int) -> Code:
-    """The code, or one like it that clients of an old version know."""
+    """Return the code, or a similar one that clients of an old version support."""
     is_too_new = code == Code.KAFKA_STORAGE_ERROR and version < 6
     return Code.NOT_LEADER_OR_FOLLOWER if is_too_new else code
 
@@ -125,9 +125,9 @@ class Fetching:
     async def _wait(
         self, connection: Connection, change: Any, left: float, grows_in: float | None
     ) -> bool:
-        """Wait for more to read; False if another look is pointless.
+        """Wait for more records. Return False if there cannot be any new ones.
 
-        The client's next request ends the wait, so that it need not wait for this one.
+        The client's next request ends the wait, so that it is not delayed by this one.
         """
         behind = connection.next_request
         until = {change} if behind is None else {change, behind}
@@ -194,9 +194,9 @@ class Fetching:
     async def _expired(
         self, topic: ServedTopic, error: VersionExpired, connection: Connection
     ) -> Code:
-        """The code where files of a topic are gone with its version.
+        """Return the code for a topic whose files were deleted with its version.
 
-        If that is for good, the client asks for metadata, which says so; else it tries again.
+        If the topic is gone, the client requests metadata, which has the error. Else it retries.
         """
         if await self._topics.expired(topic.name, error):
             return _unknown(connection.version)
@@ -261,7 +261,7 @@ class Answer(NamedTuple):
 
 
 class TopicAnswer(NamedTuple):
-    """A topic of the answer; versions below 13 have its name, the others its id."""
+    """A topic of the answer. Versions below 13 have its name, later ones its id."""
 
     name: str
     id: uuid.UUID
@@ -307,12 +307,12 @@ class _ResponseFrame:
         return Reply(self._parts)
 
     def tags(self) -> None:
-        """An empty list of tagged fields, in versions that have such lists."""
+        """Append an empty list of tagged fields, in versions that have such lists."""
         if self._flexible:
             self._head += _NO_TAGS
 
     def count(self, size: int) -> None:
-        """The length of an array."""
+        """Append the length of an array."""
         if self._flexible:
             self._head += varint(size + 1)
         else:

@@ -86,8 +86,8 @@ class Describing:
         """Metadata, versions 0 to 13: the requested topics, or all that are listed.
 
         In version 0 an empty list requests all topics, later null does. Since version 10 topics
-        have ids, and since version 12 a topic may be requested by id alone. A request never creates
-        a topic. An unknown topic is logged once per connection.
+        have ids, and since version 12 a request may have only the id. A request never creates a
+        topic. An unknown topic is logged once per connection.
         """
         asked = request.topics
         if asked is None or (not asked and connection.version == 0):
@@ -220,7 +220,7 @@ class Describing:
         yield from asked.items()
 
     async def _sizes(self, name: str, numbers: set[int] | None) -> list[Any]:
-        """The topic with its sizes; what is not there is left out, as in Kafka."""
+        """Return the topic with the sizes of its partitions, without missing ones, as in Kafka."""
         try:
             partitions = (await self._topics.find(name)).partitions
         except SeglakeError:
@@ -289,16 +289,16 @@ class Describing:
 
 
 def _once(asked: Sequence[Any]) -> list[Any]:
-    """The topics asked for, each once, as in Kafka."""
+    """Return the requested topics without repetitions, as in Kafka."""
     return list({(each.name, each.topic_id): each for each in asked}.values())
 
 
 @lru_cache(_KEPT_PARTITIONS)
 def _partitions(kind: Any, numbers: range) -> Sequence[Any]:
-    """What an answer says of these partitions, which is the same of every topic.
+    """Return the part of an answer about some partitions, which is equal for all topics.
 
-    The topics of an answer share it: of 10,000 topics a garbage collection would else look through
-    some hundred thousand objects, while no client is answered.
+    The topics of an answer share it. Otherwise, with 10,000 topics, a garbage collection would scan
+    some hundred thousand objects, and no client would be answered in the meantime.
     """
     more: dict[str, Any] = {}
     if kind is _DescribedPartition:

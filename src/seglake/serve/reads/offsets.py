@@ -27,12 +27,12 @@ from seglake.serve.topics.partition import ServedPartition
 _LATEST, _EARLIEST, _MAX_TIMESTAMP, _EARLIEST_LOCAL, _LATEST_TIERED = -1, -2, -3, -4, -5
 _EARLIEST_PENDING_UPLOAD = -6
 _NONE = OffsetAndTimestamp(-1, -1)
-# versions of ListOffsets
+# The first version of ListOffsets that has a special time.
 _SINCE = {_MAX_TIMESTAMP: 7, _EARLIEST_LOCAL: 8, _LATEST_TIERED: 9, _EARLIEST_PENDING_UPLOAD: 11}
 
 
 def epoch_error(epoch: int) -> Code:
-    """The error of a request with this current leader epoch; -1 stands for "not known"."""
+    """Return the error of a request with this current leader epoch, -1 if it is unknown."""
     if epoch in (-1, LEADER_EPOCH):
         return Code.NONE
     return Code.FENCED_LEADER_EPOCH if epoch < LEADER_EPOCH else Code.UNKNOWN_LEADER_EPOCH
@@ -45,7 +45,7 @@ class Lookups:
         self._topics = topics
 
     def apis(self) -> list[Api]:
-        """ListOffsets and OffsetForLeaderEpoch."""
+        """Return the APIs ListOffsets and OffsetForLeaderEpoch."""
         return [
             Api(ListOffsetsRequest, 1, 11, self._list_offsets),
             Api(OffsetForLeaderEpochRequest, 2, 4, self._end_of_epoch),
@@ -55,8 +55,8 @@ class Lookups:
         """ListOffsets, versions 1 to 11: the start, the end, or the first record at a time.
 
         Special times have their own first version (`_SINCE`). Since version 4 requests have a
-        leader epoch. Nothing is tiered, so "local" times are those of the log, and "tiered" ones
-        are -1. Lookups by time also find records that a broker overlooks (docs/lookups.md).
+        leader epoch. Nothing is tiered, so "local" offsets are the log's, and "tiered" ones are
+        -1. Lookups by time also find records that a broker overlooks (docs/lookups.md).
         """
         kind, topics = ListOffsetsResponse.ListOffsetsTopicResponse, []
         async for topic in in_turns(request.topics):

@@ -129,15 +129,14 @@ async def _delete_acls(request: Any, connection: Connection) -> Any:
 class Refusals:
     """Answers requests that would change topics: POLICY_VIOLATION, or a broker's code.
 
-    A broker's code says that a topic exists already, that there is none, or that its name is
-    invalid.
+    A broker's code is used if a topic already exists, if it is missing, or if its name is invalid.
     """
 
     def __init__(self, topics: ServedTopics) -> None:
         self._topics = topics
 
     def apis(self) -> list[Api]:
-        """The APIs that would change topics, and those that need no topics."""
+        """Return the APIs that would change topics, and the refused APIs that need no topics."""
         return [
             Api(DescribeAclsRequest, 1, 3, _describe_acls),
             Api(CreateAclsRequest, 1, 3, _create_acls),

@@ -78,23 +78,23 @@ class Stretch(NamedTuple):
 
     @property
     def start(self) -> int:
-        """The position of its first byte."""
+        """Return the position of its first byte."""
         return int(self.positions[0])
 
     @property
     def end(self) -> int:
-        """The position after its last byte."""
+        """Return the position after its last byte."""
         return int(self.positions[-1])
 
     @property
     def last_offset(self) -> int:
-        """The last offset of its last batch."""
+        """Return the last offset of its last batch."""
         return int(self.last_offsets[-1])
 
     def key(self, segment: LogSegment) -> tuple[str, int, int]:
-        """The key of its bytes in the cache.
+        """Return the key of its bytes in the cache.
 
-        It has the end, because a later stretch may begin at the same byte and end elsewhere.
+        It contains the end, because a later stretch may begin at the same byte and end elsewhere.
         """
         return segment.log_key, self.start, self.end
 

@@ -85,7 +85,7 @@ class ServedTopics:
         self.lake, self.root, self.store = lake.identity, reads.store.uri, reads.store
         self._namespace = uuid.uuid5(uuid.NAMESPACE_URL, f"seglake:{self.lake}")
         self.cluster_id = base64.urlsafe_b64encode(self._namespace.bytes).decode().rstrip("=")
-        self.starts: Starts | None = None  # without it, replays begin anew with each server
+        self.starts: Starts | None = None  # without it, replays start again with each server
         self._derived = OrderedDict[str, asyncio.Future[ServedTopic]]()
         self._sizes = dict[str, int]()  # bytes of derived topics
         self._bound = dict[str, _BoundTopic]()  # what derived topics are bound to
@@ -102,7 +102,7 @@ class ServedTopics:
 
     @property
     def version(self) -> int:
-        """The version of the catalog that is served."""
+        """Return the version of the catalog that is served."""
         return self._served
 
     def every_name(self) -> Collection[str]:
@@ -114,9 +114,9 @@ class ServedTopics:
         return sorted(self._topics)
 
     async def listed(self) -> list[str]:
-        """Return the names that clients find in lists: `names`, and those of the setting `list`.
+        """Return the names that clients find in lists: `names`, and names from the setting `list`.
 
-        At most `windows` of the setting, since that many are known at once.
+        At most `windows` names of the setting are listed, because no more are kept in memory.
         """
         found = [*self._topics]
         for name in self._listed[: self._settings.windows]:

@@ -1,4 +1,4 @@
-"""A log partition as clients see it: its start and end, its records, its times."""
+"""Provide a log partition as clients see it: its start and end, its records, its times."""
 
 from __future__ import annotations
 
@@ -222,7 +222,7 @@ class WindowPartition(ServedPartition):
         return run._replace(start=start, first_offset=first, window=self._window)
 
     def _start_of(self, run: Run) -> int | None:
-        """Return the base offset of the first batch that is sent; None if there is none."""
+        """Return the base offset of the first batch that is sent, or None."""
         if run.window is not None:
             return next((first for first, _ in self._sent(run)), None)
         block = self._reader.zones(run.segment).block_at(run.first_offset)
@@ -300,8 +300,9 @@ def _holds(ranges: LogRanges, position: int) -> bool:
 #
 # The clock of a name starts at its first fetch. Event time then advances from the start of the
 # window, `speed` times as fast as real time, even while no server runs, because the start is stored
-# with the offsets that groups commit. A record appears when event time has passed its timestamp and
-# those of all records before it. Index blocks appear as a whole, so no record appears too early.
+# with the offsets that groups commit. A record appears when event time has passed its timestamp
+# and the timestamps of all records before it. Index blocks appear as a whole, so no record appears
+# too early.
 #
 # Fetches from offsets that have not appeared yet wait. Groups may have committed such offsets: the
 # stored start may be lost, and a merge may move the ends of index blocks.

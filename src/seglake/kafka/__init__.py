@@ -1,1 +1,1 @@
-"""What a Kafka broker keeps in its folders: taken in, and made for another broker."""
+"""Import, attach and export the log folders of Kafka brokers."""

@@ -1,1 +1,1 @@
-"""A window of a topic is written into a real Kafka: in order, once, at a chosen speed."""
+"""Write a window of a topic to a real Kafka: in order, once, at a chosen speed."""

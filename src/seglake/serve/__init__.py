@@ -1,1 +1,1 @@
-"""`seglake serve`: a read-only server that speaks Kafka's protocol; any client reads the lake."""
+"""Serve a lake, read-only, to any Kafka client."""

@@ -1,4 +1,4 @@
-"""What the parts of the server share: an API with its versions and handler, and the counts.
+"""Define an API with its versions and handler, and the counts, for all parts of the server.
 
 Each part (reads, groups, security) returns its `Api`s, and `run` joins them.
 """
@@ -38,12 +38,12 @@ class Api(NamedTuple):
 
     @property
     def key(self) -> int:
-        """Kafka's number of the API."""
+        """Return Kafka's number of the API."""
         return int(self.request.API_KEY)
 
     @property
     def name(self) -> str:
-        """Kafka's name, as in `ListOffsets`."""
+        """Return Kafka's name of the API, such as `ListOffsets`."""
         return str(self.request.name).removesuffix("Request")
 
 

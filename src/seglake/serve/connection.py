@@ -75,7 +75,7 @@ class Shared:
         self._left -= size
 
     def give_back(self, size: int) -> None:
-        """Subtract bytes of a request that are no longer in memory."""
+        """Subtract the bytes of a request after it has left memory."""
         self._left += size
 
     async def coded(self, work: Callable[[], _Result]) -> _Result:

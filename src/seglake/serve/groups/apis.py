@@ -35,7 +35,7 @@ class GroupApis:
         self._metadata_bytes = metadata_bytes
 
     def all(self) -> list[Api]:
-        """Each API with the versions that it has here."""
+        """Return the APIs of groups, each with its supported versions."""
         return [
             Api(find.FindCoordinatorRequest, 0, 6, self.find_coordinator),
             Api(consumer.JoinGroupRequest, 0, 9, self.join),
@@ -231,9 +231,10 @@ class GroupApis:
     # ---------------------------------------------------------------- administration
 
     async def list(self, request: Any, connection: Connection) -> Any:
-        """ListGroups, versions 0 to 5. Filters exist for states since version 4, for types since 5.
+        """Answer ListGroups, versions 0 to 5.
 
-        Every group is of the type "classic".
+        Version 4 added a filter of states, version 5 a filter of types. Every group is of the type
+        "classic".
         """
         listed = await self._groups.listed()
         if isinstance(listed, Code):
@@ -250,7 +251,7 @@ class GroupApis:
         return admin.ListGroupsResponse(error_code=Code.NONE, groups=groups)
 
     async def describe(self, request: Any, connection: Connection) -> Any:
-        """DescribeGroups, versions 0 to 6. An unknown group is Dead; since version 6 an error."""
+        """Answer DescribeGroups, versions 0 to 6. An unknown group is Dead, or an error in 6."""
         listed, once = await self._groups.listed(), dict.fromkeys(request.groups)
         if isinstance(listed, Code):
             groups = [_described(each, None, listed) async for each in in_turns(once)]
@@ -264,7 +265,7 @@ class GroupApis:
         return admin.DescribeGroupsResponse(groups=groups)
 
     async def delete(self, request: Any, connection: Connection) -> Any:
-        """DeleteGroups, versions 0 to 2. A group that has members is refused."""
+        """Answer DeleteGroups, versions 0 to 2. A group that has members is not deleted."""
         results = [
             (each, await self._groups.forget(each, None))
             async for each in in_turns(dict.fromkeys(request.groups_names))

@@ -32,7 +32,7 @@ class GroupListing(NamedTuple):
 
     @property
     def state(self) -> str:
-        """Kafka's name of the state."""
+        """Return Kafka's name of the state."""
         return "Empty" if self.group is None else self.group.state
 
     @property

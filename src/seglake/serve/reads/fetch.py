@@ -319,7 +319,7 @@ class _ResponseFrame:
             self._put(">i", size)
 
     def topic(self, topic: TopicAnswer) -> None:
-        """Its name or id."""
+        """Append the name of a topic, or its id."""
         if self._version >= 13:
             self._head += topic.id.bytes
             return

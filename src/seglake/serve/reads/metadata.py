@@ -1,4 +1,4 @@
-"""Metadata and the APIs that describe topics, logs, settings: one broker leads every partition."""
+"""Answer Metadata and requests for descriptions of topics, logs and settings, as one broker."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ class Describing:
         )  # fmt: skip
 
     async def _describe_topics(self, request: Any, connection: Connection) -> Any:
-        """DescribeTopicPartitions, version 0: partitions of topics by name, in several answers.
+        """Answer DescribeTopicPartitions, version 0: partitions of topics by name, in pages.
 
         An answer has at most 2,000 partitions, like a broker's. The cursor names the next one.
         """
@@ -196,7 +196,7 @@ class Describing:
         )  # fmt: skip
 
     async def _describe_log_dirs(self, request: Any, _: Connection) -> Any:
-        """DescribeLogDirs, versions 1 to 4: one folder, the root of the lake, has all logs.
+        """Answer DescribeLogDirs, versions 1 to 4: one folder, the root of the lake, has all logs.
 
         Its total and free space, which exist since version 4, are unknown (-1).
         """
@@ -210,7 +210,7 @@ class Describing:
         return DescribeLogDirsResponse(throttle_time_ms=0, error_code=Code.NONE, results=[result])
 
     def _asked_dirs(self, request: Any) -> Iterator[tuple[str, set[int] | None]]:
-        """Each topic that is asked for, once, and its partitions; None for all."""
+        """Yield each requested topic once, with its partitions, or None for all of them."""
         if request.topics is None:
             yield from ((name, None) for name in self._topics.names())
             return
@@ -237,7 +237,7 @@ class Describing:
         return [_TOPIC(name=name, partitions=sizes)] if sizes else []
 
     async def _describe_configs(self, request: Any, connection: Connection) -> Any:
-        """DescribeConfigs, versions 1 to 4: settings of a topic that a broker has, and two of ours.
+        """Answer DescribeConfigs, versions 1 to 4: a broker's settings of a topic, and two of ours.
 
         All are read-only and have no synonyms. Other kinds of resources are INVALID_REQUEST.
         """
@@ -320,7 +320,7 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 async def _handle(request: Any, connection: Connection) -> Any:
-    """ApiVersions, versions 0 to 4: the APIs of this server, also before a login.
+    """Answer ApiVersions, versions 0 to 4: the APIs of this server, also before a login.
 
     A version above 4 is answered in version 0 with UNSUPPORTED_VERSION (KIP-511). Since version 3
     a client sends its name and version, which must have the form of KIP-511.

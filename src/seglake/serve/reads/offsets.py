@@ -1,4 +1,4 @@
-"""ListOffsets and OffsetForLeaderEpoch: where logs begin and end, the first record at a time.
+"""Answer ListOffsets and OffsetForLeaderEpoch: starts and ends of logs, records by time.
 
 Lookups that wait for an object store run on a thread. On a local disk a lookup takes less time than
 passing it to a thread.
@@ -52,7 +52,7 @@ class Lookups:
         ]
 
     async def _list_offsets(self, request: Any, connection: Connection) -> Any:
-        """ListOffsets, versions 1 to 11: the start, the end, or the first record at a time.
+        """Answer ListOffsets, versions 1 to 11: the start, the end, or the first record at a time.
 
         Special times have their own first version (`_SINCE`). Since version 4 requests have a
         leader epoch. Nothing is tiered, so "local" offsets are the log's, and "tiered" ones are

@@ -93,7 +93,7 @@ async def _init_producer_id(request: Any, connection: Connection) -> Any:
 
 
 async def _describe_acls(_: Any, connection: Connection) -> Any:
-    """DescribeAcls, versions 1 to 3: SECURITY_DISABLED, like a broker without an authorizer.
+    """Answer DescribeAcls, versions 1 to 3: SECURITY_DISABLED, as without an authorizer.
 
     Each client that may connect may read everything.
     """
@@ -111,7 +111,7 @@ _NO_AUTHORIZER = {
 
 
 async def _create_acls(request: Any, connection: Connection) -> Any:
-    """CreateAcls, versions 1 to 3: SECURITY_DISABLED for each ACL, like such a broker."""
+    """Answer CreateAcls, versions 1 to 3: SECURITY_DISABLED for each ACL."""
     connection.count_error(Code.SECURITY_DISABLED)
     one = CreateAclsResponse.AclCreationResult
     results = [one(**_NO_AUTHORIZER) async for _ in in_turns(request.creations)]
@@ -119,7 +119,7 @@ async def _create_acls(request: Any, connection: Connection) -> Any:
 
 
 async def _delete_acls(request: Any, connection: Connection) -> Any:
-    """DeleteAcls, versions 1 to 3: SECURITY_DISABLED for each filter, like such a broker."""
+    """Answer DeleteAcls, versions 1 to 3: SECURITY_DISABLED for each filter."""
     connection.count_error(Code.SECURITY_DISABLED)
     one = DeleteAclsResponse.DeleteAclsFilterResult
     results = [one(matching_acls=[], **_NO_AUTHORIZER) async for _ in in_turns(request.filters)]
@@ -152,7 +152,7 @@ class Refusals:
         ]
 
     async def _create_topics(self, request: Any, connection: Connection) -> Any:
-        """CreateTopics, versions 2 to 7: TOPIC_ALREADY_EXISTS, or POLICY_VIOLATION."""
+        """Answer CreateTopics, versions 2 to 7: TOPIC_ALREADY_EXISTS, or POLICY_VIOLATION."""
         kind, topics = CreateTopicsResponse.CreatableTopicResult, []
         async for each in in_turns(request.topics):
             code, why = await self._refusal(each.name)
@@ -165,7 +165,7 @@ class Refusals:
         return CreateTopicsResponse(throttle_time_ms=0, topics=topics)
 
     async def _delete_topics(self, request: Any, connection: Connection) -> Any:
-        """DeleteTopics, versions 1 to 6: POLICY_VIOLATION, or the code of an unknown topic.
+        """Answer DeleteTopics, versions 1 to 6: POLICY_VIOLATION, or the code of an unknown topic.
 
         Since version 6 a topic is named by its name or its id.
         """
@@ -185,7 +185,7 @@ class Refusals:
         return DeleteTopicsResponse(throttle_time_ms=0, responses=topics)
 
     async def _create_partitions(self, request: Any, connection: Connection) -> Any:
-        """CreatePartitions, versions 0 to 3: see `_change`."""
+        """Answer CreatePartitions, versions 0 to 3: see `_change`."""
         kind, topics = CreatePartitionsResponse.CreatePartitionsTopicResult, []
         async for each in in_turns(request.topics):
             code, why = await self._change(each.name)
@@ -194,7 +194,7 @@ class Refusals:
         return CreatePartitionsResponse(throttle_time_ms=0, results=topics)
 
     async def _delete_records(self, request: Any, connection: Connection) -> Any:
-        """DeleteRecords, versions 0 to 2: see `_change`. The code is that of each partition."""
+        """Answer DeleteRecords, versions 0 to 2: see `_change`. Each partition has the code."""
         kind, topics = DeleteRecordsResponse.DeleteRecordsTopicResult, []
         async for topic in in_turns(request.topics):
             code, _ = await self._change(topic.name)
@@ -209,7 +209,7 @@ class Refusals:
         return DeleteRecordsResponse(throttle_time_ms=0, topics=topics)
 
     async def _alter_configs(self, request: Any, connection: Connection) -> Any:
-        """AlterConfigs, versions 0 to 2, and IncrementalAlterConfigs, 0 and 1: see `_refusal`."""
+        """Answer AlterConfigs, 0 to 2, and IncrementalAlterConfigs, 0 and 1: see `_refusal`."""
         incremental = isinstance(request, IncrementalAlterConfigsRequest)
         response = IncrementalAlterConfigsResponse if incremental else AlterConfigsResponse
         resources = []

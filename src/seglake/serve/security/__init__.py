@@ -1,4 +1,4 @@
-"""Who may connect to the server, and how the bytes travel: TLS and SASL."""
+"""Configure TLS and SASL: which clients may connect, and how bytes are encrypted."""
 
 from __future__ import annotations
 

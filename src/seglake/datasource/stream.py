@@ -2,7 +2,7 @@
 
 An offset is `{"topic": {"0": 23}, "@version": 7}`: the next offset to read of each partition, as in
 Spark's Kafka source, and the catalog version that the micro-batch up to there is read from. Spark
-writes the end of each micro-batch to the checkpoint before the micro-batch runs, and asks for the
+writes the end of each micro-batch to the checkpoint before the micro-batch runs, and requests the
 same range after a failure. The range is then read from the same version, even if records were
 removed from the lake since.
 
@@ -105,7 +105,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: Json, end: Json) -> list[InputPartition]:
         """Return the tasks of the micro-batch [start, end), in the version that `end` names.
 
-        They read the newest version if the named one is no longer retained, or expires meanwhile.
+        They read the newest version if the named one is not retained until the plan is complete.
         """
         ends = _from_json(end)
         try:

@@ -101,7 +101,7 @@ def find_bucket(source: str, storage_options: Mapping[str, str] | None) -> Tiere
 
 
 def _bucket(source: str, storage_options: Mapping[str, str] | None) -> TieredBucket | None:
-    """Return the bucket at a source, or None if it does not look like tiered storage."""
+    """Return the bucket at a source, or None without a manifest, or with a log before it."""
     store = open_store(source, storage_options)
     prefix, is_tiered = "", _is_tiered(store.list())
     if is_tiered is None and not source.endswith("/"):

@@ -39,7 +39,7 @@ def room_for(connections: int) -> None:
 
 
 class Listener:
-    """Accepts connections and serves each in a task of its own, within the limits.
+    """Accepts connections and serves each in a separate task, within the limits.
 
     A connection counts as soon as it is accepted, before its TLS handshake.
     """

@@ -1,4 +1,4 @@
-"""All groups of a server: their state machines, timers and committed offsets."""
+"""Run all groups of a server: their state machines, timers and committed offsets."""
 
 from __future__ import annotations
 

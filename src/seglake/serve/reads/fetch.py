@@ -36,7 +36,7 @@ _FULL = (0, -1)  # session epochs of requests that name every partition
 
 
 class _Round(NamedTuple):
-    """One look at every partition asked for.
+    """One pass over all requested partitions.
 
     `ends` has the offsets that were answered without a record, by topic and partition. `size` does
     not count these where the client counts records.

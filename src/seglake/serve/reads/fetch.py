@@ -1,4 +1,4 @@
-"""Answer Fetch: batches as stored, and a long poll at the end of the log, like a broker.
+"""Answer Fetch: stored batches, a long poll at the log end (`ReplicaManager.fetchMessages`).
 
 Batches may have lost all their records. Most clients skip such batches. A client that requests
 their offset again counts only records: it gets the next records, or waits for some. kafka-go is

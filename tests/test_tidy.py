@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -33,6 +34,11 @@ ALLOWED: dict[tuple[str, str], str] = {  # (file, name): why there is no other w
     ("src/seglake/write/live/archive.py", "_jvm"): "Spark's source has Kafka's admin client",
     ("src/seglake/engine.py", "pickle"): "an RDD pickles results; a query of Connect does not",
 }
+RIDDLES = re.compile(  # what a reader of docstrings had to decode
+    r"\bis none\b|\bare no\b|\bso many\b|what is (?:said|told|meant)|\bbehind\b|\bthose of\b"
+    r"|\balone\b|^The same\b|\bwhoever\b|\bas it comes\b|\banew\b",
+    re.MULTILINE,
+)
 UNFINISHED = ("TO" + "DO", "FIX" + "ME", "XX" + "X")
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -126,6 +132,17 @@ def test_sizes_are_within_budget() -> None:
 
 def test_modules_say_what_they_are_for() -> None:
     assert [name(path) for path in EVERYTHING if not documented(path)] == []
+
+
+def test_docstrings_have_no_riddles() -> None:
+    found = [
+        (name(path), node.name if isinstance(node, Function | ast.ClassDef) else "", match[0])
+        for path in SOURCES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Module | ast.ClassDef | Function)
+        for match in RIDDLES.finditer(ast.get_docstring(node) or "")
+    ]
+    assert found == []
 
 
 def test_no_banned_calls() -> None:

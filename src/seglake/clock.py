@@ -1,4 +1,4 @@
-"""The clock of this machine, asked in one place. Removal goes by that of storage as well."""
+"""Read the clock of this machine. Commands that remove data also use storage's clock."""
 
 import time
 from datetime import UTC, datetime, timedelta
@@ -7,10 +7,10 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def now_ms() -> int:
-    """Milliseconds since the epoch, in UTC."""
+    """Return the milliseconds since the epoch, in UTC."""
     return time.time_ns() // 1_000_000
 
 
 def now() -> datetime:
-    """The time in UTC, in whole microseconds."""
+    """Return the time in UTC, in whole microseconds."""
     return _EPOCH + timedelta(microseconds=time.time_ns() // 1000)

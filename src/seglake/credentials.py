@@ -1,4 +1,4 @@
-"""Which storage options and URLs may hold credentials.
+"""Recognise storage options and URLs that may hold credentials.
 
 Credentials come from the environment, or from the storage options of one process. A settings file
 must not hold them, and a store that is pickled does not carry them.
@@ -18,17 +18,17 @@ _NO_SECRET = ("_file", "token_service_url", "_enabled", "kms_key_id")
 
 
 def from_environment() -> dict[str, str]:
-    """The variables of the environment that clients of object stores read."""
+    """Return the environment variables that clients of object stores read."""
     return {name: value for name, value in os.environ.items() if name.upper().startswith(_CLOUDS)}
 
 
 def is_secret(option: str) -> bool:
-    """Whether an option is forbidden in a settings file: a secret, or the place of one."""
+    """Return whether a settings file must not have an option: a secret, or the path of one."""
     return bool(_SECRET.search(option)) or "credential" in option.lower()
 
 
 def is_private(option: str, value: str) -> bool:
-    """Whether an option may be or hold a secret, so that its value stays in its process."""
+    """Return whether an option may hold a secret, so that its value must not leave the process."""
     name = option.lower()
     named_so = _SECRET.search(name) or not _PRIVATE_WORDS.isdisjoint(name.split("_"))
     return "@" in value or (bool(named_so) and not name.endswith(_NO_SECRET))

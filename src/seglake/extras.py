@@ -1,4 +1,4 @@
-"""What a plain `pip install seglake` leaves out, and how to get it."""
+"""Name the extra that installs a missing package."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,10 +10,10 @@ __all__ = ["extra"]
 
 @contextmanager
 def extra(name: str, what: str) -> Iterator[None]:
-    """Imports in the block need the extra `name`; `what` is the subject of the message.
+    """Raise MissingExtra if an import in the block needs a package of the extra `name`.
 
-    Raises MissingExtra for a package that is not installed. If an installed package lacks a module,
-    the ModuleNotFoundError stays as it is.
+    `what` is the subject of the message. If an installed package has no such
+    module, the ModuleNotFoundError is raised as it is.
     """
     try:
         yield

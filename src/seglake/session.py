@@ -233,7 +233,7 @@ def _unusable(java: str) -> str:
 
 
 def _jars(variable: str, name: str, required: str, ivy_module: str) -> list[Path]:
-    """Return the jars in a folder; fetch those of `ivy_module` if no jar matches `required`."""
+    """Return the jars in a folder; fetch `ivy_module` with its jars if none matches `required`."""
     cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     folder = Path(os.environ.get(variable) or f"{cache}/seglake/jars/{name}").expanduser()
     if not list(folder.glob(required)):

@@ -1,4 +1,4 @@
-"""PySpark's daemon of Python workers, whose workers end in silence when Spark closes them.
+"""Run PySpark's daemon of Python workers, which end in silence when Spark closes them.
 
 Spark closes the socket of an idle worker a moment before it ends the daemon, which ends its
 workers. In between, PySpark's own worker prints a traceback of its broken pipe, or the beginning
@@ -17,7 +17,7 @@ Worker = Callable[[Any, bool], int]  # a socket, and whether it is authenticated
 
 
 def ending_in_silence(worker: Worker) -> Any:
-    """A worker that ends, and prints nothing, if nobody is at the other end of its socket."""
+    """Return a worker that ends without output if its socket was closed by Spark."""
 
     @wraps(worker)
     def silent(socket: Any, authenticated: bool) -> int:

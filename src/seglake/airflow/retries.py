@@ -53,7 +53,7 @@ class SeglakeRetryPolicy(RetryPolicy):
 
     def _stored_code(self, context: Context) -> int | None:
         """Return the exit code of an attempt that failed since this try began."""
-        from seglake.catalog.failed_run import failed_runs  # noqa: PLC0415  # parsing a DAG file imports this
+        from seglake.catalog.failed_run import failed_runs  # noqa: PLC0415  # a DAG is parsed often
         from seglake.store import open_store  # noqa: PLC0415  # see above
 
         root, topic, template = self._run

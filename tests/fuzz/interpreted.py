@@ -36,7 +36,8 @@ def install() -> None:
 
     no_library = np.zeros(codec_kernels.ADDRESSES, np.int64)
     vars(native)["addresses"] = lambda: no_library
-    for module in (decode_kernels, encode_kernels, batch_kernels, columns, fetch, zones):
+    compiled = (decode_kernels, encode_kernels, batch_kernels, codec_kernels, columns, fetch, zones)
+    for module in compiled:
         for name, function in list(vars(module).items()):
             if isinstance(function, FunctionType) and function.__module__ == module.__name__:
                 setattr(module, name, _with_records(function))

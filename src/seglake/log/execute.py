@@ -58,8 +58,8 @@ def execute(
     copied.
 
     About `memory_bytes` are in use at any time, however much is read. A quarter of them is for
-    bytes that are fetched ahead. An eighth is for the columns of each of `threads` threads, and
-    another eighth for the columns of one more share. One record batch always fits. Raises
+    bytes that are fetched ahead. A sixteenth is for the columns of each of `threads` threads, and
+    another sixteenth for the columns of one more share. One record batch always fits. Raises
     CorruptData and StoreError.
     """
     stats = stats or ReadStats()
@@ -92,7 +92,7 @@ def bytes_fetched(memory_bytes: int) -> int:
 
 def bytes_of_columns(memory_bytes: int) -> int:
     """Return the most bytes of keys, values and headers in an Arrow batch, for this memory."""
-    return min(memory_bytes // 8, COLUMN_BYTES)
+    return min(memory_bytes // 16, COLUMN_BYTES)
 
 
 def _shares(

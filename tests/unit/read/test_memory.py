@@ -42,7 +42,7 @@ print(records, size, peak() - before)
 @pytest.mark.skipif(sys.platform != "linux", reason="asks Linux for the peak of its memory")
 @pytest.mark.parametrize("codec", ["none", "zstd"])
 def test_a_window_far_larger_than_its_memory_streams(tmp_path: Path, codec: str) -> None:
-    """About 400 MB of columns; the allocator and the threads keep up to 1.5 times what is set."""
+    """About 400 MB of columns; the allocator and the threads may keep as much again as is set."""
     noise = np.random.default_rng(2).bytes(1_000)
     rows = [Event(T + i, b"%d" % i, noise + bytes(3_000)) for i in range(8_000)]
     log = made(rows, Shape(codec, batch_bytes=16_384))
@@ -59,4 +59,4 @@ def test_a_window_far_larger_than_its_memory_streams(tmp_path: Path, codec: str)
     records, size, grown = map(int, done.stdout.split())
     assert records == LOGS * len(rows)
     assert size > 15 * MEMORY_BYTES
-    assert grown < 2.5 * MEMORY_BYTES
+    assert grown < 2 * MEMORY_BYTES

@@ -153,7 +153,7 @@ def _name(segment: LogSegment, block: Block) -> tuple[str, int, int]:
 def _size_of(decoded: Decoded) -> int:
     headers = decoded.records.headers
     items = 0 if headers is None else len(headers.keys)
-    return 1024 + 64 * len(decoded.offsets) + 24 * items + len(decoded.records.values.data)
+    return 2048 + 64 * len(decoded.offsets) + 24 * items + len(decoded.records.values.data)
 
 
 def _outline_of(table: BatchTable) -> Int64s:

@@ -28,6 +28,7 @@ _SMALL_BYTES = 64 * 1024  # the largest file that is read whole
 _OWN_BYTES = 1000  # memory of an index's objects
 
 SubjectHashes = Mapping[Subject, Hashes]  # subject → sorted hashes, of which one must occur
+NO_HASHES: SubjectHashes = {}
 
 _log = logging.getLogger(__name__)
 
@@ -38,91 +39,96 @@ class KeyIndexes:
     def __init__(self, store: Store, cache: ByteCache) -> None:
         self._store, self._cache = store, cache
 
-    def open(self, segment: LogSegment) -> None:
-        """Read the beginning of the segment's key index, unless it is in memory."""
-        if segment.keyindex_key not in self._cache:
-            with suppress(CorruptData, MissingObject):  # `blocks` logs them
-                index = _KeyIndex(self._store, segment)
-                self._cache.put(segment.keyindex_key, index, index.size_bytes)
+    def open(self, segment: LogSegment) -> KeyIndex:
+        """Return the key index of a segment that has one. Reads nothing."""
+        index: KeyIndex | None = self._cache.get(segment.keyindex_key)
+        return index or KeyIndex(segment, self._store, self._cache)
 
-    def blocks(
-        self, segment: LogSegment, sought: SubjectHashes, count: int, first: int, stop: int
-    ) -> Flags | None:
+
+class KeyIndex:
+    """The key index of one segment. Its tables and pages are read when they are first needed."""
+
+    def __init__(self, segment: LogSegment, store: Store, cache: ByteCache) -> None:
+        self._segment, self._store, self._cache = segment, store, cache
+        self._tables: keyindex.KeyTables | None = None
+        self._data, self._has = np.empty(0, np.uint8), np.empty(0, np.bool_)
+        self._size_bytes = 0  # in memory, with the pages that were read
+
+    def load(self) -> None:
+        """Read the tables, unless they are in memory. Ignores damage, which `blocks` logs."""
+        with suppress(CorruptData, MissingObject):
+            self._loaded()
+
+    def blocks(self, sought: SubjectHashes, count: int, first: int, stop: int) -> Flags | None:
         """Return which of the segment's blocks [first, stop) may hold all that is sought.
 
         `count` is the number of blocks of the segment. Returns None if the segment has no valid key
-        index for any sought subject.
+        index for any sought subject. Raises StoreError.
         """
         try:
-            cached: _KeyIndex | None = self._cache.get(segment.keyindex_key)
-            size = cached.size_bytes if cached else 0
-            index = cached or _KeyIndex(self._store, segment)
-            marks = index.blocks(sought, count, first, stop)
+            return self._marks(sought, count, first, stop)
         except (CorruptData, MissingObject) as damage:
-            _log.warning("%s is not used, the log is read: %s", segment.keyindex_key, damage)
+            key = self._segment.keyindex_key
+            _log.warning("%s is not used, the log is read: %s", key, damage)
             return None
-        if index.size_bytes != size:
-            self._cache.put(segment.keyindex_key, index, index.size_bytes)
-        return marks
 
-
-class _KeyIndex:
-    """The key index of one segment, whose pages are read when they are first needed."""
-
-    def __init__(self, store: Store, segment: LogSegment) -> None:
-        self._store, self._segment = store, segment
-        size = segment.keyindex_bytes
-        (head,) = self._read([(0, size if size <= _SMALL_BYTES else _HEAD_BYTES)])
-        if (end := min(keyindex.head_bytes(head), size)) > len(head):
-            (head,) = self._read([(0, end)])
-        self._tables = keyindex.decode_head(head, size)
-        if self._tables.log_bytes != segment.log_bytes:
-            raise CorruptData(f"the key index is of a log of {self._tables.log_bytes} bytes")
-        self._data = np.zeros(-(-size // 8) * 8, np.uint8)  # uses memory only for loaded pages
-        self.size_bytes = _OWN_BYTES + 2 * len(head)  # in memory, with the pages that were read
-        self._has = self._tables.rows["pairs"] == 0  # which pages are in memory and checked
-        if len(head) == size:
-            self._take(np.arange(len(self._has)), [(0, size)], [head])
-
-    def blocks(self, sought: SubjectHashes, count: int, first: int, stop: int) -> Flags | None:
-        """Search the blocks, see `KeyIndexes.blocks`.
-
-        Raises CorruptData, MissingObject and StoreError.
-        """
-        if count != self._tables.blocks:
-            raise CorruptData(f"the key index is of {self._tables.blocks} blocks, not {count}")
-        all_marks = None
+    def _marks(self, sought: SubjectHashes, count: int, first: int, stop: int) -> Flags | None:
+        tables, all_marks = self._loaded(), None
+        if count != tables.blocks:
+            raise CorruptData(f"the key index is of {tables.blocks} blocks, not {count}")
         for subject, hashes in sought.items():
-            if subject in self._tables.places:
+            if subject in tables.places:
                 marks = np.zeros(count, np.bool_)
-                start, end = self._tables.numbers(subject, first, stop)
-                self._load(start, end)
-                keyindex.may_hold(self._data, self._tables.rows[start:end], hashes, marks)
+                start, end = tables.numbers(subject, first, stop)
+                self._load(tables, start, end)
+                keyindex.may_hold(self._data, tables.rows[start:end], hashes, marks)
                 all_marks = marks if all_marks is None else all_marks & marks
         return all_marks
 
-    def _load(self, start: int, end: int) -> None:
+    def _loaded(self) -> keyindex.KeyTables:
+        """Return the tables. Read them first, if they are not in memory."""
+        if self._tables is None:
+            size = self._segment.keyindex_bytes
+            (head,) = self._read([(0, size if size <= _SMALL_BYTES else _HEAD_BYTES)])
+            if (end := min(keyindex.head_bytes(head), size)) > len(head):
+                (head,) = self._read([(0, end)])
+            tables = keyindex.decode_head(head, size)
+            if tables.log_bytes != self._segment.log_bytes:
+                raise CorruptData(f"the key index is of a log of {tables.log_bytes} bytes")
+            self._data = np.zeros(-(-size // 8) * 8, np.uint8)  # takes memory for loaded pages only
+            self._has = tables.rows["pairs"] == 0  # which pages are in memory and checked
+            self._size_bytes = _OWN_BYTES + 2 * len(head)
+            if len(head) == size:
+                self._take(tables, np.arange(len(self._has)), [(0, size)], [head])
+            self._tables = tables
+            self._cache.put(self._segment.keyindex_key, self, self._size_bytes)
+        return self._tables
+
+    def _load(self, tables: keyindex.KeyTables, start: int, end: int) -> None:
         """Read the pages [start, end) that are not in memory, adjacent pages in one range."""
         missing = start + np.flatnonzero(~self._has[start:end])
         if not len(missing):
             return
         cuts = [0, *(np.flatnonzero(np.diff(missing) > 1) + 1).tolist(), len(missing)]
-        rows = self._tables.rows
-        positions = rows["position"].astype(np.int64)
-        ends = positions + rows["bytes"]
+        positions = tables.rows["position"].astype(np.int64)
+        ends = positions + tables.rows["bytes"]
         ranges = [
             (int(positions[missing[low]]), int(ends[missing[high - 1]]))
             for low, high in pairwise(cuts)
         ]
-        self._take(missing, ranges, self._read(ranges))
+        self._take(tables, missing, ranges, self._read(ranges))
+        self._cache.put(self._segment.keyindex_key, self, self._size_bytes)
 
-    def _take(self, pages: Any, ranges: Sequence[tuple[int, int]], parts: Sequence[Any]) -> None:
+    def _take(
+        self, tables: keyindex.KeyTables, pages: Any, ranges: Sequence[tuple[int, int]],
+        parts: Sequence[Any],
+    ) -> None:  # fmt: skip
         """Store pages that were read, and check them. Raises CorruptData."""
         for (start, end), part in zip(ranges, parts, strict=True):
             self._data[start:end] = np.frombuffer(part, np.uint8)
-            self.size_bytes += end - start
+            self._size_bytes += end - start
         for page in pages.tolist():
-            row = self._tables.rows[page]
+            row = tables.rows[page]
             start = int(row["position"])
             keyindex.check_page(row, self._data[start : start + int(row["bytes"])].data)
             self._has[page] = True

@@ -29,18 +29,15 @@ class PartitionReader:
         self.fetch, self.cached_fetch, self.zones = (
             reads.fetch, reads.cached_fetch, reads.zone_maps.open,
         )  # fmt: skip
-        self.key_blocks, self.open_key_index = reads.key_indexes.blocks, reads.key_indexes.open
-        self._segment = lru_cache(_MOST_SEGMENTS)(partial(LogSegment.of, view))
+        self.key_index = reads.key_indexes.open
+        # Return the segment at a position, counted from 0.
+        self.segment = lru_cache(_MOST_SEGMENTS)(partial(LogSegment.of, view))
         bases, self._highs = view.segments.base_offsets, view.segments.max_timestamps
         # If records of the first segment were deleted, its largest timestamp may be gone.
         self._cut = 1 if len(bases) and bases[0] < view.log_start_offset else 0
         self._highest = (
             np.maximum.accumulate(self._highs[1:]) if self._cut else view.running_max_timestamps
         )
-
-    def segment(self, index: int) -> LogSegment:
-        """Return the segment at a position, counted from 0."""
-        return self._segment(index)
 
     # times
 

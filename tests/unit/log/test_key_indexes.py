@@ -61,7 +61,7 @@ def test_blocks_in_question_are_marked_and_each_page_is_read_once(
         indexes = KeyIndexes(store, cache)  # type: ignore[arg-type]
         for first, count, number in asked:
             stop, sought = min(first + count, BLOCKS), {RECORD_KEYS: HASHES[number : number + 1]}
-            marks = indexes.blocks(SEGMENT, sought, BLOCKS, first, stop)
+            marks = indexes.open(SEGMENT).blocks(sought, BLOCKS, first, stop)
             assert marks is not None
             block = number // OF_A_BLOCK
             assert marks[block] or not first <= block < stop
@@ -78,6 +78,6 @@ def test_a_cache_that_is_too_small_changes_no_answer() -> None:
     indexes = KeyIndexes(Reads(), ByteCache(10))  # type: ignore[arg-type]
     for number in (0, 7, len(HASHES) - 1):
         sought = {RECORD_KEYS: HASHES[number : number + 1]}
-        marks = indexes.blocks(SEGMENT, sought, BLOCKS, 0, BLOCKS)
+        marks = indexes.open(SEGMENT).blocks(sought, BLOCKS, 0, BLOCKS)
         assert marks is not None
         assert marks[number // OF_A_BLOCK]

@@ -170,12 +170,12 @@ class ZoneSearch:
         Adjacent blocks become one range. The bound counts the offsets within the bounds.
         """
         while True:
-            ranges, records, missing = blocks_within(
+            ranges, records = blocks_within(
                 self._state.zones, bounds.limits, bounds.windows, _ALL_BLOCKS, INT64_MAX
             )
-            if not len(missing):
+            if records != NOT_LOADED:
                 return LogRanges(*ranges), records
-            self._load(missing)
+            self._load(ranges[0])
 
     def among(
         self, marked: Marked, bounds: Bounds, *, joined: bool
@@ -197,12 +197,12 @@ class ZoneSearch:
         first, stop = int(numbers[0]) * span, min((int(numbers[-1]) + 1) * span, blocks)
         marks, most_bytes = marked(blocks, first, stop), INT64_MAX if joined else 0
         while self.as_written and marks is not None:
-            ranges, records, missing = blocks_within(
+            ranges, records = blocks_within(
                 self._state.zones, bounds.limits, bounds.windows, fixed(marks), most_bytes
             )
-            if not len(missing):
+            if records != NOT_LOADED:
                 return LogRanges(*ranges), records
-            self._load(missing)
+            self._load(ranges[0])
         return None
 
     def reaching(self, timestamps: Int64s) -> tuple[Blocks, Int64s]:

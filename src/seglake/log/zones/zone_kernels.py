@@ -139,8 +139,8 @@ def blocks_within(zones, limits, windows, marks, most_bytes):
     """Find the blocks that can contain a wanted record, joined to at most `most_bytes`.
 
     With `marks`, only the blocks i with marks[i]. Returns byte and offset ranges (rows: start, end,
-    both bytes, first and end offset), how many offsets within the limits they have, and the pages
-    that must be loaded first.
+    both bytes, first and end offset), and how many offsets within the limits they have. If pages
+    must be loaded first, returns their numbers in the first row, and `NOT_LOADED`.
     """
     low_time, high_time, low_offset, high_offset = limits[0], limits[1], limits[2], limits[3]
     pages = np.empty((2, zones.pages.shape[1]), np.int64)
@@ -154,7 +154,7 @@ def blocks_within(zones, limits, windows, marks, most_bytes):
         if len(marks) and not marks[number : number + _length(zones, page)].any():
             continue
         if row < 0:
-            pages[1, missing] = page
+            ranges[0, missing] = page
             missing += 1
         if missing:
             continue
@@ -175,4 +175,6 @@ def blocks_within(zones, limits, windows, marks, most_bytes):
                 ranges[2, count], ranges[3, count] = first, end
                 count += 1
             offsets += min(end - 1, high_offset) - max(first, low_offset) + 1
-    return ranges[:, :count].copy(), offsets, pages[1, :missing].copy()
+    if missing:
+        return ranges[:, :missing].copy(), NOT_LOADED
+    return ranges[:, :count].copy(), offsets

@@ -28,7 +28,7 @@ from seglake.log.piece import Window
 from seglake.log.segment_lookup import PartitionReader
 from seglake.log.zones.bounds import union
 from seglake.log.zones.search import distinct
-from seglake.read.window.search_blocks import SearchBlocks
+from seglake.read.window.plan import BlockPlan
 from seglake.times.instants import to_epoch_ms_array
 
 _PAIRS = 65_536  # pairs of a row and a record that are joined at a time
@@ -133,7 +133,7 @@ class Around:
         needed = ["timestamp"] if own.keys is None else ["timestamp", "key"]
         needed = [name for name in needed if name not in self._schema.names]
         schema = pa.schema([*self._schema, *(SCHEMA.field(name) for name in needed)])
-        pieces = SearchBlocks.of(reader, window, own.sought, windows).pieces()
+        pieces = BlockPlan.of(reader, window, own.sought, windows).pieces()
         return execute(reader.fetch, pieces, schema, memory_bytes=memory_bytes, stats=stats)
 
 

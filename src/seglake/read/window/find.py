@@ -27,7 +27,7 @@ from seglake.log.key_indexes import SubjectHashes
 from seglake.log.piece import Piece, Window
 from seglake.log.segment_lookup import PartitionReader
 from seglake.read.where import Conditions, Where
-from seglake.read.window.search_blocks import SearchBlocks
+from seglake.read.window.plan import BlockPlan
 from seglake.terminal.tables import ShowsTable, Table, number, size
 from seglake.terminal.wording import counted, short_bytes
 
@@ -145,12 +145,12 @@ class Search:
     """Criteria, and the blocks of one log partition that may hold records that meet them."""
 
     criteria: Criteria
-    blocks: SearchBlocks
+    blocks: BlockPlan
 
     @staticmethod
     def of(reader: PartitionReader, window: Window, criteria: Criteria) -> Search:
         """Return the search in a window of a partition."""
-        return Search(criteria, SearchBlocks.of(reader, window, criteria.sought))
+        return Search(criteria, BlockPlan.of(reader, window, criteria.sought))
 
     @property
     def reader(self) -> PartitionReader:

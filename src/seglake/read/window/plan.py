@@ -1,11 +1,16 @@
-"""Plan which bytes of which segments a read needs. A caller can inspect a plan before executing it.
+"""Plan which bytes of which segments a read needs: by zone maps, and by key indexes if it has keys.
 
-Planning reads only zone maps, and reads nothing for a segment whose records are all in the window.
+Planning reads nothing for a segment whose records are all in the window. A caller can inspect a
+plan before executing it.
 """
+
+from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -13,17 +18,19 @@ from seglake.format.records import Int64s
 from seglake.limits import REQUESTS
 from seglake.log.chunk import Fetch
 from seglake.log.execute import MEMORY_BYTES, ReadStats, execute
+from seglake.log.key_indexes import NO_HASHES, SubjectHashes
 from seglake.log.piece import Piece, Window
-from seglake.log.segment import LogSegment
+from seglake.log.segment import LogRanges, LogSegment
 from seglake.log.segment_lookup import PartitionReader
-from seglake.log.threads import ahead
+from seglake.log.threads import after, ahead
 from seglake.log.zones.bounds import Bounds
+from seglake.log.zones.search import Marked
 from seglake.read.window.reader import WindowReader
 from seglake.terminal.tables import Column, ShowsTable, Table, number, size
 from seglake.terminal.wording import counted, short_bytes
 
 _SHOWN = 20  # segments in a table
-
+_FIRST_RANGES = 4  # first read of a search for the newest records; each next read is doubled
 
 _COLUMNS = [
     Column("segment", "segment"),
@@ -34,50 +41,112 @@ _COLUMNS = [
 ]
 
 
-def pieces_of(
-    reads: Sequence[tuple[PartitionReader, Window]], windows: Int64s | None = None
-) -> Iterator[Piece]:
-    """Return the pieces of a read of some log partitions, one after another, in offset order.
+@dataclass
+class SearchCounts:
+    """How many segments of a log partition were searched with a key index, and how many whole."""
 
-    `windows` (in the form of `Bounds`) leaves out blocks that meet none of them. Zone maps on an
-    object store are read concurrently.
+    by_index: int = 0
+    scanned: int = 0
+
+
+class BlockPlan(NamedTuple):
+    """The blocks of a log partition that can hold a wanted record.
+
+    A record is wanted if it is within the bounds and has all `sought` hashes. A key index only says
+    which blocks may hold a key, so the records of these blocks must be compared.
     """
-    calls = _calls(reads, windows)
-    if any(partition.store.remote for partition, _ in reads):
-        pieces = ahead(((1, call) for call in calls), REQUESTS)
-    else:
-        pieces = (call() for call in calls)
-    return (piece for piece in pieces if len(piece.ranges.starts))
 
+    reader: PartitionReader
+    bounds: Bounds
+    sought: SubjectHashes
+    searched: SearchCounts
 
-def _calls(
-    reads: Iterable[tuple[PartitionReader, Window]], windows: Int64s | None
-) -> Iterator[Callable[[], Piece]]:
-    """Yield a call for each piece. The piece that a call returns may be empty."""
-    bounds = Bounds.of(Window(), windows)
-    for partition, asked in reads:
-        view = partition.view
-        window = asked.above(view.log_start_offset)
-        if window != bounds.window:  # nearly always, partitions have the same window
-            bounds = Bounds.of(window, windows)
+    @staticmethod
+    def of(
+        reader: PartitionReader,
+        window: Window,
+        sought: SubjectHashes,
+        windows: Int64s | None = None,
+    ) -> BlockPlan:
+        """Return the blocks of a window, limited to `windows` (see `Bounds`) if given."""
+        above = window.above(reader.view.log_start_offset)
+        return BlockPlan(reader, Bounds.of(above, windows), sought, SearchCounts())
+
+    def pieces(self) -> Iterator[Piece]:
+        """Return the pieces to read, in offset order."""
+        return _made(self.calls(joined=True), remote=self.reader.store.remote)
+
+    def newest_pieces(self) -> Iterator[Piece]:
+        """Yield the pieces to read, a few blocks at a time, in descending order."""
+        calls = [*self.calls(joined=False)]
+        for piece in _made(reversed(calls), remote=False):
+            end, step = len(piece.ranges.starts), _FIRST_RANGES
+            while end:
+                start = max(0, end - step)
+                yield piece._replace(ranges=piece.ranges.take(slice(start, end)).joined())
+                end, step = start, 2 * step
+
+    def calls(self, *, joined: bool) -> Iterator[Callable[[], Piece | None]]:
+        """Yield a call for each segment that meets the bounds, see `_piece`."""
+        view = self.reader.view
         bases, ends, lows, highs = view.extents
-        numbers, whole = bounds.meet(lows, highs, bases, ends)
+        numbers, whole = self.bounds.meet(lows, highs, bases, ends)
         counts = view.record_counts[numbers]
         for index, all_wanted, records in zip(
             numbers.tolist(), whole.tolist(), counts.tolist(), strict=True
         ):
-            segment = partition.segment(index)
-            if all_wanted and records:
-                yield partial(Piece, segment, window, segment.log, records)
-            elif records:  # a segment without records only covers a gap
-                yield partial(_blocks_within, partition, segment, bounds, records)
+            if records:  # a segment without records only covers a gap
+                segment = self.reader.segment(index)
+                yield partial(self._piece, segment, records, whole=bool(all_wanted), joined=joined)
+
+    def _piece(
+        self, segment: LogSegment, records: int, *, whole: bool, joined: bool
+    ) -> Piece | None:
+        """Return the piece of a segment, or None if no block can hold a wanted record."""
+        found = self._by_index(segment, joined=joined) if self.sought else None
+        self.searched.by_index += found is not None
+        self.searched.scanned += found is None
+        if found is None and whole:
+            return Piece(segment, self.bounds.window, segment.log, records)
+        ranges, offsets = found or self.reader.zones(segment).within(self.bounds)
+        if not len(ranges.starts):
+            return None
+        return Piece(segment, self.bounds.window, ranges, min(offsets, records))
+
+    def _by_index(self, segment: LogSegment, *, joined: bool) -> tuple[LogRanges, int] | None:
+        """Return the blocks that a key index names and their most records; None without one."""
+        if not any(segment.keyindex_kinds >> subject.kind & 1 for subject in self.sought):
+            return None
+        index = self.reader.key_index(segment)
+        marks: Marked = partial(index.blocks, self.sought)
+        if self.reader.store.remote:  # read its tables concurrently with the head of the zone map
+            marks = after(index.load, marks)
+        return self.reader.zones(segment).among(marks, self.bounds, joined=joined)
 
 
-def _blocks_within(
-    partition: PartitionReader, segment: LogSegment, bounds: Bounds, records: int
-) -> Piece:
-    ranges, offsets = partition.zones(segment).within(bounds)
-    return Piece(segment, bounds.window, ranges, min(offsets, records))
+def pieces_of(reads: Sequence[tuple[PartitionReader, Window]]) -> Iterator[Piece]:
+    """Return the pieces of a read of some log partitions, one after another, in offset order.
+
+    Zone maps on an object store are read concurrently.
+    """
+    plans, bounds, searched = list[BlockPlan](), None, SearchCounts()
+    for reader, asked in reads:
+        window = asked.above(reader.view.log_start_offset)
+        if bounds is None or window != bounds.window:  # nearly always, all have the same window
+            bounds = Bounds.of(window)
+        plans.append(BlockPlan(reader, bounds, NO_HASHES, searched))
+    calls = chain.from_iterable(plan.calls(joined=True) for plan in plans)
+    return _made(calls, remote=any(reader.store.remote for reader, _ in reads[:1]))
+
+
+def _made(calls: Iterable[Callable[[], Piece | None]], *, remote: bool) -> Iterator[Piece]:
+    """Yield the pieces that the calls return. On an object store, calls run ahead."""
+    if remote:
+        yield from (piece for piece in ahead(((1, call) for call in calls), REQUESTS) if piece)
+        return
+    for call in calls:
+        if piece := call():
+            yield piece
 
 
 @dataclass(frozen=True, repr=False)

@@ -31,9 +31,10 @@ def fixed(array: AnyArray) -> AnyArray:
     For each combination of writable, read-only and strided arguments, numba compiles a kernel
     again, which takes seconds.
     """
-    view = np.ascontiguousarray(array).view()
+    view: Any = np.ascontiguousarray(array).view()
     view.flags.writeable = False
-    return cast("AnyArray", view)
+    same: AnyArray = view
+    return same
 
 
 def read_only(data: Any) -> Bytes:
@@ -68,7 +69,9 @@ def _opaque_type(size_bytes: int) -> np.dtype[np.void]:
 
 
 def _structures(opaque: npt.NDArray[Any], like: AnyArray) -> AnyArray:
-    return cast("AnyArray", np.ndarray(opaque.shape, like.dtype, opaque))
+    table: Any = np.ndarray(opaque.shape, like.dtype, opaque)
+    same: AnyArray = table
+    return same
 
 
 class Spans(NamedTuple):

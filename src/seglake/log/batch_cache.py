@@ -72,12 +72,12 @@ class BatchCache:
         if not small:
             yield from self._fetch.chunks(pieces, fetch_bytes=fetch_bytes, ahead_bytes=ahead_bytes)
             return
-        pairs = ((piece, self._batches_of(piece)) for piece in pieces)
+        pairs = [(piece, self._batches_of(piece)) for piece in pieces]
         for cached, group in groupby(pairs, key=lambda pair: pair[1] is not None):
             if cached:
                 yield _cached_chunk([(piece, batches) for piece, batches in group if batches])
                 continue
-            missing = (piece for piece, _ in group)
+            missing = [piece for piece, _ in group]
             for chunk in self._fetch.chunks(
                 missing, fetch_bytes=fetch_bytes, ahead_bytes=ahead_bytes
             ):

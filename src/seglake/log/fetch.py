@@ -56,19 +56,21 @@ class LogFetch:
         self, pieces: Iterable[Piece], *, fetch_bytes: int = FETCH_BYTES, ahead_bytes: int = 0
     ) -> Iterator[Chunk]:
         """Yield chunks, see `Fetch.chunks`. Small ranges share a chunk, large ones make several."""
-        fetched, size, least, cost = list[_Fetched](), 0, fetch_bytes, Cost()
+        fetched, size, least, requested, transferred = list[_Fetched](), 0, fetch_bytes, 0, 0
         piece, last_offset, begun = None, -1, list[_Request]()
         requests = _requests(pieces, fetch_bytes, self.gap_bytes)
         for part in self._in_order(requests, ahead_bytes, begun):
             fetched.append(part)
-            size, cost = size + part.request.size, cost.plus(part.request.cost)
+            size += len(part.data)
+            requested += part.request.cost.requests
+            transferred += part.request.cost.size_bytes
             if size < least:
                 continue
-            same = fetched[0].request.piece is piece
+            same, cost = fetched[0].request.piece is piece, Cost(requested, transferred)
             chunk, rest = self._chunk_of(fetched, last_offset if same else -1, cost)
             if len(chunk.table):
                 piece = chunk.pieces[chunk.owner_of[-1]]
-                last_offset, cost = int(chunk.table[-1]["last_offset"]), Cost()
+                last_offset, requested, transferred = int(chunk.table[-1]["last_offset"]), 0, 0
                 yield chunk
             fetched, size, least = [], 0, fetch_bytes
             if rest is not None:
@@ -78,7 +80,7 @@ class LogFetch:
                 else:
                     begun.append(rest.begun.request)
         if fetched:
-            same = fetched[0].request.piece is piece
+            same, cost = fetched[0].request.piece is piece, Cost(requested, transferred)
             yield self._chunk_of(fetched, last_offset if same else -1, cost)[0]
 
     def chunks_of(
@@ -123,14 +125,12 @@ class LogFetch:
             yield self._fetch(request.going_on(begun.pop()) if begun else request)
 
     def _fetch(self, request: _Request) -> _Fetched:
-        parts = self._read(request.piece.segment, request.starts, request.ends)
-        return _Fetched(request, parts[0] if len(parts) == 1 else b"".join(parts))
-
-    def _read(self, segment: LogSegment, starts: Sequence[int], ends: Sequence[int]) -> list[Any]:
+        segment, starts, ends = request.piece.segment, request.starts, request.ends
         if len(starts) == 1:
-            return [self.read(segment, starts[0], ends[0])]
+            return _Fetched(request, self.read(segment, starts[0], ends[0]))
         try:
-            return self._store.read_ranges(segment.log_key, starts, ends)
+            parts = self._store.read_ranges(segment.log_key, starts, ends)
+            return _Fetched(request, b"".join(parts))
         except MissingObject as error:
             self.explain(segment, error)
             raise
@@ -195,14 +195,7 @@ def _requests(pieces: Iterable[Piece], limit: int, gap_bytes: int) -> Iterator[_
     Ranges that are at most `gap_bytes` apart are joined, with the bytes between them.
     """
     for piece in pieces:
-        firsts, lasts = piece.spans(gap_bytes)
-        size = int((lasts - firsts).sum())
-        if 0 < size <= limit:
-            starts, ends = piece.ranges.starts.tolist(), piece.ranges.ends.tolist()
-            cost = Cost(len(firsts), size)
-            yield _Request(piece, range(len(starts)), starts, ends, ends[-1], cost)
-            continue
-        numbers, starts, ends, asked, size = list[int](), [], [], 0, 0
+        numbers, starts, ends, asked, size = list[int](), list[int](), list[int](), 0, 0
         ranges = zip(piece.ranges.starts.tolist(), piece.ranges.ends.tolist(), strict=True)
         for number, (start, end) in enumerate(ranges):
             at = start

@@ -69,7 +69,9 @@ class Piece(NamedTuple):
     @property
     def size_bytes(self) -> int:
         """Return the number of bytes in the ranges."""
-        return int((self.ranges.ends - self.ranges.starts).sum())
+        starts, ends, _, _ = self.ranges
+        size: int = sum(ends.tolist()) - sum(starts.tolist())
+        return size
 
     def spans(self, gap_bytes: int) -> tuple[Int64s, Int64s]:
         """Return starts and ends of the byte ranges to request, joined across small gaps.

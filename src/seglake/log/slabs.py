@@ -195,6 +195,8 @@ class SlabCache:
 
     def all_in(self, log_key: str, ranges: LogRanges) -> tuple[BatchTable, CachedRecords] | None:
         """Return all batches in some ranges of a log, or None if a batch is not cached."""
+        if log_key not in self._shelves and log_key not in self._unshelved:
+            return None
         shelf = self._shelf(log_key)
         begins = shelf.positions.searchsorted(ranges.starts[:1])
         if not len(begins) or begins[0] == len(shelf.positions):

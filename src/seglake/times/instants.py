@@ -54,7 +54,7 @@ def to_epoch_ms(value: Time, zone: str | None = None, ambiguous: str = "earliest
     """
     if isinstance(value, datetime):
         return _from_datetime(value, str(value))
-    if isinstance(value, Integral) and not isinstance(value, bool):  # NumPy's integers too
+    if isinstance(value, int | Integral) and not isinstance(value, bool):  # NumPy's, too
         return _from_integer(int(value))
     if not isinstance(value, str):
         raise UsageError(f"{value!r} is not a time; give a datetime, ISO 8601 text or milliseconds")
@@ -169,6 +169,10 @@ def format_ms(ms: int) -> str:
     """Return a time as ISO 8601 in UTC with milliseconds: "2026-01-31T12:00:00.000Z".
 
     A time outside the years 1 to 9999 is shown as its number.
+
+    Example:
+        >>> seglake.format_ms(1780315200000)
+        '2026-06-01T12:00:00.000Z'
     """
     try:
         moment = _EPOCH + timedelta(milliseconds=ms)

@@ -121,65 +121,66 @@ class Columns:
             records = int(payload.ends[stop] - payload.starts[stop])
             raise damage_of(table[base + stop], problem, records)
         if self.fields & HEADERS:
-            new = self._numbers.between(before, len(self))
+            numbers, new = self._numbers, slice(before, len(self))
             headers = headers_of(
-                payload.data, new.header_counts, new.header_starts, new.header_ends,
-                lambda record: table[new.batches[record]],
+                payload.data, numbers.header_counts[new], numbers.header_starts[new],
+                numbers.header_ends[new], lambda record: table[numbers.batches[before + record]],
             )  # fmt: skip
             self._headers.append(before, headers)
         return stop, size
 
     def take(self) -> pa.RecordBatch:
         """Return the appended records. Afterwards the columns are empty."""
-        arrays = [_ARRAYS[name](self) for name in self.schema.names]
+        count = len(self)
+        arrays = [_ARRAYS[name](self, count) for name in self.schema.names]
         self.clear()
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
-    def offsets(self) -> Array:
-        """Return the offset of each record."""
-        return _copied("offset", self._numbers.offsets[: len(self)])
+    def offsets(self, count: int) -> Array:
+        """Return the offset of each record. Here and below, `count` is the number of records."""
+        return _array(_FIELDS["offset"], count, None, self._numbers.offsets[:count].copy())
 
-    def timestamps(self) -> Array:
+    def timestamps(self, count: int) -> Array:
         """Return the timestamp of each record."""
-        return _copied("timestamp", self._numbers.timestamps[: len(self)])
+        return _array(_FIELDS["timestamp"], count, None, self._numbers.timestamps[:count].copy())
 
-    def timestamp_types(self) -> Array:
+    def timestamp_types(self, count: int) -> Array:
         """Return the timestamp type of each record: 0 or 1, see `_FIELDS`."""
-        types = self._numbers.timestamp_types[: len(self)]
-        return _array(_FIELDS["timestamp_type"], len(self), [None, types.astype(np.int32)])
+        types = self._numbers.timestamp_types[:count].astype(np.int32)
+        return _array(_FIELDS["timestamp_type"], count, None, types)
 
-    def partitions(self) -> Array:
+    def partitions(self, count: int) -> Array:
         """Return the partition of each record."""
         numbers = [segment.partition for segment in self._segments]
         if len(set(numbers)) == 1:
-            return _constant(numbers[0], len(self))
-        return _array(pa.int32(), len(self), [None, np.array(numbers, np.int32)[self._owners()]])
+            return _constant(numbers[0], count)
+        return _array(pa.int32(), count, None, np.array(numbers, np.int32)[self._owners(count)])
 
-    def topics(self) -> Array:
+    def topics(self, count: int) -> Array:
         """Return the topic of each record."""
         names = [segment.topic for segment in self._segments]
         if len(set(names)) == 1:
-            return _constant(names[0], len(self))
-        return pa.array(names, pa.string()).take(self._owners())
+            return _constant(names[0], count)
+        return pa.array(names, pa.string()).take(self._owners(count))
 
-    def keys(self) -> Array:
+    def keys(self, count: int) -> Array:
         """Return the key of each record, or null."""
-        return self._keys.take(len(self), int(self._state[NULL_KEYS]))
+        return self._keys.take(count, int(self._state[NULL_KEYS]))
 
-    def values(self) -> Array:
+    def values(self, count: int) -> Array:
         """Return the value of each record, or null."""
-        return self._values.take(len(self), int(self._state[NULL_VALUES]))
+        return self._values.take(count, int(self._state[NULL_VALUES]))
 
-    def headers(self) -> Array:
+    def headers(self, count: int) -> Array:
         """Return the list of headers of each record."""
-        return self._headers.take(len(self))
+        return self._headers.take(count)
 
-    def _owners(self) -> npt.NDArray[Any]:
+    def _owners(self, count: int) -> npt.NDArray[Any]:
         """Return the position in `_segments` of each record's segment."""
-        return self._owner_of[self._numbers.batches[: len(self)]]
+        return self._owner_of[self._numbers.batches[:count]]
 
 
-_ARRAYS: dict[str, Callable[[Columns], Array]] = {
+_ARRAYS: dict[str, Callable[[Columns, int], Array]] = {
     "topic": Columns.topics,
     "partition": Columns.partitions,
     "offset": Columns.offsets,
@@ -212,11 +213,6 @@ class _Numbers(NamedTuple):
         starts, ends = np.empty((2, some), np.int64)
         return _Numbers(offsets, timestamps, types, batches, np.empty(some, np.int32), starts, ends)
 
-    def between(self, start: int, stop: int) -> _Numbers:
-        """Return the numbers of the records from `start` to `stop`, exclusive."""
-        columns: Any = self
-        return _Numbers(*(column[start:stop] for column in columns))
-
 
 class _Items:
     """Buffers for `count` byte strings with at most `size_bytes` bytes in total."""
@@ -238,7 +234,7 @@ class _Items:
         self._data[end : end + PADDING] = 0  # with zeros after the items, `from_arrow` copies less
         data = self._data[: end + PADDING]
         data = self._lend(data) if len(data) >= _LEAST_LENT else data.copy()
-        return _array(pa.binary(), count, [bits, self._ends[: count + 1].copy(), data])
+        return _array(pa.binary(), count, bits, self._ends[: count + 1].copy(), data)
 
     def _lend(self, data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
         """Lend the memory to the caller, and replace it by returned or new memory."""
@@ -300,24 +296,23 @@ def _shared(value: int | str) -> Array:
 def _repeated(value: int | str, count: int) -> Array:
     """Return an int32 or a string, `count` times. `pa.repeat` would import pandas."""
     if isinstance(value, int):
-        return _array(pa.int32(), count, [None, np.full(count, value, np.int32)])
+        return _array(pa.int32(), count, None, np.full(count, value, np.int32))
     text = value.encode()
     ends = np.arange(count + 1, dtype=np.int32) * len(text)
-    return _array(pa.string(), count, [None, ends, np.frombuffer(text * count, np.uint8)])
-
-
-def _copied(name: str, values: npt.NDArray[Any]) -> Array:
-    return _array(_FIELDS[name], len(values), [None, values.copy()])
+    return _array(pa.string(), count, None, ends, np.frombuffer(text * count, np.uint8))
 
 
 def _array(
     kind: Any,
     count: int,
-    parts: Sequence[npt.NDArray[Any] | None],
+    valid: npt.NDArray[Any] | None,
+    *parts: npt.NDArray[Any],
     children: list[Any] | None = None,
 ) -> Array:
-    arrays: list[Any] = list(parts)  # numpy arrays are buffers, typed so only from Python 3.12 on
-    buffers: list[Any] = [None if part is None else pa.py_buffer(part) for part in arrays]
+    """Return `count` items with these buffers. Bit i of `valid` is 0 if item i is null."""
+    arrays: Any = parts  # numpy arrays are buffers, typed so only from Python 3.12 on
+    bits: Any = valid
+    buffers = [None if bits is None else pa.py_buffer(bits), *map(pa.py_buffer, arrays)]
     return pa.Array.from_buffers(kind, count, buffers, children=children)
 
 
@@ -328,7 +323,7 @@ def _lists_of(headers: Headers) -> Array:
 
 
 def _lists(ends: npt.NDArray[np.int32], items: Array) -> Array:
-    return _array(_FIELDS["headers"], len(ends) - 1, [None, ends], [items])
+    return _array(_FIELDS["headers"], len(ends) - 1, None, ends, children=[items])
 
 
 def _binary(spans: Spans) -> Array:
@@ -337,8 +332,8 @@ def _binary(spans: Spans) -> Array:
     edges = np.empty((len(spans), 2), np.int32)
     edges[:, 0], edges[:, 1] = spans.starts, spans.starts + np.maximum(spans.lengths, 0)
     valid = np.packbits(spans.lengths >= 0, bitorder="little")
-    numbers = _array(pa.int64(), len(spans), [valid, np.arange(0, 2 * len(spans), 2)])
-    return _array(pa.binary(), max(0, edges.size - 1), [None, edges, spans.data]).take(numbers)
+    numbers = _array(pa.int64(), len(spans), valid, np.arange(0, 2 * len(spans), 2))
+    return _array(pa.binary(), max(0, edges.size - 1), None, edges, spans.data).take(numbers)
 
 
 def _strings(keys: Array) -> Array:

@@ -53,6 +53,9 @@ def attach_logs(
     If a topic is refused, its report has the reason, as `refused`, and other topics are attached.
     If all topics are refused, raises the reason, or a UsageError with all reasons. Raises
     InputError and UsageError for sources that are not buckets of tiered storage.
+
+    Example:
+        >>> seglake.attach_logs("lake", ["s3://bucket/tiered"], topic="orders")  # doctest: +SKIP
     """
     topics = None if topic is None else {topic} if isinstance(topic, str) else {*topic}
     with store_for(root, storage_options, dry_run=dry_run) as store:

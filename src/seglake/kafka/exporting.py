@@ -107,6 +107,11 @@ def export_logs(
     Raises UsageError if `dest` is not empty or inside the lake, for a window that ends before it
     starts, and for an invalid topic id; UnknownTopic; CorruptData, with file and position; and
     StoreError. After an error, everything that was written below `dest` is deleted.
+
+    Example:
+        >>> exported = seglake.export_logs("lake", "web", "broker-data")
+        >>> exported.segments
+        4
     """
     window = _window(start, end)
     if topic_id is not None and not is_topic_id(topic_id):

@@ -113,6 +113,12 @@ def import_logs(
     Raises InputError for sources without logs; UsageError for logs that do not continue the topic;
     CorruptData, with file and position, for damage and for message formats before Kafka 0.11;
     StoreError; and CommitConflict. Topics that are committed before an error remain.
+
+    Example:
+        >>> exported = seglake.export_logs("lake", "web", "broker-data")
+        >>> imported = seglake.import_logs("lake", ["broker-data"], topic="web", name="copy")
+        >>> seglake.open("lake").topic("copy").end_offsets()
+        {0: 1029, 1: 171}
     """
     by_topic, notes = _folders_by_topic(sources, topic, storage_options)
     require_one(by_topic, name)

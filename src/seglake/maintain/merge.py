@@ -113,6 +113,11 @@ def merge(
         UnknownTopic: The topic, or one of the partitions, does not exist.
         CommitConflict: Other commits won again and again.
         StoreError: Storage failed.
+
+    Example:
+        >>> merged = seglake.merge("lake", "web", everything=True)
+        >>> len(seglake.open("lake").topic("web").segments())
+        2
     """
     with opened(root, storage_options, dry_run=dry_run) as table:
         return merge_in(

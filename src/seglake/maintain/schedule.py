@@ -116,6 +116,11 @@ def maintain_lake(
         UnknownTopic: There is no such topic.
         CorruptData: The catalog cannot be read.
         StoreError: Storage failed before the first part.
+
+    Example:
+        >>> maintained = seglake.maintain_lake("lake", dry_run=True)
+        >>> [part.operation for part in maintained.parts]
+        ['merge', 'vacuum']
     """
     checked_hours("--grace-hours", grace_hours)
     result, store = Maintained(dry_run), open_store(root, storage_options)

@@ -126,6 +126,11 @@ def tag(
         CorruptData: The catalog is damaged.
         StoreError: Storage failed.
         CommitConflict: Other commits won again and again.
+
+    Example:
+        >>> tagged = seglake.tag("lake", "q2")
+        >>> seglake.open("lake", version="q2").topics()
+        ['web']
     """
     check_name(name)
     if delete and (version is not None or until is not None):

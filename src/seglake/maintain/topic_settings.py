@@ -54,7 +54,13 @@ def topic_of(row: TopicRow) -> Topic:
 def describe(
     root: str, topic: str, *, storage_options: Mapping[str, str] | None = None
 ) -> list[Setting]:
-    """Return every setting of a topic in the newest version. Raises UnknownTopic."""
+    """Return every setting of a topic in the newest version. Raises UnknownTopic.
+
+    Example:
+        >>> settings = seglake.describe("lake", "web")
+        >>> [setting.value for setting in settings if setting.key == "retention.ms"]
+        [-1]
+    """
     return settings_of(CatalogTable.open(open_store(root, storage_options)), topic)
 
 
@@ -100,6 +106,11 @@ def alter(
         UnknownTopic: There is no such topic.
         CommitConflict: Other commits won again and again.
         StoreError: Storage failed.
+
+    Example:
+        >>> altered = seglake.alter("lake", "web", {"retention.ms": 86_400_000})
+        >>> altered.changes
+        {'retention.ms': [-1, 86400000]}
     """
     _check(settings, delete)
     table = CatalogTable.open(open_store(root, storage_options))

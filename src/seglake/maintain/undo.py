@@ -105,6 +105,11 @@ def undo(
         CorruptData: A log is damaged.
         CommitConflict: Other commits won again and again.
         StoreError: Storage failed.
+
+    Example:
+        >>> undone = seglake.undo("lake", "web", "d2")
+        >>> undone.records
+        600
     """
     report = Undone(topic, run_id=run_id, dry_run=dry_run)
     engine = LocalEngine() if spark is None else SparkEngine(spark)
@@ -423,6 +428,12 @@ def replace(  # noqa: PLR0913  # each is an option of the command
         UsageError: A run is partly inside the interval, the new run has no records (unless
             `with_nothing`), or other runs have all the files and there is neither a run with this
             id nor an interval. Also raises what `ingest` and `undo` raise.
+
+    Example:
+        >>> from seglake.config import load
+        >>> report = seglake.replace(load("web.toml"), run_id="d1", local=True)
+        >>> report.records
+        600
     """
     run = declared(run_id, interval)
     if whole_interval and run.interval is None:

@@ -132,6 +132,10 @@ def vacuum(
         CorruptData: The catalog cannot be read. Nothing was deleted.
         CommitConflict: Other commits won again and again.
         StoreError: Storage failed.
+
+    Example:
+        >>> seglake.vacuum("lake", dry_run=True).deleted
+        []
     """
     checked_hours("--grace-hours", grace_hours)
     checked_hours("retention_hours", retention_hours or 0)

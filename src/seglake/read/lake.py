@@ -40,9 +40,9 @@ def open(  # noqa: A001  # users write seglake.open
         VersionExpired: The version is no longer retained, and no tag keeps it.
 
     Example:
-        >>> lake = seglake.open("s3://bucket/lake")
+        >>> lake = seglake.open("lake")
         >>> lake.topics()
-        ['clicks', 'orders']
+        ['web']
     """
     return Lake(open_store(root, storage_options), version, cache_bytes=cache_bytes)
 
@@ -86,21 +86,41 @@ class Lake(ShowsTable):
 
     @property
     def reads(self) -> SharedReads:
-        """Return the storage and the caches that all logs of the lake share."""
+        """Return the storage and the caches that all logs of the lake share.
+
+        Example:
+            >>> lake.reads.cache_bytes
+            268435456
+        """
         return self._origin.reads
 
     @property
     def version(self) -> int:
-        """Return the version of the catalog that everything is read from."""
+        """Return the version of the catalog that everything is read from.
+
+        Example:
+            >>> lake.version
+            2
+        """
         return self._snapshot.version
 
     @property
     def identity(self) -> str:
-        """Return the UUID of this lake. It does not change when the catalog is rebuilt."""
+        """Return the UUID of this lake. It does not change when the catalog is rebuilt.
+
+        Example:
+            >>> len(lake.identity)
+            36
+        """
         return self._origin.lake
 
     def topics(self) -> list[str]:
-        """Return the names of all topics, sorted."""
+        """Return the names of all topics, sorted.
+
+        Example:
+            >>> lake.topics()
+            ['web']
+        """
         return self._snapshot.names()
 
     def topic(self, name: str) -> Log:
@@ -108,6 +128,10 @@ class Lake(ShowsTable):
 
         Raises:
             UnknownTopic: This version has no such topic.
+
+        Example:
+            >>> lake.topic("web").end_offsets()
+            {0: 1029, 1: 171}
         """
         if self._forgotten != self._origin.reads.forgotten:  # logs were deleted since
             with self._lock:
@@ -116,13 +140,23 @@ class Lake(ShowsTable):
         return Log(self._snapshot, name, self._origin)
 
     def tags(self) -> Tags:
-        """Return the tags that the lake has now, by name, whichever version is open."""
+        """Return the tags that the lake has now, by name, whichever version is open.
+
+        Example:
+            >>> tagged = seglake.tag("lake", "q2")
+            >>> [tag.name for tag in lake.tags()]
+            ['q2']
+        """
         return Tags(self._origin.tags())
 
     def known_tags(self) -> list[TagRow]:
         """Return the tags in the open version, by name, without a check for a newer version.
 
         Storage is read only if the tags changed since the last call.
+
+        Example:
+            >>> lake.known_tags()
+            []
         """
         return self._origin.tags_in(self._snapshot)
 
@@ -133,6 +167,12 @@ class Lake(ShowsTable):
             UnknownTopic: The version has no such topic.
             VersionExpired: The tag changed, and its version is no longer retained.
             CorruptData: A file of the tag is damaged.
+
+        Example:
+            >>> tagged = seglake.tag("lake", "q2")
+            >>> (tag,) = seglake.open("lake").known_tags()
+            >>> lake.topic_in(tag, "web").version
+            2
         """
         return Log(self._origin.tagged(tag), name, self._origin)
 
@@ -140,6 +180,10 @@ class Lake(ShowsTable):
         """Move on to the newest version, and return this lake. Reads only what changed since.
 
         A log that was obtained from this lake earlier keeps its version.
+
+        Example:
+            >>> lake.refresh().version
+            2
         """
         with self._lock:
             self._snapshot = self._origin.refreshed(self._snapshot)
@@ -151,6 +195,10 @@ class Lake(ShowsTable):
 
         Raises:
             VersionExpired: Another lake is at the root now.
+
+        Example:
+            >>> lake.reopen().version
+            2
         """
         with self._lock:
             self._snapshot = self._origin.reopened()
@@ -167,6 +215,10 @@ class Lake(ShowsTable):
         Raises:
             UnknownTopic: This version has no such topic.
             VersionExpired: A vacuum removed the rows of this version.
+
+        Example:
+            >>> [run.run_id for run in lake.history("web")]
+            ['d1', 'd2']
         """
         names = self._names(topic)
         runs = [run for name in names for run in self._origin.run_history(self._snapshot, name)]
@@ -182,6 +234,11 @@ class Lake(ShowsTable):
         Raises:
             UnknownTopic: This version has no such topic.
             VersionExpired: A vacuum removed the rows of this version.
+
+        Example:
+            >>> undone = seglake.undo("lake", "web", "d2")
+            >>> [row.operation for row in lake.refresh().maintenance("web")]
+            ['undo']
         """
         names = [*self._names(topic), *([WHOLE_LAKE] if topic is None else [])]
         rows = [row for name in names for row in self._origin.maintenance(self._snapshot, name)]

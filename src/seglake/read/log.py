@@ -90,18 +90,33 @@ class Log(ShowsTable):
         return _unpickled, (self._origin, self.version, self.settings, views)
 
     def alone(self) -> Log:
-        """Return this log without the other topics of its version in memory."""
+        """Return this log without the other topics of its version in memory.
+
+        Example:
+            >>> log.alone().end_offsets() == log.end_offsets()
+            True
+        """
         views = self._snapshot.partitions(self.topic)
         return _unpickled(self._origin, self.version, self.settings, views)
 
     @property
     def store(self) -> Store:
-        """Return the storage that this log is read from."""
+        """Return the storage that this log is read from.
+
+        Example:
+            >>> log.store.remote
+            False
+        """
         return self._origin.store
 
     @property
     def version(self) -> int:
-        """Return the version of the catalog that this log is read from."""
+        """Return the version of the catalog that this log is read from.
+
+        Example:
+            >>> log.version
+            2
+        """
         return self._snapshot.version
 
     def kept_groups(self) -> list[GroupInTopic]:
@@ -112,6 +127,10 @@ class Log(ShowsTable):
         Raises:
             CorruptData: A saved object is damaged.
             StoreError: The storage fails.
+
+        Example:
+            >>> log.kept_groups()
+            []
         """
         return of_topic(self.store, self._origin.lake, self.topic)
 
@@ -126,6 +145,13 @@ class Log(ShowsTable):
             VersionExpired: The version is no longer retained, and no tag keeps it.
             UsageError: The version does not exist yet, or there is no such tag.
             UnknownTopic: That version has no such topic.
+
+        Example:
+            >>> undone = seglake.undo("lake", "web", "d2")
+            >>> newest = seglake.open("lake").topic("web")
+            >>> newest.end_offsets(), newest.at(log.version).read_range(None, None).read_all(
+            ...     ).num_rows
+            ({0: 1029, 1: 171}, 1200)
         """
         if version is None or version == self.version:
             return self
@@ -133,30 +159,60 @@ class Log(ShowsTable):
 
     @property
     def settings(self) -> TopicRow:
-        """Return the topic's settings in this version."""
+        """Return the topic's settings in this version.
+
+        Example:
+            >>> log.settings.partitions
+            2
+        """
         return self._snapshot.topic(self.topic)
 
     @property
     def value_format(self) -> str:
-        """Return how fields are found in the values, from the topic's settings in this version."""
+        """Return how fields are found in the values, from the topic's settings in this version.
+
+        Example:
+            >>> log.value_format
+            ''
+        """
         return self.settings.value_format
 
     # bounds
 
     def partitions(self) -> list[int]:
-        """Return the numbers of the topic's partitions."""
+        """Return the numbers of the topic's partitions.
+
+        Example:
+            >>> log.partitions()
+            [0, 1]
+        """
         return list(range(self._snapshot.topic(self.topic).partitions))
 
     def beginning_offsets(self, partitions: Iterable[int] | None = None) -> dict[int, int]:
-        """Return the log start offset of each partition: the first offset that can be read."""
+        """Return the log start offset of each partition: the first offset that can be read.
+
+        Example:
+            >>> log.beginning_offsets()
+            {0: 0, 1: 0}
+        """
         return {p: self.reader(p).view.log_start_offset for p in _chosen(self, partitions)}
 
     def end_offsets(self, partitions: Iterable[int] | None = None) -> dict[int, int]:
-        """Return the end offset of each partition: the offset that the next record will get."""
+        """Return the end offset of each partition: the offset that the next record will get.
+
+        Example:
+            >>> log.end_offsets()
+            {0: 1029, 1: 171}
+        """
         return {p: self.reader(p).view.end_offset for p in _chosen(self, partitions)}
 
     def segments(self) -> SegmentList:
-        """Return all segments in the order of the log. The list converts `to_arrow`."""
+        """Return all segments in the order of the log. The list converts `to_arrow`.
+
+        Example:
+            >>> log.segments().to_arrow()["base_offset"].to_pylist()
+            [0, 515, 0, 85]
+        """
         rows = self._origin.rows(self._snapshot, "segment", self.topic)
         return SegmentList(self.topic, rows)
 
@@ -181,8 +237,8 @@ class Log(ShowsTable):
             CorruptData: A file is damaged. The message names the file and the byte.
 
         Example:
-            >>> log.offsets_for_times({0: "2026-06-01T12:00:00Z"})
-            {0: OffsetAndTimestamp(offset=104027, timestamp=1780315200071)}
+            >>> log.offsets_for_times({0: "2026-06-01T12:05:00Z"})
+            {0: OffsetAndTimestamp(offset=257, timestamp=1780315500000)}
         """
         if not isinstance(times, Mapping):
             raise UsageError(
@@ -205,6 +261,11 @@ class Log(ShowsTable):
 
         Raises:
             UsageError: A time is before 1970.
+
+        Example:
+            >>> offsets, timestamps = log.offsets_for_times_array(0, [1780315200000, 1780315500000])
+            >>> offsets.tolist()
+            [0, 257]
         """
         times_ms = to_epoch_ms_array(times)
         if times_ms.min(initial=0) < 0:
@@ -217,6 +278,11 @@ class Log(ShowsTable):
         """Return, for each partition, the first record with the largest timestamp (KIP-734).
 
         A partition without timestamps has the value None.
+
+        Example:
+            >>> log.max_timestamps()
+            {0: OffsetAndTimestamp(offset=1028, timestamp=1780316399000),
+             1: OffsetAndTimestamp(offset=170, timestamp=1780316395000)}
         """
         return {p: self.reader(p).max_timestamp() for p in _chosen(self, partitions)}
 
@@ -228,6 +294,10 @@ class Log(ShowsTable):
         Raises:
             OffsetOutOfRange: The offset is below the log start offset, or not below the end offset.
             OffsetNotFound: The offset is in a gap.
+
+        Example:
+            >>> log.record_at(0, 10).value
+            b'{"ts": 1780315211000, "user": "u4", "status": 200}'
         """
         return Record.of(self.topic, partition, *self.reader(partition).batch_at(offset))
 
@@ -248,6 +318,10 @@ class Log(ShowsTable):
             OffsetOutOfRange: See `record_at`.
             OffsetNotFound: See `record_at`. The message names the first offset in a gap.
             UsageError: `offsets` is not a one-dimensional array of integers.
+
+        Example:
+            >>> log.records_at(0, [30, 10])["offset"].to_pylist()
+            [30, 10]
         """
         numbers = np.asarray(offsets)
         if numbers.ndim != 1 or (len(numbers) and numbers.dtype.kind not in "iu"):
@@ -270,6 +344,10 @@ class Log(ShowsTable):
         Raises:
             OffsetOutOfRange: The offset is below the log start offset or above the end offset.
             UsageError: `max_records` is negative.
+
+        Example:
+            >>> log.read(0, 10, max_records=3)["offset"].to_pylist()
+            [10, 11, 12]
         """
         return records_from(self.reader(partition), offset, max_records, schema_of(columns))
 
@@ -288,6 +366,11 @@ class Log(ShowsTable):
             partitions: The partitions to read. None reads all.
             columns: The columns of the result, see `read_range`.
             fields: Fields of the values to add as columns, see `read_range`.
+
+        Example:
+            >>> log.tail(2, columns=["partition", "offset"]).read_all().to_pylist()
+            [{'partition': 0, 'offset': 1027}, {'partition': 0, 'offset': 1028}, {'partition': 1,
+             'offset': 169}, {'partition': 1, 'offset': 170}]
         """
         beside = FieldReader.of(fields, columns, self.value_format)
         ends = self.end_offsets(partitions)
@@ -317,6 +400,11 @@ class Log(ShowsTable):
 
         Raises:
             VersionExpired: The catalog was rebuilt, or the version is no longer retained.
+
+        Example:
+            >>> batch = next(log.follow({0: 10}, partitions=[0]))
+            >>> batch["offset"][0].as_py()
+            10
         """
         chosen = None if partitions is None else [*partitions]
         log, places = self, {**self.end_offsets(chosen), **(offsets or {})}
@@ -347,6 +435,10 @@ class Log(ShowsTable):
         Args:
             ranges: Partition number → (start, end). There may be gaps in a range.
             columns: The columns to read, in this order. None reads all columns.
+
+        Example:
+            >>> log.plan_offsets({0: (10, 20)}).execute().read_all().num_rows
+            10
         """
         windows = {p: Window(start_offset=s, end_offset=e) for p, (s, e) in ranges.items()}
         return self._plan(windows, columns)
@@ -365,6 +457,11 @@ class Log(ShowsTable):
         """Plan a `read_range`: return the segments, byte ranges and bytes it would read.
 
         `records_at_most` of the plan is an upper bound of the records.
+
+        Example:
+            >>> plan = log.plan_range("2026-06-01T12:00:00Z", "2026-06-01T12:05:00Z")
+            >>> plan.ranges, plan.records_at_most
+            (2, 600)
         """
         log: Log = self.at(version)
         window = open_window(start, end)
@@ -409,7 +506,7 @@ class Log(ShowsTable):
         Example:
             >>> events = log.read_range("2026-06-01T12:00:00Z", "2026-06-01T12:05:00Z")
             >>> events.read_all().num_rows
-            1804
+            300
         """
         log: Log = self.at(version)
         ways: dict[str, _Read] = {"offset": in_offset_order, "time": in_time_order}
@@ -417,7 +514,7 @@ class Log(ShowsTable):
             raise UsageError(f"order is 'offset' or 'time', not {order!r}")
         beside = FieldReader.of(fields, columns, log.value_format)
         window = open_window(start, end)
-        readers = tuple(log.reader(p) for p in _chosen(log, partitions))
+        readers = [log.reader(p) for p in _chosen(log, partitions)]
         schema, counted = schema_of(beside.wanted), stats or ReadStats()
         read = partial(ways[order], readers, window, schema, memory_bytes, counted)
         describe = partial(window_table, log.topic, log.version, readers, window)
@@ -480,6 +577,10 @@ class Log(ShowsTable):
         Raises:
             UsageError: No key and no condition is given, or they contradict each other.
             VersionExpired: The version is no longer retained.
+
+        Example:
+            >>> log.find("u3", where={"status": 500}).read_all().num_rows
+            17
         """
         if newest is not None and newest < 0:
             raise UsageError(f"newest is a number of records, not {newest}")
@@ -511,6 +612,11 @@ class Log(ShowsTable):
         """Plan a `find`: return how many segments, byte ranges, bytes and records it would read.
 
         This reads key indexes and zone maps, but no records.
+
+        Example:
+            >>> plan = log.plan_find("u3")
+            >>> plan.scanned, plan.records_at_most
+            (2, 1029)
         """
         log: Log = self.at(version)
         criteria = Criteria.of(key, keys, where, headers)
@@ -528,6 +634,10 @@ class Log(ShowsTable):
 
         If several partitions have the key, return the last record with the largest timestamp. If
         the timestamps are equal, the highest partition wins.
+
+        Example:
+            >>> log.last("u3").value
+            b'{"ts": 1780316393000, "user": "u3", "status": 200}'
         """
         log, columns = self.at(version), ["timestamp", "partition", "offset"]
         rows = log.find(key, partitions=partitions, columns=columns, newest=1).read_all()
@@ -551,6 +661,10 @@ class Log(ShowsTable):
         Nothing is read before a scan. The scan's filter limits what is read: comparisons of
         `timestamp`, `offset` and `partition`, and equality of `key` and of indexed string fields.
         For `start` and `end` see `find`; for the other arguments and errors see `read_range`.
+
+        Example:
+            >>> log.dataset(fields=["user"]).to_table().column_names
+            ['partition', 'offset', 'timestamp', 'user']
         """
         from seglake.read.dataset import LogDataset  # noqa: PLC0415  # a fifth of a second
 
@@ -574,7 +688,8 @@ class Log(ShowsTable):
         can be passed to `read_range`.
 
         Example:
-            >>> log.read_range(None, None, fields=log.fields().types)
+            >>> log.fields().types
+            {'ts': 'int64', 'user': 'string', 'status': 'int64'}
         """
         share = -(-sample // len(self.partitions()))
         values = self.tail(share, columns=["value"]).read_all()["value"]
@@ -618,6 +733,13 @@ class Log(ShowsTable):
         Raises:
             UsageError: A column is missing, occurs twice or has an unsuitable type, or a width is
                 negative, or both widths are 0.
+
+        Example:
+            >>> import pyarrow as pa
+            >>> alerts = pa.table({"at": [1780315500000], "alert": ["slow"]})
+            >>> log.read_around(alerts, "at", before_ms=5000, columns=["offset"]).read_all(
+            ...     ).num_rows
+            5
         """
         schema = schema_of(columns)
         around = Around(self, at, before_ms, after_ms, key, schema)
@@ -639,6 +761,10 @@ class Log(ShowsTable):
 
         Raises:
             UsageError: The window ends before it starts.
+
+        Example:
+            >>> log.closed("2026-06-01T12:00:00Z", "2026-06-01T12:20:00Z")
+            True
         """
         window = window_of(start, end)
         return covers(self.coverage(), window.start_ms, window.end_ms + lateness_ms)
@@ -648,6 +774,10 @@ class Log(ShowsTable):
 
         A run covers the interval that it declares, unless all its records are outside of the
         interval.
+
+        Example:
+            >>> log.coverage()
+            [(1780315200000, 1780316400000)]
         """
         runs = self._origin.runs(self._snapshot, self.topic)
         return united(run.covered for run in runs if run.covered is not None)
@@ -667,6 +797,10 @@ class Log(ShowsTable):
         Raises:
             OffsetOutOfRange: A committed offset is above the end offset.
             UsageError: A committed offset is negative.
+
+        Example:
+            >>> log.lag({0: 10})[0].records
+            1019
         """
         return {p: consumers.lag(self.reader(p), offset) for p, offset in committed.items()}
 
@@ -691,6 +825,10 @@ class Log(ShowsTable):
             committed: Partition number → committed offset in this log.
             to: The other log.
             skew_ms: The largest difference between the timestamps of one record in the two logs.
+
+        Example:
+            >>> log.translate({0: 10}, seglake.open("lake").topic("web"))
+            {0: 10}
         """
         since = {
             p: consumers.unread_since(self.reader(p), offset) - skew_ms
@@ -705,6 +843,10 @@ class Log(ShowsTable):
 
         A record with a key is in the partition that Kafka's murmur2 gives for one of these numbers.
         The list is empty if keys do not choose the partition.
+
+        Example:
+            >>> log.partition_counts()
+            [2]
         """
         settings = self.settings
         if settings.partitioner != "murmur2":
@@ -716,7 +858,12 @@ class Log(ShowsTable):
         return sorted(counts.to_pylist())
 
     def reader(self, partition: int) -> PartitionReader:
-        """Return the lookups of one partition, which take times and offsets as plain integers."""
+        """Return the lookups of one partition, which take times and offsets as plain integers.
+
+        Example:
+            >>> log.reader(0).offset_for_time(1780315500000).offset
+            257
+        """
         self._origin.deletions.look_if_due()
         if self._forgotten != self._origin.reads.forgotten:  # logs were deleted since
             self._forgotten = self._origin.reads.forgotten

@@ -52,6 +52,11 @@ def replay_window(
 
     Raises UsageError, also for a group that is not stored; ConfigError and StoreError like
     `Target`; and CorruptData.
+
+    Example:
+        >>> target = seglake.Target("broker:9092", "incident")  # doctest: +SKIP
+        >>> seglake.replay_window(log, "2026-06-01T12:00:00Z", "2026-06-01T12:05:00Z",
+        ...     target)  # doctest: +SKIP
     """
     start_ms, end_ms = to_epoch_ms(start), to_epoch_ms(end)
     if not 1 <= start_ms <= end_ms:

@@ -102,6 +102,10 @@ def report(
         UnknownTopic: The lake has no topic `topic`.
         StoreError: The object store failed.
         CorruptData: The catalog is damaged.
+
+    Example:
+        >>> [alert.kind for alert in seglake.report("lake").alerts]
+        ['not closed']
     """
     made_ms = clock.now_ms() if now_ms is None else now_ms
     lake = open_lake(root, storage_options=storage_options)

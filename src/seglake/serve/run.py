@@ -37,6 +37,9 @@ def serve_lake(
     """Serve a lake until SIGTERM or SIGINT. `started` is called with the address.
 
     Raises ConfigError, UsageError if there is no lake, and OSError if it cannot listen.
+
+    Example:
+        >>> seglake.serve_lake("lake", Settings(port=9092))  # doctest: +SKIP
     """
     asyncio.run(_until_stopped(open_lake(root, None, storage_options), settings, started))
 

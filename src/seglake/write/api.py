@@ -46,6 +46,13 @@ def run_pipeline(
     Raises:
         UsageError: The run id or interval is invalid.
         SeglakeError: ConfigError, InputError, QuarantineLimit, StoreError or CommitConflict.
+
+    Example:
+        >>> from seglake.config import load
+        >>> pipeline = load("web.toml", {"input.paths": ["raw/d2.jsonl"]})
+        >>> report = seglake.run_pipeline(pipeline, run_id="d3", local=True)
+        >>> report.records
+        600
     """
     run = declared(run_id, interval)
     return ingest_files(engine_of(spark, master, local=local), pipeline, run, progress)
@@ -76,6 +83,12 @@ def redrive_run(
         UsageError: The run does not exist, or its rows cannot be read again.
         QuarantineLimit: No reject becomes a record, or too many are rejected again.
         SeglakeError: Any error that `run_pipeline` raises.
+
+    Example:
+        >>> from seglake.config import load
+        >>> report = seglake.redrive_run(load("web.toml"), "d1", local=True)
+        >>> report.records
+        0
     """
     engine = engine_of(spark, master, local=local)
     return redrive(engine, pipeline, _text(run_id), dry_run=dry_run, progress=progress)
@@ -103,6 +116,9 @@ def ingest(
     Raises:
         ConfigError: The settings are not for a DataFrame, or the order column does not exist.
         SeglakeError: Any error that `run_pipeline` raises.
+
+    Example:
+        >>> report = seglake.ingest(spark.read.json("raw"), pipeline, run_id="d3")  # doctest: +SKIP
     """
     if not isinstance(settings, Pipeline):
         raise ConfigError(

@@ -141,6 +141,12 @@ def compact(
         CorruptData: A log is damaged.
         CommitConflict: Other commits changed a log partition in each of 10 rounds.
         StoreError: Storage failed.
+
+    Example:
+        >>> altered = seglake.alter("lake", "web", {"cleanup.policy": "compact"})
+        >>> report = seglake.compact("lake", "web", force=True)
+        >>> seglake.open("lake").topic("web").read_range(None, None).read_all().num_rows
+        7
     """
     table = CatalogTable.open(open_store(root, storage_options))
     return compact_in(table, topic, spark, progress, force=force, dry_run=dry_run, now_ms=now_ms)

@@ -422,6 +422,11 @@ def erase(  # noqa: PLR0913  # each is an option of the command
         VersionExpired: A tag was deleted in the meantime.
         CommitConflict: Other commits won again and again.
         StoreError: Storage failed.
+
+    Example:
+        >>> erased = seglake.erase("lake", "web", ["u3"], vacuum=True, grace_hours=0)
+        >>> erased.records
+        171
     """
     criteria = ErasureCriteria.of(keys, raw_containing)
     grace = Grace(checked_hours("--grace-hours", grace_hours), dry_run)

@@ -153,6 +153,11 @@ def delete_records(
             the time is in the future.
         CommitConflict: Other commits won again and again.
         StoreError: Storage failed.
+
+    Example:
+        >>> deleted = seglake.delete_records("lake", "web", {0: 10})
+        >>> seglake.open("lake").topic("web").beginning_offsets()
+        {0: 10, 1: 0}
     """
     if (before_offsets is None) == (before_time is None):
         raise UsageError("give one of the two: offsets or a time to delete before")
@@ -333,6 +338,11 @@ def retain(
         ConfigError: The settings of a topic are invalid.
         CommitConflict: Other commits won again and again.
         StoreError: Storage failed.
+
+    Example:
+        >>> (report,) = seglake.retain("lake", "web", dry_run=True)
+        >>> report.segments
+        0
     """
     table = CatalogTable.open(open_store(root, storage_options))
     snapshot = table.snapshot()

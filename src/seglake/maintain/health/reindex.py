@@ -240,6 +240,10 @@ def reindex(
         CorruptData: A log is damaged. Nothing was committed.
         CommitConflict: Other commits won again and again.
         StoreError: Storage failed.
+
+    Example:
+        >>> seglake.reindex("lake", "web").segments
+        4
     """
     table = CatalogTable.open(open_store(root, storage_options))
     snapshot = table.snapshot()

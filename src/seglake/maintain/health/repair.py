@@ -143,6 +143,10 @@ def repair_indexes(
         UnknownTopic: There is no such topic.
         CommitConflict: Other commits won again and again.
         StoreError: Storage failed.
+
+    Example:
+        >>> seglake.repair_indexes("lake")
+        []
     """
     with opened(root, storage_options, dry_run=dry_run) as table:
         tasks, reports = SegmentTasks(table.store, None, progress), list[Repaired]()
@@ -297,6 +301,10 @@ def rebuild_catalog(
         CorruptData: A manifest cannot be read, a log is missing, or the manifests leave a hole in a
             log partition. Nothing was changed. The message names the attempts to check.
         StoreError: Storage failed.
+
+    Example:
+        >>> seglake.rebuild_catalog("lake", dry_run=True).status
+        'already done'
     """
     store = open_store(root, storage_options)
     report = Rebuilt(dry_run, "dry run" if dry_run else "committed")

@@ -96,6 +96,10 @@ def verify(
     Raises:
         UsageError: There is no lake.
         UnknownTopic: There is no such topic.
+
+    Example:
+        >>> seglake.verify("lake", deep=True).findings
+        []
     """
     report, store = Verification(deep=deep), open_store(root, storage_options)
     opened = _open(store, report)

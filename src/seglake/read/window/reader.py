@@ -59,7 +59,16 @@ class WindowReader(ShowsTable, _PyArrowKin):  # type: ignore[misc]  # as above
         schema: pa.Schema,
         change: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
     ) -> WindowReader:
-        """Return the same window with batches changed by `change` to batches of `schema`."""
+        """Return the same window with batches changed by `change` to batches of `schema`.
+
+        Example:
+            >>> import pyarrow as pa
+            >>> events = log.read_range(None, None)
+            >>> keys = events.mapped(pa.schema([events.schema.field("key")]), lambda some: (
+            ...     b.select(["key"]) for b in some))
+            >>> keys.read_all().column_names
+            ['key']
+        """
         return WindowReader(schema, lambda: change(self._batches()), self._describe)
 
     def _table(self) -> Table:
@@ -77,20 +86,37 @@ class WindowReader(ShowsTable, _PyArrowKin):  # type: ignore[misc]  # as above
         self._count = count
 
     def read_all(self) -> pa.Table:
-        """Return all records in memory."""
+        """Return all records in memory.
+
+        Example:
+            >>> log.read_range(None, None).read_all().num_rows
+            1200
+        """
         return pa.Table.from_batches(list(self), self.schema)
 
     def read_next_batch(self) -> pa.RecordBatch:
         """Return the next batch of a read that begins with the first call.
 
         Raises StopIteration at the end.
+
+        Example:
+            >>> log.read_range(None, None).read_next_batch().num_rows
+            1200
         """
         if self._place is None:
             self._place = iter(self)
         return next(self._place)
 
     def close(self) -> None:
-        """End the read of `read_next_batch`. Its next call begins another read."""
+        """End the read of `read_next_batch`. Its next call begins another read.
+
+        Example:
+            >>> events = log.read_range(None, None)
+            >>> first = events.read_next_batch()
+            >>> events.close()
+            >>> events.read_next_batch() == first
+            True
+        """
         self._place = None
 
     def __enter__(self) -> Self:
@@ -112,6 +138,10 @@ class WindowReader(ShowsTable, _PyArrowKin):  # type: ignore[misc]  # as above
         """Return all records as a DataFrame. `options` are passed to pyarrow's `Table.to_pandas`.
 
         pandas accepts no Arrow stream before its version 3. Raises MissingExtra without pandas.
+
+        Example:
+            >>> log.read_range(None, None).to_pandas().shape
+            (1200, 8)
         """
         try:
             import pandas as pd  # noqa: F401  # pyarrow's message would name no remedy
@@ -121,7 +151,12 @@ class WindowReader(ShowsTable, _PyArrowKin):  # type: ignore[misc]  # as above
         return frame
 
     def to_polars(self) -> pl.DataFrame:
-        """Return all records as a DataFrame of polars. Raises MissingExtra without polars."""
+        """Return all records as a DataFrame of polars. Raises MissingExtra without polars.
+
+        Example:
+            >>> log.read_range(None, None).to_polars().shape
+            (1200, 8)
+        """
         try:
             import polars as pl
         except ModuleNotFoundError:

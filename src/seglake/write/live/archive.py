@@ -163,6 +163,10 @@ def archive(  # noqa: PLR0913  # each has a default
         UsageError: Names are empty, or occur twice.
         ConfigError: The session does not have the source.
         StoreError: No client can be created.
+
+    Example:
+        >>> seglake.archive("lake", ["orders"],
+        ...     {"bootstrap.servers": "broker:9092"})  # doctest: +SKIP
     """
     from seglake.session import spark_session  # noqa: PLC0415  # Spark may be missing
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import sqlite3
 import time
-import uuid
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,6 @@ from seglake.errors import ConfigError
 from seglake.maintain.health.repair import rebuild_catalog
 from seglake.serve.api import ServerCounts
 from seglake.serve.codes import Code
-from seglake.serve.groups import offsets
 from seglake.serve.groups.coordinator import Coordinator
 from seglake.serve.groups.group import Group, Join
 from seglake.serve.groups.offsets import Committed, OffsetStore
@@ -309,8 +309,8 @@ def test_another_lake_at_the_root_has_no_offsets(tmp_path: Path) -> None:
     assert ids[0] == ids[1] == ids[2] != ids[3]
 
 
-def test_offsets_for_topics_of_single_keys_are_dropped(tmp_path: Path) -> None:
-    """Earlier builds served such topics; their names have keys in clear."""
+def test_offsets_of_removed_topics_are_dropped(tmp_path: Path) -> None:
+    """Earlier builds served single keys, whose names have keys in clear, and replays."""
     root, file = tmp_path / "lake", tmp_path / "groups"
     maker = LakeMaker(root, "web")
     maker.run({0: [Event(T, b"secret")]})
@@ -320,7 +320,8 @@ def test_offsets_for_topics_of_single_keys_are_dropped(tmp_path: Path) -> None:
     kept = ["web", "web.v1", f"web.{span}", "a.key.b", "a.key.b.v1", f"a.key.b.{span}"]
     dropped = [
         *("web.key.secret", "web.key64.c2VjcmV0", "web.key.secret.q3", "web.key.secret.v1"),
-        *(f"web.{span}.key.secret", f"web.{span}.key.secret.x9"),
+        *(f"web.{span}.key.secret", f"web.{span}.key.secret.x9", f"web.{span}.x1"),
+        *(f"web.{span}.v1.x10.again", f"web.{span}.q3.x10"),
     ]
     with serving(root) as server, Wire(server.address) as wire:
         for name in dropped:
@@ -330,8 +331,10 @@ def test_offsets_for_topics_of_single_keys_are_dropped(tmp_path: Path) -> None:
     store = OffsetStore(file, lake)
     store.commit("g", {(name, 0): Committed(1) for name in kept + dropped}, 1)
     store.commit("of keys", {(name, 0): Committed(1) for name in dropped}, 1, "consumer")
-    store.start_replay(f"web.{span}.key.secret.x9", 1)
     store.close()
+    with closing(sqlite3.connect(file)) as earlier, earlier:
+        earlier.execute("create table replays (name text)")
+        earlier.execute("insert into replays values (?)", (f"web.{span}.key.secret.x9",))
     with serving(root, {"groups.file": str(file)}):
         pass
     store = OffsetStore(file, lake)
@@ -341,21 +344,7 @@ def test_offsets_for_topics_of_single_keys_are_dropped(tmp_path: Path) -> None:
     stored = b"".join(each.read_bytes() for each in tmp_path.glob("groups*"))
     assert b"secret" not in stored
     assert b"c2VjcmV0" not in stored
-
-
-def test_only_so_many_starts_of_replays_are_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(offsets, "_MOST_REPLAYS", 3)
-    store, other = OffsetStore(tmp_path / "groups", str(uuid.uuid4())), str(uuid.uuid4())
-    for at in range(5):
-        store.start_replay(f"r{at}", at)
-        store.start_replay(f"r{at}", 99)  # it has started
-    assert [store.replay_started(f"r{at}") for at in range(5)] == [None, None, 2, 3, 4]
-    store.close()
-    store = OffsetStore(tmp_path / "groups", other)
-    assert store.replay_started("r4") is None
-    store.close()
+    assert b"replays" not in stored
 
 
 def test_a_timer_that_fails_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:

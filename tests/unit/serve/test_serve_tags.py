@@ -65,9 +65,6 @@ Records = list[tuple[int, int, bytes | None, bytes | None]]
         ("web.q3.v3", Derived("web.q3", version=3)),
         ("web.key", None),
         (f"web.{WINDOW}.q3", Derived("web", *SPAN, tag="q3")),
-        (f"web.{WINDOW}.q3.x10", Derived("web", *SPAN, speed=10, tag="q3")),
-        (f"web.{WINDOW}.q3.x10.again", Derived("web", *SPAN, speed=10, tag="q3")),
-        (f"web.{WINDOW}.x10.q3", Derived("web", *SPAN, speed=10)),  # another such replay
         (f"web.{WINDOW}.nothing", None),
         ("a.key.q3", Derived("a.key", tag="q3")),
         ("a.v1.q3", Derived("a.v1", tag="q3")),
@@ -75,12 +72,6 @@ Records = list[tuple[int, int, bytes | None, bytes | None]]
 )
 def test_names(name: str, meaning: Derived | None) -> None:
     assert parse(name, {"web", "a.b", "a.key", "a.v1"}, {"q3-train", "q3"}) == meaning
-
-
-def test_a_replay_needs_a_window() -> None:
-    with pytest.raises(UsageError, match=r"web\.q3\.x10: a replay needs a window"):
-        parse("web.q3.x10", {"web"}, {"q3"})
-    assert parse("web.q3.x10", {"web"}, {"q4"}) is None
 
 
 @given(st.text("ab.v3x0key64q-_ZT", min_size=1, max_size=20), st.data())
@@ -92,7 +83,7 @@ def test_a_tag_changes_no_other_name(name: str, data: st.DataObject) -> None:
     if asked is not None and (isinstance(asked, str) or asked.topic in topics):
         assert found == asked
     elif isinstance(found, Derived) and found.tag is not None:
-        assert name.rsplit(".", maxsplit=1)[-1] == found.tag or ".x" in name
+        assert name.rsplit(".", maxsplit=1)[-1] == found.tag
 
 
 def seen_or_error(call: Callable[..., Any], *arguments: Any) -> Any:
@@ -180,14 +171,13 @@ def check_ends(wire: Wire, root: Path, name: str, partition: int) -> None:
     assert offset_at(wire, topic, partition, MAX_TIMESTAMP) == expected
 
 
-def test_windows_and_replays_of_a_tag(tmp_path: Path) -> None:
+def test_windows_of_a_tag(tmp_path: Path) -> None:
     maker = rich_lake(tmp_path)
     tag(str(tmp_path), "q3")
     maker.run({0: [Event(T, b"key 3", b"later")]})
     start, end = T, T + 200_000
     span = f"{time_name(start)}.{time_name(end)}"
     with serving(tmp_path) as server, Wire(server.address) as wire:
-        assert offset_at(wire, f"events.{span}.q3.x1", 0, LATEST)[:2] == (0, 0)
         rows = lake_records(tmp_path, "q3", 0, (start, end))
         assert served(wire, f"events.{span}.q3", 0) == rows
 

@@ -1,9 +1,8 @@
-"""Topics that a name makes: windows of time, exactly; versions; replays by a clock."""
+"""Topics that a name makes: windows of time, exactly; versions."""
 
 from __future__ import annotations
 
 import tempfile
-import time
 from itertools import pairwise
 from pathlib import Path
 
@@ -19,7 +18,6 @@ from seglake.maintain.erasure.erase import erase
 from seglake.serve.groups.offsets import Committed, OffsetStore
 from seglake.serve.records import stretches
 from seglake.serve.topics.catalog import Derived, parse
-from seglake.serve.topics.partition import Clock
 from tests.harness.lake_server import Wire, serving
 from tests.makers.fetches import (
     EARLIEST,
@@ -100,7 +98,7 @@ def test_the_end_of_a_window_is_the_same_in_every_version(tmp_path: Path) -> Non
     name, group = window_name("events", T + 10, T + 61), {"groups.file": str(tmp_path / "groups")}
     store = OffsetStore(tmp_path / "groups", seglake.open(str(tmp_path)).identity)
     store.commit("g", {("events", 0): Committed(500), (name, 0): Committed(64)}, 1)
-    store.commit("g", {(f"{name}.x1", 0): Committed(64), (f"{name}.v99", 0): Committed(64)}, 1)
+    store.commit("g", {(f"{name}.v99", 0): Committed(64)}, 1)
     store.close()
     for end in (61, 61, 60):
         if end == 60:
@@ -112,7 +110,7 @@ def test_the_end_of_a_window_is_the_same_in_every_version(tmp_path: Path) -> Non
             request = OffsetFetchRequest(group_id="g", topics=None, require_stable=False)
             found = wire.ask(request, OffsetFetchResponse, 7).topics
         offsets = {each.name: each.partitions[0].committed_offset for each in found}
-        assert offsets == {"events": 500, name: end, f"{name}.x1": end, f"{name}.v99": 64}
+        assert offsets == {"events": 500, name: end, f"{name}.v99": 64}
         seglake.merge(str(tmp_path), "events", everything=True, rebatch=True)
 
 
@@ -157,6 +155,7 @@ def test_only_batches_with_strangers_are_encoded_again(tmp_path: Path) -> None:
     [
         ("web", None),
         ("web.x10", None),
+        ("web.20260601T120000Z.20260601T121000Z.v3.x10.again", None),
         ("web.20260601T120000.000Z", None),
         ("web.v12", Derived("web", version=12)),
         ("a.b.v0", Derived("a.b", version=0)),
@@ -165,8 +164,8 @@ def test_only_batches_with_strangers_are_encoded_again(tmp_path: Path) -> None:
             Derived("web", 1_780_315_200_000, 1_780_315_800_500),
         ),
         (
-            "web.20260601T120000Z.20260601T121000Z.v3.x10.again",
-            Derived("web", 1_780_315_200_000, 1_780_315_800_000, 3, 10),
+            "web.20260601T120000Z.20260601T121000Z.v3",
+            Derived("web", 1_780_315_200_000, 1_780_315_800_000, 3),
         ),
     ],
 )
@@ -180,8 +179,6 @@ def test_names(name: str, meaning: Derived | None) -> None:
         "web.20260601T120000.000Z.20260601T120000.000Z",
         "web.20260601T120001.000Z.20260601T120000.000Z",
         "web.20261301T120000.000Z.20261401T120000.000Z",
-        "web.20260601T120000Z.20260601T130000Z.x0",
-        "web.v3.x10",
     ],
 )
 def test_names_without_sense(name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -231,74 +228,3 @@ def test_windows_that_begin_before_1970(start: int, end: int, tmp_path: Path) ->
         name = window_name("events", start, end)
         data = b"".join(everything(wire, name, 0))
         assert [record.offset for record in records_in(data, 0)] == wanted
-
-
-def test_a_clock() -> None:
-    now = 100.0
-    clock = Clock(T, 10, now=lambda: now)
-    assert clock.event_time_ms() is None
-    clock.start()
-    now += 2
-    clock.start()
-    assert clock.event_time_ms() == T + 20_000
-    assert clock.seconds_until(T + 24_999) == 0.5
-    assert clock.seconds_until(T) == 0
-
-
-def test_a_replay_goes_on_after_a_restart(tmp_path: Path) -> None:
-    """Its clock runs on, so no committed offset is out of range. The same after an eviction."""
-    LakeMaker(tmp_path / "lake").run(
-        {0: [Event(T + 10 * i) for i in range(200)]}, Shape(batch_bytes=100)
-    )
-    name = window_name("events", T, T + 2000, ".x100")
-    slow = window_name("events", T, T + 2000, ".x1.slow")
-    file = {"groups.file": str(tmp_path / "groups")}
-    with serving(tmp_path / "lake", file, windows=1) as server, Wire(server.address) as wire:
-        assert offset_at(wire, name, 0, LATEST) == (0, 0, -1)
-        fetch(wire, name, [Wanted(0, 0)], max_wait_ms=10)
-        fetch(wire, slow, [Wanted(0, 0)], max_wait_ms=10)  # the other one is forgotten
-        deadline = time.monotonic() + 60
-        while offset_at(wire, name, 0, LATEST)[1] < 200:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-        assert offset_at(wire, slow, 0, LATEST)[1] < 200
-    with serving(tmp_path / "lake", file) as server, Wire(server.address) as wire:
-        assert offset_at(wire, name, 0, LATEST)[1] == 200
-        (got,) = fetch(wire, name, [Wanted(0, 150)])
-        assert got.data
-        assert offset_at(wire, f"{name}.again", 0, LATEST) == (0, 0, -1)
-
-
-def test_a_replay_follows_the_clock(tmp_path: Path) -> None:
-    """Records appear when their time has come, and wake who waits for them."""
-    maker = LakeMaker(tmp_path)
-    maker.run({0: [Event(T + 10 * i) for i in range(200)]}, Shape(batch_bytes=100))
-    name = window_name("events", T, T + 2000, ".x2")
-    with serving(tmp_path) as server, Wire(server.address) as wire:
-        assert offset_at(wire, name, 0, LATEST) == (0, 0, -1)  # the clock stands still
-        assert offset_at(wire, name, 0, MAX_TIMESTAMP) == (0, -1, -1)
-        started = time.monotonic()
-        offset, seen = 0, 0
-        while offset < 200:
-            assert time.monotonic() < started + 120
-            (got,) = fetch(wire, name, [Wanted(0, offset)], max_wait_ms=5000)
-            passed = time.monotonic() - started
-            for record in records_in(got.data, 0, offset):
-                offset = record.offset + 1
-                assert record.timestamp <= T + 2 * 1000 * passed + 1
-            assert got.data
-            seen += 1
-            _, newest, _ = offset_at(wire, name, 0, MAX_TIMESTAMP)
-            assert offset - 1 <= newest < 200
-        assert time.monotonic() - started > 0.95
-        assert seen > 1
-        assert offset_at(wire, f"{name}.again", 0, LATEST) == (0, 0, -1)
-
-
-def test_offsets_of_a_replay_are_valid_when_its_start_is_lost(tmp_path: Path) -> None:
-    LakeMaker(tmp_path).run({0: [Event(T + 10_000 * i) for i in range(20)]}, Shape(batch_bytes=100))
-    name = window_name("events", T, T + 200_000, ".x1")
-    with serving(tmp_path) as server, Wire(server.address) as wire:
-        for offset, code in ((20, 0), (15, 0), (21, 1)):
-            (got,) = fetch(wire, name, [Wanted(0, offset)])
-            assert (got.code, got.data) == (code, b"")

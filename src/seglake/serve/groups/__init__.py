@@ -12,17 +12,15 @@ from seglake.serve.api import ServerCounts
 from seglake.serve.groups.coordinator import Coordinator
 from seglake.serve.groups.offsets import OffsetStore, archived_offsets
 from seglake.serve.settings import Groups
-from seglake.serve.topics.catalog import ServedTopics, holds_key
+from seglake.serve.topics.catalog import ServedTopics, is_removed
 
 
 def open_groups(settings: Groups, counts: ServerCounts, topics: ServedTopics) -> Coordinator:
     """Return the groups of a server, with what they committed before. Raises ConfigError."""
     store = OffsetStore(settings.file or _default_file(topics.root), topics.lake)
     every_name = topics.every_name()
-    store.forget([name for name in store.topic_names() if holds_key(name, every_name)])
-    coordinator = Coordinator(store, settings, counts, partial(archived_offsets, topics))
-    topics.starts = coordinator
-    return coordinator
+    store.forget([name for name in store.topic_names() if is_removed(name, every_name)])
+    return Coordinator(store, settings, counts, partial(archived_offsets, topics))
 
 
 def _default_file(root: str) -> Path:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -193,18 +193,6 @@ class Coordinator:
         done = await self._stored(lambda: self._store.delete(group_id, chosen))
         return done or Code.NONE
 
-    # ---------------------------------------------------------------- replays
-
-    async def replay_started(self, name: str) -> int | None:
-        """Return when the replay of this name started (epoch ms), or None. Raises StoreError."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, self._store.replay_started, name)
-
-    def start_replay(self, name: str) -> None:
-        """Store that a replay starts now. Its offsets are committed later."""
-        write = partial(self._store.start_replay, name, self._wall_ms())
-        self._thread.submit(write).add_done_callback(_logged)
-
     # ---------------------------------------------------------------- administration
 
     async def listed(self) -> list[GroupListing] | Code:
@@ -266,11 +254,6 @@ class Coordinator:
                 group.group_id, group.generation, len(group.members),
             )  # fmt: skip
         self._counts.group_members[group.group_id] = len(group.members)
-
-
-def _logged(written: Future[None]) -> None:
-    if (error := written.exception()) is not None:
-        _log.error("the start of a replay: %s", error)
 
 
 def _answering(future: asyncio.Future[_Answer]) -> Callable[[_Answer], None]:

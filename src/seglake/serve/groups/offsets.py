@@ -1,4 +1,4 @@
-"""Store the offsets that groups commit, and the starts of replays, in one SQLite file.
+"""Store the offsets that groups commit in one SQLite file.
 
 A commit is atomic. The file belongs to one server: a second server that opens it gets a
 ConfigError. After a server was killed, the next one can use its file.
@@ -28,17 +28,11 @@ create table if not exists committed (
 ) without rowid
 """
 
-_REPLAYS = """
-create table if not exists replays (
-  lake text, name text, started_at_ms integer not null, primary key (lake, name)
-) without rowid
-"""
 _KINDS = """
 create table if not exists kinds (
   lake text, group_id text, protocol_type text not null, primary key (lake, group_id)
 ) without rowid
 """
-_MOST_REPLAYS = 10_000  # of a lake; the oldest are deleted
 
 _FORGET_KIND = """
 delete from kinds where lake = ? and group_id = ?
@@ -104,7 +98,7 @@ class OffsetStore:
                     f"groups.file {self._file} has format {version}; this server knows {_FORMAT}"
                 )
             self._db.execute(_TABLE)
-            self._db.execute(_REPLAYS)
+            self._db.execute("drop table if exists replays")  # of earlier builds
             self._db.execute(_KINDS)
             self._db.execute(f"pragma user_version = {_FORMAT}")
 
@@ -147,38 +141,17 @@ class OffsetStore:
         more = "" if wheres is None else " and topic = ? and partition = ?"
         self._write((what + more, rows), (_FORGET_KIND, [mine * 2]))
 
-    def replay_started(self, name: str) -> int | None:
-        """Return when the replay of this name started, or None. Raises StoreError."""
-        what = "select started_at_ms from replays where lake = ? and name = ?"
-        rows = self._read(what, self._lake, name)
-        return int(rows[0][0]) if rows else None
-
-    def start_replay(self, name: str, now_ms: int) -> None:
-        """Store when a replay started, unless that is stored already. Raises StoreError."""
-        start = "insert or ignore into replays values (?, ?, ?)"
-        oldest = (
-            "delete from replays where lake = ? and name not in (select name from replays"
-            " where lake = ? order by started_at_ms desc limit ?)"
-        )
-        self._write(
-            (start, [(self._lake, name, now_ms)]),
-            (oldest, [(self._lake, self._lake, _MOST_REPLAYS)]),
-        )
-
     def close(self) -> None:
         """Close the file."""
         self._db.close()
 
     def topic_names(self) -> list[str]:
-        """Return the names of all topics with a committed offset or a start. Raises StoreError."""
-        what = (
-            "select topic from committed where lake = ? union select name from replays"
-            " where lake = ?"
-        )
-        return [name for (name,) in self._read(what, self._lake, self._lake)]
+        """Return the names of all topics with a committed offset. Raises StoreError."""
+        what = "select distinct topic from committed where lake = ?"
+        return [name for (name,) in self._read(what, self._lake)]
 
     def forget(self, names: Collection[str]) -> None:
-        """Delete all offsets and replays of topics with these names. Raises StoreError.
+        """Delete all offsets of topics with these names. Raises StoreError.
 
         None of their bytes remain in the file.
         """
@@ -187,7 +160,6 @@ class OffsetStore:
         rows = [(self._lake, name) for name in names]
         self._write(
             ("delete from committed where lake = ? and topic = ?", rows),
-            ("delete from replays where lake = ? and name = ?", rows),
             (_FORGET_KINDS, [(self._lake, self._lake)]),
         )
         self._read("pragma wal_checkpoint(truncate)")

@@ -46,7 +46,6 @@ class _Round(NamedTuple):
     size: int
     ends: dict[tuple[str, int], int]
     failed: bool
-    grows_in: float | None
 
 
 def _refusal_of(request: Any) -> Code:
@@ -109,7 +108,7 @@ class Fetching:
             left = deadline - loop.time()
             if look.failed or look.size >= request.min_bytes or left <= 0:
                 break
-            if not await self._wait(connection, change, left, look.grows_in):
+            if not await self._wait(connection, change, left):
                 break
         connection.ends = look.ends
         await self._count(look, connection)
@@ -122,23 +121,20 @@ class Fetching:
         small = partitions + len(look.topics) <= _FRAMED_AT_ONCE
         return framing() if small else await self._topics.stretches.run(framing)
 
-    async def _wait(
-        self, connection: Connection, change: Any, left: float, grows_in: float | None
-    ) -> bool:
-        """Wait for more records. Return False if there cannot be any new ones.
+    async def _wait(self, connection: Connection, change: Any, left: float) -> bool:
+        """Wait for a new version. Return whether one has appeared.
 
         The client's next request ends the wait, so that it is not delayed by this one.
         """
         behind = connection.next_request
         until = {change} if behind is None else {change, behind}
-        timeout = left if grows_in is None else min(left, grows_in + 0.001)
-        await asyncio.wait(until, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-        return change.done() or (grows_in is not None and not (behind and behind.done()))
+        await asyncio.wait(until, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+        return bool(change.done())
 
     async def _look(self, request: Any, connection: Connection) -> _Round:
         room = min(request.max_bytes, self._fetch_bytes)
         wrong_request = _error_of(request, connection.version)
-        answers, size, failed, waits = list[TopicAnswer](), 0, False, list[float]()
+        answers, size, failed = list[TopicAnswer](), 0, False
         ends, again = dict[tuple[str, int], int](), 0
         async for asked in in_turns(request.topics):
             name, topic, wrong = await self._topic(asked, connection.version)
@@ -150,13 +146,11 @@ class Fetching:
                     answer = Answer(each.partition, wrong_request)
                 else:
                     try:
-                        answer, wait = await self._partition(topic, each, room, size, connection)
+                        answer = await self._partition(topic, each, room, size, connection)
                     except VersionExpired as error:
-                        wrong, wait = await self._expired(topic, error, connection), None
+                        wrong = await self._expired(topic, error, connection)
                         answer = Answer(each.partition, wrong)
                         topic = None
-                    if wait is not None:
-                        waits.append(wait)
                 size += answer.taken.size
                 room = max(min(room, 0), room - answer.taken.size)
                 failed |= answer.code != Code.NONE
@@ -167,7 +161,7 @@ class Fetching:
                         again += answer.taken.size
                 parts.append(answer)
             answers.append(TopicAnswer(name, asked.topic_id or NO_ID, parts))
-        return _Round(answers, size - again, ends, failed, min(waits, default=None))
+        return _Round(answers, size - again, ends, failed)
 
     async def _topic(self, asked: Any, version: int) -> tuple[str, ServedTopic | None, Code]:
         try:
@@ -182,14 +176,14 @@ class Fetching:
 
     async def _partition(
         self, topic: ServedTopic, asked: Any, room: int, size: int, connection: Connection
-    ) -> tuple[Answer, float | None]:
+    ) -> Answer:
         try:
             return await self._records(topic, asked, room, size, connection)
         except VersionExpired:
             raise
         except SeglakeError as error:
             code = _code_for(code_of(error), connection.version)
-        return Answer(asked.partition, code), None
+        return Answer(asked.partition, code)
 
     async def _expired(
         self, topic: ServedTopic, error: VersionExpired, connection: Connection
@@ -204,24 +198,24 @@ class Fetching:
 
     async def _records(
         self, topic: ServedTopic, asked: Any, room: int, size: int, connection: Connection
-    ) -> tuple[Answer, float | None]:
+    ) -> Answer:
         partition = topic.partition(asked.partition)
-        wait, start, end = partition.grows_in(), partition.start, partition.end()
+        start, end = partition.start, partition.end
         offset, version = asked.fetch_offset, connection.version
         code = epoch_error(asked.current_leader_epoch) if version >= 9 else Code.NONE
-        if not code and not start <= offset <= partition.limit:
+        if not code and not start <= offset <= end:
             code = Code.OFFSET_OUT_OF_RANGE
         if code:
-            return Answer(asked.partition, code), wait
-        if offset >= end:  # above it only in a replay
-            return Answer(asked.partition, code, start, end), wait
+            return Answer(asked.partition, code)
+        if offset == end:
+            return Answer(asked.partition, code, start, end)
         limit = min(asked.partition_max_bytes, room)
         if limit < 0:
-            return Answer(asked.partition, Code.UNKNOWN_SERVER_ERROR), wait
+            return Answer(asked.partition, Code.UNKNOWN_SERVER_ERROR)
         if partition.remote:
             limit = min(limit, max(0, _MEMORY_BYTES - size))
         if not limit and size:  # the answer is full
-            return Answer(asked.partition, code, start, end), wait
+            return Answer(asked.partition, code, start, end)
         reader = BatchReader(
             self._topics.stretches,
             offset,
@@ -233,7 +227,7 @@ class Fetching:
         )
         taken = await reader.read(partition.runs(offset))
         connection.counts.fetched_bytes[topic.plain] += taken.size
-        return Answer(asked.partition, Code.NONE, start, end, taken), wait
+        return Answer(asked.partition, Code.NONE, start, end, taken)
 
     async def _count(self, look: _Round, connection: Connection) -> None:
         async for topic in in_turns(look.topics):

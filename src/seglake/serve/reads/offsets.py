@@ -99,14 +99,14 @@ class Lookups:
         if time in (_EARLIEST, _EARLIEST_LOCAL):
             return OffsetAndTimestamp(partition.start, -1)
         if time == _LATEST:
-            return OffsetAndTimestamp(partition.end(), -1)
+            return OffsetAndTimestamp(partition.end, -1)
         if time in (_LATEST_TIERED, _EARLIEST_PENDING_UPLOAD):
             return _NONE
         lookup = partial(partition.at_time, time) if time >= 0 else partition.max_timestamp
         long = partition.remote or time < 0  # the largest timestamp of a window: many lookups
         run = partial(self._topics.stretches.run, waits=partition.remote)
         record = await run(lookup) if long else lookup()
-        return _NONE if record is None or record.offset >= partition.end() else record
+        return record or _NONE
 
     async def _end_of_epoch(self, request: Any, connection: Connection) -> Any:
         """OffsetForLeaderEpoch, versions 2 to 4: each epoch up to ours ends at the log's end.
@@ -128,7 +128,7 @@ class Lookups:
         try:
             partition = (await self._topics.find(topic)).partition(asked.partition)
             if not code and 0 <= asked.leader_epoch <= LEADER_EPOCH:
-                epoch, end = asked.leader_epoch, partition.end()  # no log was ever truncated
+                epoch, end = asked.leader_epoch, partition.end  # no log was ever truncated
         except SeglakeError as error:
             code = code_of(error)
         connection.count_error(code)

@@ -110,7 +110,6 @@ class BatchReader:
     async def _copy(self, run: Run, stretch: Stretch) -> bool:
         first = self._first(stretch)
         last = int(stretch.positions.searchsorted(run.end, "right")) - 1  # of the run
-        last = min(last, int(stretch.base_offsets.searchsorted(self.end)))
         stop = min(last, self._stop(stretch.positions, first))
         if stop <= first:
             if last <= first:  # nothing of this stretch is sent

@@ -16,7 +16,6 @@ from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from fnmatch import filter as matching
-from functools import partial
 from typing import Any, NamedTuple
 
 from seglake.catalog.schema import TagRow, TopicRow
@@ -30,14 +29,7 @@ from seglake.read.log import Log
 from seglake.serve.api import ServerCounts, shown
 from seglake.serve.records.stretches import Stretches
 from seglake.serve.settings import ServerSettings
-from seglake.serve.topics.partition import (
-    Clock,
-    ReplayedPartition,
-    ServedPartition,
-    Starts,
-    WholePartition,
-    WindowPartition,
-)
+from seglake.serve.topics.partition import ServedPartition, WholePartition, WindowPartition
 from seglake.times.instants import to_epoch_ms
 
 _log = logging.getLogger(__name__)
@@ -85,7 +77,6 @@ class ServedTopics:
         self.lake, self.root, self.store = lake.identity, reads.store.uri, reads.store
         self._namespace = uuid.uuid5(uuid.NAMESPACE_URL, f"seglake:{self.lake}")
         self.cluster_id = base64.urlsafe_b64encode(self._namespace.bytes).decode().rstrip("=")
-        self.starts: Starts | None = None  # without it, replays start again with each server
         self._derived = OrderedDict[str, asyncio.Future[ServedTopic]]()
         self._sizes = dict[str, int]()  # bytes of derived topics
         self._bound = dict[str, _BoundTopic]()  # what derived topics are bound to
@@ -138,14 +129,14 @@ class ServedTopics:
         topic = self._topics.get(name)
         if topic is None or not 0 <= partition < len(topic.partitions):
             return None
-        return topic.partitions[partition].end()
+        return topic.partitions[partition].end
 
     async def limit(self, name: str, partition: int) -> int | None:
-        """Return the largest offset of a partition of a derived topic; None for any other."""
+        """Return the end of a partition of a derived topic; None for any other."""
         with suppress(SeglakeError):
             topic = await self.find(name)
             if name not in self._topics and 0 <= partition < len(topic.partitions):
-                return topic.partitions[partition].limit
+                return topic.partitions[partition].end
         return None
 
     async def find(self, name: str) -> ServedTopic:
@@ -299,12 +290,11 @@ class ServedTopics:
     # derived topics
 
     async def _made(self, name: str, asked: Derived) -> ServedTopic:
-        clock = None if asked.speed is None else await self._clock(name, asked)
         while True:
             bound = self._bind(name, asked)
             try:
                 made, size = await asyncio.get_running_loop().run_in_executor(
-                    self._planning, self._windowed, name, bound, clock
+                    self._planning, self._windowed, name, bound
                 )
             except VersionExpired:  # The tag may have been deleted or changed since the last scan.
                 if bound.tag is None:
@@ -351,18 +341,7 @@ class ServedTopics:
                 self._ids.pop(self._id(name, bound.tag), None)
             self._drop(name)
 
-    async def _clock(self, name: str, asked: Derived) -> Clock:
-        """Return the clock of a replay. It continues if the replay was started before."""
-        start_ms, speed = asked.start_ms or 0, asked.speed or 1
-        if (starts := self.starts) is None:
-            return Clock(start_ms, speed)
-        started_ms = await starts.replay_started(name)
-        ran_s = None if started_ms is None else max(0.0, (now_ms() - started_ms) / 1000)
-        return Clock(start_ms, speed, ran_s, partial(starts.start_replay, name))
-
-    def _windowed(
-        self, name: str, bound: _BoundTopic, clock: Clock | None
-    ) -> tuple[ServedTopic, int]:
+    def _windowed(self, name: str, bound: _BoundTopic) -> tuple[ServedTopic, int]:
         """Return the topic derived from a name, and about how many bytes it keeps in memory.
 
         Runs on a thread: planning a window reads zone maps.
@@ -372,22 +351,17 @@ class ServedTopics:
             log = self._lake.topic(asked.topic).at(asked.version)
         else:
             log = self._lake.topic_in(tag, asked.topic)
-        topic = self._derived_from(log.alone(), name, asked, clock)
+        topic = self._derived_from(log.alone(), name, asked)
         if asked.tag is not None:
             topic = topic._replace(id=self._id(name, tag))
         return topic, sum(topic.partitions[p].held_bytes for p in range(len(topic.partitions)))
 
-    def _derived_from(
-        self, log: Log, name: str, asked: Derived, clock: Clock | None
-    ) -> ServedTopic:
+    def _derived_from(self, log: Log, name: str, asked: Derived) -> ServedTopic:
         if asked.start_ms is None or asked.end_ms is None:
             return self._whole(name, log)._replace(plain=asked.topic)
         window = Window.of_times(asked.start_ms, asked.end_ms)
         partitions = [
-            WindowPartition(log.reader(number), self._reads, window)
-            if clock is None
-            else ReplayedPartition(log.reader(number), self._reads, window, clock)
-            for number in log.partitions()
+            WindowPartition(log.reader(number), self._reads, window) for number in log.partitions()
         ]
         return ServedTopic(name, self._id(name), asked.topic, log.settings, partitions, log)
 
@@ -469,34 +443,27 @@ def _heard(made: asyncio.Future[ServedTopic]) -> None:
 
 
 # ---------------- names
-# Names of derived topics: `TOPIC.START.END`, `TOPIC.v12`, `TOPIC.TAG`, `….x10`.
+# Names of derived topics: `TOPIC.START.END`, `TOPIC.v12`, `TOPIC.TAG`.
 #
 # START and END are times such as `20260601T120000.000Z`; the milliseconds may be left out. `.v12`
-# is a version of the catalog, and `.q3-train` is the version of the tag `q3-train`. `.x10` is a
-# replay of a window at ten times the speed; one more part, as in `.x10.again`, makes another such
-# replay. The parts have this order.
+# is a version of the catalog, and `.q3-train` is the version of the tag `q3-train`. The parts have
+# this order.
 
 _TIME = r"\d{8}T\d{6}(?:\.\d{1,3})?Z"
 _WINDOW = rf"(?P<topic>.+?)(?:\.(?P<start>{_TIME})\.(?P<end>{_TIME}))?"
-_SPEED = r"\.x(?P<speed>\d{1,6})(?:\.[a-zA-Z0-9_-]+)?"
-_REST = rf"(?:\.v(?P<version>\d{{1,18}}))?(?:{_SPEED})?"
-_PLAIN = re.compile(_WINDOW + _REST)
-_KEYED = re.compile(r"\.key(?:64)?\.")
+_PLAIN = re.compile(_WINDOW + r"(?:\.v(?P<version>\d{1,18}))?")
 _TAGGED = re.compile(rf"(?P<before>.+)\.(?P<tag>{NAME})")
-_REPLAYED = re.compile(rf"(?P<before>.+)\.(?P<tag>{NAME})(?P<replay>{_SPEED})")
+# Topics of earlier builds: for single keys, and replays such as `web.START.END.v3.x10.again`.
+_REMOVED = re.compile(rf"\.key(?:64)?\.|\.{_TIME}\.{_TIME}(?:\.[^.]+)?\.x[0-9]{{1,6}}(?:\.[^.]+)?$")
 
 
 class Derived(NamedTuple):
-    """What a name selects: a whole topic or a window [start_ms, end_ms), a version, a speed.
-
-    The version is a number, or the version of a tag.
-    """
+    """What a name selects: a whole topic or a window [start_ms, end_ms), in a version or a tag."""
 
     topic: str
     start_ms: int | None = None
     end_ms: int | None = None
     version: int | None = None
-    speed: int | None = None
     tag: str | None = None
 
 
@@ -524,16 +491,13 @@ def _parsed(text: str, name: str) -> Derived | None:
 
 def _tagged(name: str, topics: Container[str], tags: Container[str] | None) -> Derived | None:
     """Return what a name with a tag selects; None if it has none of the tags."""
-    for match in (_TAGGED.fullmatch(name), _REPLAYED.fullmatch(name)):
-        if match is None or not (tags is None or match["tag"] in tags):
-            continue
-        before, replay = match["before"], match.groupdict().get("replay", "")
-        if before in topics and not replay:
-            return Derived(before, tag=match["tag"])
-        asked = _parsed(before + replay, name)
-        if asked is not None and asked.version is None:
-            return asked._replace(tag=match["tag"])
-    return None
+    match = _TAGGED.fullmatch(name)
+    if match is None or not (tags is None or match["tag"] in tags):
+        return None
+    if match["before"] in topics:
+        return Derived(match["before"], tag=match["tag"])
+    asked = _parsed(match["before"], name)
+    return asked._replace(tag=match["tag"]) if asked and asked.version is None else None
 
 
 def why_none(name: str, topics: Container[str]) -> str:
@@ -549,12 +513,12 @@ def why_none(name: str, topics: Container[str]) -> str:
     )
 
 
-def holds_key(name: str, topics: Container[str]) -> bool:
-    """Return whether a name is one of a topic for a single key, as earlier builds served them.
+def is_removed(name: str, topics: Container[str]) -> bool:
+    """Return whether earlier builds served a topic of this name: for a single key, or a replay.
 
     `topics` are all topics of the lake: a topic may have `.key.` in its own name.
     """
-    if name in topics or not _KEYED.search(name):
+    if name in topics or not _REMOVED.search(name):
         return False
     try:
         asked = parse(name, topics, tags=None)
@@ -565,18 +529,13 @@ def holds_key(name: str, topics: Container[str]) -> bool:
 
 def _derived(name: str, match: re.Match[str]) -> Derived:
     version = None if match["version"] is None else int(match["version"])
-    speed = None if match["speed"] is None else int(match["speed"])
     if match["start"] is None:
-        if speed is not None:
-            raise UsageError(f"{name}: a replay needs a window: TOPIC.START.END.x{speed}")
         return Derived(match["topic"], version=version)
     start, end = _milliseconds(name, match["start"]), _milliseconds(name, match["end"])
     if end <= start:
         what = "the window would end at or before its start; swap the times"
         raise UsageError(f"{name}: {what}")
-    if speed == 0:
-        raise UsageError(f"{name}: a replay at speed 0 never begins; use x1 or more")
-    return Derived(match["topic"], start, end, version, speed)
+    return Derived(match["topic"], start, end, version)
 
 
 def _milliseconds(name: str, text: str) -> int:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from seglake.format.records import Int64s, fixed
+from seglake.format.records import fixed
 from seglake.layout import SUFFIXES
 from seglake.limits import INT64_MAX, INT64_MIN
 from seglake.log.blocks.search import OffsetAndTimestamp
@@ -31,25 +29,16 @@ _PARTITION_BYTES = 4096
 
 
 class ServedPartition(ABC):
-    """A log partition for handlers. `start` is the log start offset.
+    """A log partition for handlers, from its log start offset `start` to its high watermark `end`.
 
     With `remote`, some of the log is on an object store or attached from one, so that lookups wait.
-    `held_bytes` is about its memory. `limit` is the largest offset that a client may use: the end,
-    or the end that a replay will have.
+    `held_bytes` is about its memory.
     """
 
     start: int
-    limit: int
+    end: int
     remote: bool
     held_bytes: int
-
-    def end(self) -> int:
-        """Return the high watermark: the end offset of what clients may read now."""
-        return self.limit
-
-    def grows_in(self) -> float | None:
-        """Return the seconds until the end may grow. None if only a new version brings more."""
-        return None
 
     @abstractmethod
     def runs(self, offset: int) -> Iterator[Run]:
@@ -85,7 +74,7 @@ class WholePartition(ServedPartition):
 
     def __init__(self, reader: PartitionReader) -> None:
         self._reader, self._view = reader, reader.view
-        self.start, self.limit = reader.view.log_start_offset, reader.view.end_offset
+        self.start, self.end = reader.view.log_start_offset, reader.view.end_offset
         self.remote, self.held_bytes = is_remote(reader), held_bytes(reader, len(self._view))
 
     def runs(self, offset: int) -> Iterator[Run]:
@@ -117,7 +106,6 @@ class WholePartition(ServedPartition):
 # in the window are sent as stored. Blocks that also have records outside the window, here called
 # strangers, are encoded again without them.
 
-_NONE = np.empty(0, np.int64)
 _TIMES = ["offset", "timestamp"]
 
 
@@ -132,7 +120,7 @@ class WindowPartition(ServedPartition):
         self._window = window.above(reader.view.log_start_offset)
         self._runs = list(_planned(reader, self._window))
         self.remote = is_remote(reader)
-        self.start = self.limit = reader.view.log_start_offset
+        self.start = self.end = reader.view.log_start_offset
         self._trim()
         self._ends = [run.end_offset for run in self._runs]
         self.held_bytes = held_bytes(reader, len(self._runs))
@@ -155,12 +143,12 @@ class WindowPartition(ServedPartition):
 
     def max_timestamp(self) -> OffsetAndTimestamp | None:
         """See `ServedPartition`."""
-        end, newest = self.end(), None
+        newest = None
         low, high = self._window.start_ms - 1, self._window.end_ms - 1
         while low < high:
             middle = (low + high + 1) // 2
             record = self.at_time(middle)
-            if record is None or record.offset >= end:
+            if record is None:
                 high = middle - 1
             else:
                 low, newest = record.timestamp, record
@@ -169,25 +157,6 @@ class WindowPartition(ServedPartition):
     def log_bytes(self) -> int:
         """See `ServedPartition`. Batches at both ends of the window count whole."""
         return sum(run.end - run.start for run in self._runs)
-
-    def _blocks(self) -> tuple[Int64s, Int64s]:
-        """Return two ascending arrays with an item for each index block: end offsets and times.
-
-        A time (ms) is the largest of all blocks up to and including this one, and at most the
-        window's end. It includes records outside the window. The last end offset is `limit`.
-        """
-        segments = {run.segment.log_key: run.segment for run in self._runs}
-        ends, latest = list[Int64s](), list[Int64s]()
-        for segment in segments.values():
-            counts, _, highs = self._reader.zones(segment).times()
-            ends.append(segment.base_offset + np.cumsum(counts))
-            latest.append(highs)
-        all_ends = np.minimum(np.concatenate([*ends, _NONE]), self.limit)
-        times = np.minimum(np.concatenate([*latest, _NONE]), self._window.end_ms - 1)
-        inside = all_ends > self.start
-        all_ends, times = all_ends[inside], np.maximum.accumulate(times[inside])
-        last = np.append(all_ends[1:] > all_ends[:-1], True)[: len(all_ends)]
-        return all_ends[last], times[last]
 
     def _trim(self) -> None:
         """Drop runs without a record at both ends; set where the partition starts and ends.
@@ -210,7 +179,7 @@ class WindowPartition(ServedPartition):
             if start is None:
                 del self._runs[0]
         if start is not None and end is not None:
-            self.start, self.limit = start, end
+            self.start, self.end = start, end
 
     def _without_last_block(self, run: Run) -> Run:
         """Return the last index block of a run as a run. What is before it stays in `_runs`."""
@@ -293,91 +262,3 @@ def _split(ranges: LogRanges, strange: LogRanges) -> Iterator[tuple[int, int, in
 def _holds(ranges: LogRanges, position: int) -> bool:
     at = int(ranges.starts.searchsorted(position, "right")) - 1
     return at >= 0 and position < int(ranges.ends[at])
-
-
-# ---------------- clock
-# A replay is a window whose records appear again at their times, at a chosen speed.
-#
-# The clock of a name starts at its first fetch. Event time then advances from the start of the
-# window, `speed` times as fast as real time, even while no server runs, because the start is stored
-# with the offsets that groups commit. A record appears when event time has passed its timestamp
-# and the timestamps of all records before it. Index blocks appear as a whole, so no record appears
-# too early.
-#
-# Fetches from offsets that have not appeared yet wait. Groups may have committed such offsets: the
-# stored start may be lost, and a merge may move the ends of index blocks.
-
-
-class Starts(Protocol):
-    """When replays started, in epoch milliseconds. Only the event loop may call it."""
-
-    async def replay_started(self, name: str) -> int | None:
-        """Return when the replay of this name started. None if it did not. Raises StoreError."""
-
-    def start_replay(self, name: str) -> None:
-        """Store that a replay starts now, before any offset that is committed later."""
-
-
-class Clock:
-    """The event time of one replay. It begins at `start`, which calls `on_start`.
-
-    `ran_s` is how many seconds it has been running; None if it has not started.
-    """
-
-    def __init__(
-        self,
-        start_ms: int,
-        speed: int,
-        ran_s: float | None = None,
-        on_start: Callable[[], None] = lambda: None,
-        now: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._start_ms, self.speed, self._now = start_ms, speed, now
-        self._started = None if ran_s is None else now() - ran_s
-        self._on_start = on_start
-
-    def start(self) -> None:
-        """Start the clock, unless it is running."""
-        if self._started is None:
-            self._started = self._now()
-            self._on_start()
-
-    def event_time_ms(self) -> int | None:
-        """Return the event time now; None before the start."""
-        if self._started is None:
-            return None
-        return self._start_ms + int((self._now() - self._started) * 1000 * self.speed)
-
-    def seconds_until(self, time_ms: int) -> float:
-        """Return the seconds until event time has passed `time_ms`."""
-        now = self.event_time_ms()
-        return max(0.0, time_ms + 1 - (self._start_ms if now is None else now)) / 1000 / self.speed
-
-
-class ReplayedPartition(WindowPartition):
-    """A partition of a window topic under a clock. It grows by whole index blocks.
-
-    `log_bytes` includes the records that have not appeared yet.
-    """
-
-    def __init__(
-        self, reader: PartitionReader, reads: SharedReads, window: Window, clock: Clock
-    ) -> None:
-        super().__init__(reader, reads, window)
-        self._clock = clock
-        self._block_ends, self._block_times = self._blocks()
-        self.held_bytes += self._block_ends.nbytes + self._block_times.nbytes
-
-    def end(self) -> int:
-        """See `ServedPartition`."""
-        now = self._clock.event_time_ms()
-        shown = 0 if now is None else int(self._block_times.searchsorted(now))
-        return int(self._block_ends[shown - 1]) if shown else self.start
-
-    def grows_in(self) -> float | None:
-        """See `ServedPartition`."""
-        self._clock.start()
-        later = int(self._block_ends.searchsorted(self.end(), "right"))
-        if later == len(self._block_ends):
-            return None
-        return self._clock.seconds_until(int(self._block_times[later]))

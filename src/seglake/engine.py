@@ -13,10 +13,11 @@ import os
 import pickle
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
@@ -26,13 +27,17 @@ from seglake import errors
 from seglake.cached import cached_property
 from seglake.errors import ConfigError, CorruptData, SeglakeError, UsageError
 from seglake.limits import INT32_MAX
-from seglake.terminal.progress import Pace, periodically, waited
+from seglake.terminal.progress import Pace, interval_s, periodically, waited
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
+    from seglake.store import Store
+
+CORES = os.cpu_count() or 1
 TASKS_PER_CORE = 3  # more tasks balance better, but each task has a fixed cost
+SHARES_PER_CORE = 4
 CORE_BYTES = 64 * 2**20
 """Work that a core has at least, if the cluster is to get it for that."""
 
@@ -88,6 +93,18 @@ class Measured(Protocol):
 
 
 Step = Callable[[str], AbstractContextManager[None]]  # announces a step, and times it
+Progress = Callable[[int, int], None]  # the amount that is done, and the total
+
+
+def logged(unit: str) -> Progress:
+    """Return a function that logs the progress of one piece of work, when a line is due."""
+    pace = Pace(unit)
+
+    def log(done: int, total: int) -> None:
+        if line := pace.line(done, total):
+            _log.info("%s", line)
+
+    return log
 
 
 class Engine(Protocol):
@@ -105,6 +122,14 @@ class Engine(Protocol):
 
     def map(self, task: Task[Item, Result], items: Sequence[Item]) -> list[Result]:
         """Return `task(item)` for every item, in order. A task may run more than once."""
+
+    def map_many(
+        self, task: Task[Item, Result], items: Sequence[Item], progress: Progress
+    ) -> list[Result]:
+        """Return `task(item)` for every item, in order. With Spark, small items share tasks.
+
+        `progress` is called at the start, and when items are done.
+        """
 
 
 class SparkEngine:
@@ -170,14 +195,68 @@ class SparkEngine:
             with original_errors(), waited("tasks run through Spark Connect", _log.info):
                 return _queried(self._spark, task, items)
         context, (unit, each) = self._spark.sparkContext, Amounts.of(task, items)
-        pace, total, tasks = Pace(unit), sum(each), len(items)
+        progress, total, tasks = logged(unit), sum(each), len(items)
 
         def log() -> None:  # Spark reports how many tasks are done, but not which ones
-            _log.info(pace.text(_tasks_done(context, tasks) * total // tasks, total))
+            progress(_tasks_done(context, tasks) * total // tasks, total)
 
         with original_errors(), periodically(log):
             rows = context.parallelize(items, tasks)
             return rows.map(_InWorker(task)).collect()
+
+    def map_many(
+        self, task: Task[Item, Result], items: Sequence[Item], progress: Progress
+    ) -> list[Result]:
+        """See `Engine.map_many`. Progress is reported after every wave of tasks."""
+        sizes = Amounts.of(task, items).each
+        cores = self.cores_for(sum(sizes)) if items else 0
+        waves = in_waves(self, _Share(task), items, sizes, cores)
+        return _in_order((dict(zip(*each, strict=True)) for each in waves), sizes, progress)
+
+
+def in_waves(
+    engine: Engine,
+    task: Task[list[Item], Result],
+    items: Sequence[Item],
+    sizes: Sequence[int],
+    cores: int,
+) -> Iterator[tuple[list[int], Result]]:
+    """Share items out among tasks. Yield the numbers of each task's items, and its result.
+
+    The engine gets one task per core at a time, so that progress is reported in between.
+    """
+    shares = share_out(sizes, SHARES_PER_CORE * cores) if items else []
+    for first in range(0, len(shares), cores):
+        wave = shares[first : first + cores]
+        work = [[items[number] for number in share] for share in wave]
+        yield from zip(wave, engine.map(task, work), strict=True)
+
+
+class _Share(NamedTuple):
+    """Maps a task over some small items."""
+
+    task: Task[Any, Any]
+
+    def __call__(self, items: Sequence[Any]) -> list[Any]:
+        return [self.task(item) for item in items]
+
+    def amounts(self, shares: Sequence[Sequence[Any]]) -> Amounts:
+        """Return the amounts of a wave. `map_many` reports the progress of all waves."""
+        units = [Amounts.of(self.task, items) for items in shares]
+        return Amounts(f"{units[0].unit} in this wave", [sum(each) for _, each in units])
+
+
+def _in_order(
+    finished: Iterable[Mapping[int, Result]], sizes: Sequence[int], progress: Progress
+) -> list[Result]:
+    """Return the results of numbered items in order. Report progress when some are finished."""
+    results, done, total = dict[int, Result](), 0, sum(sizes)
+    progress(0, total)
+    for some in finished:
+        results |= some
+        done += sum(sizes[number] for number in some)
+        progress(done, total)
+    return [results[number] for number in range(len(sizes))]
 
 
 def most_cores(context: SparkContext) -> int:
@@ -259,70 +338,60 @@ def spare_the_collector() -> None:
 
 
 class LocalEngine:
-    """Runs tasks one after another in this process."""
+    """Runs tasks in this process: one after another in the calling thread, or in `cores` threads.
 
-    cores = 1
-
-    def cores_for(self, _size_bytes: int, /) -> int:
-        """Return `cores`."""
-        return self.cores
-
-    def start(self, step: Step, /) -> None:
-        """Do nothing: nothing must start."""
-
-    def map(self, task: Task[Item, Result], items: Sequence[Item]) -> list[Result]:
-        """Return `task(item)` for every item, in their order."""
-        unit, each = Amounts.of(task, items)
-        pace, results, total = Pace(unit), list[Result](), sum(each)
-        for item in items:
-            results.append(task(item))
-            if line := pace.line(sum(each[: len(results)]), total):
-                _log.info(line)
-        return results
-
-
-class ThreadEngine:
-    """Runs tasks in threads of this process: kernels and codecs release Python's lock."""
-
-    def __init__(self) -> None:
-        self.cores = os.cpu_count() or 1
-
-    def cores_for(self, _size_bytes: int, /) -> int:
-        """Return `cores`."""
-        return self.cores
-
-    def start(self, step: Step, /) -> None:
-        """Do nothing: nothing must start."""
-
-    def map(self, task: Task[Item, Result], items: Sequence[Item]) -> list[Result]:
-        """Return `task(item)` for every item, in their order. After an error no task begins."""
-        unit, each = Amounts.of(task, items)
-        pace, done = Pace(unit), list[int]()
-        with periodically(lambda: _log.info(pace.text(sum(done), sum(each)))):
-            measured = [*zip(items, each, strict=True)]
-            return on_threads(lambda one: task(one[0]), measured, lambda one: done.append(one[1]))
-
-
-def on_threads(
-    task: Callable[[Item], Result], items: Sequence[Item], done: Callable[[Item], None]
-) -> list[Result]:
-    """Return `task(item)` for every item, in their order, on a thread for each core.
-
-    This thread calls `done(item)` after each task. After an error no further task begins.
+    Kernels, checksums and codecs release Python's lock, so threads use all cores.
     """
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        running = {pool.submit(task, item): item for item in items}
+
+    def __init__(self, cores: int = 1) -> None:
+        self.cores = cores
+
+    def cores_for(self, _size_bytes: int, /) -> int:
+        """Return `cores`."""
+        return self.cores
+
+    def start(self, step: Step, /) -> None:
+        """Do nothing: nothing must start."""
+
+    def map(self, task: Task[Item, Result], items: Sequence[Item]) -> list[Result]:
+        """Return `task(item)` for every item, in order. After an error, no task begins."""
+        return self.map_many(task, items, logged(Amounts.of(task, items).unit))
+
+    def map_many(
+        self, task: Task[Item, Result], items: Sequence[Item], progress: Progress
+    ) -> list[Result]:
+        """See `Engine.map_many`. Each item is a task."""
+        each = ({number: task(item)} for number, item in enumerate(items))
+        finished = each if self.cores == 1 else self._in_threads(task, items)
+        with closing(finished):
+            return _in_order(finished, Amounts.of(task, items).each, progress)
+
+    def _in_threads(
+        self, task: Task[Item, Result], items: Sequence[Item]
+    ) -> Generator[dict[int, Result], None, None]:
+        """Yield the result of each task that finishes, and {} at least every second."""
+        left, running = iter(enumerate(items)), dict[Future[Result], int]()
+        pool = ThreadPoolExecutor(self.cores)
         try:
-            for future in as_completed(running):
-                future.result()
-                done(running[future])
-        except BaseException:
+            while True:
+                for number, item in islice(left, 2 * self.cores - len(running)):
+                    running[pool.submit(task, item)] = number
+                if not running:
+                    return
+                patience_s = min(1.0, max(interval_s(), 0.01))
+                done, _ = wait(running, patience_s, FIRST_COMPLETED)
+                yield {}  # for progress, although no task may have finished
+                yield from ({running.pop(future): future.result()} for future in done)
+        finally:
             pool.shutdown(cancel_futures=True)
-            raise
-    return [future.result() for future in running]
 
 
-def engine_of(spark: SparkSession | None, master: str | None, *, local: bool) -> Engine:
+def engine_of(spark: SparkSession | None) -> Engine:
+    """Return the engine of maintenance: a session, or without one all cores of this machine."""
+    return LocalEngine(CORES) if spark is None else SparkEngine(spark)
+
+
+def ingest_engine(spark: SparkSession | None, master: str | None, *, local: bool) -> Engine:
     """Return the engine that a caller requests: threads with `local`, else a `SparkEngine`.
 
     Raises UsageError if both are requested.
@@ -334,7 +403,7 @@ def engine_of(spark: SparkSession | None, master: str | None, *, local: bool) ->
             "local work needs no Spark: leave out --local (in Python: local), or --master (the "
             "session)"
         )
-    return ThreadEngine()
+    return engine_of(None)
 
 
 class _Failed(Exception):
@@ -428,3 +497,55 @@ def share_out(sizes: Sequence[int], tasks: int) -> list[list[int]]:
         shares[task].append(item)
         loads[task] += sizes[item] + 1
     return [sorted(share) for share in shares if share]
+
+
+# ---------------- segments
+
+
+class StoredBytes(Protocol):
+    """A segment's row, or another item of work over some bytes of log."""
+
+    @property
+    def log_bytes(self) -> int:
+        """Return the bytes of log to process."""
+
+
+_Stored = TypeVar("_Stored", bound=StoredBytes)
+
+
+class SegmentTasks(NamedTuple):
+    """Maps functions over segments, and reports the progress in bytes of log.
+
+    With Spark, functions and results are pickled, and the store is pickled without credentials.
+    """
+
+    store: Store
+    engine: Engine
+    progress: Progress
+
+    @staticmethod
+    def of(store: Store, spark: SparkSession | None, progress: Progress | None) -> SegmentTasks:
+        """Return the tasks of maintenance. Without `progress`, it is logged."""
+        return SegmentTasks(store, engine_of(spark), progress or logged("bytes of log"))
+
+    def within(self, before: int, total: int) -> SegmentTasks:
+        """Return tasks that report progress as part of `total` bytes, `before` already done."""
+        return self._replace(progress=lambda done, _: self.progress(before + done, total))
+
+    def map(self, work: Callable[[Store, _Stored], Any], rows: Sequence[_Stored]) -> list[Any]:
+        """Return `work(store, row)` for each of the rows, in their order."""
+        return self.engine.map_many(_OnSegment(work, self.store), rows, self.progress)
+
+
+class _OnSegment(NamedTuple):
+    """The task: call a function with the store and a segment's row."""
+
+    work: Callable[..., Any]
+    store: Store
+
+    def __call__(self, row: StoredBytes) -> Any:
+        return self.work(self.store, row)
+
+    def amounts(self, rows: Sequence[StoredBytes]) -> Amounts:
+        """Return the bytes of log of each row."""
+        return Amounts("bytes of log", [row.log_bytes for row in rows])

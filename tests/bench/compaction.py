@@ -10,7 +10,7 @@ from typing import Any
 
 import seglake
 from seglake.catalog.table import CatalogTable
-from seglake.engine import ThreadEngine
+from seglake.engine import engine_of
 from seglake.maintain.compaction.compact import compact_topic
 from seglake.maintain.compaction.passes import How
 from seglake.store import open_store
@@ -83,7 +83,7 @@ def _race(bench: Workbench, made: Keyed) -> list[Samples]:
 
 def _compact(lake: Path) -> None:
     table = CatalogTable.open(open_store(str(lake)))
-    compact_topic(table, TOPIC, ThreadEngine(), How(force=False, now_ms=NOW_MS))
+    compact_topic(table, TOPIC, engine_of(None), How(force=False, now_ms=NOW_MS))
 
 
 def _copy(source: Path, lake: Path) -> None:

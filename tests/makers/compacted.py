@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import seglake
 from seglake.catalog.table import CatalogTable
-from seglake.engine import Engine, LocalEngine, ThreadEngine
+from seglake.engine import Engine, LocalEngine
 from seglake.layout import new_attempt
 from seglake.maintain.compaction import passes as keys
 from seglake.maintain.compaction.compact import Compacted, compact_topic
@@ -85,7 +85,7 @@ SHAPES = st.builds(
     segment_bytes=st.sampled_from([600, 2**30]),
     append_time_ms=st.sampled_from([None, None, T + 7]),
 )
-ENGINES = st.sampled_from([LocalEngine(), ThreadEngine(), ScatteredEngine(3)])
+ENGINES = st.sampled_from([LocalEngine(), LocalEngine(2), ScatteredEngine(3)])
 STEPS = st.lists(
     st.one_of(
         st.builds(Append, st.fixed_dictionaries({0: EVENTS, 1: EVENTS}), SHAPES),

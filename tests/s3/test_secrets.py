@@ -53,6 +53,7 @@ class PicklingEngine(LocalEngine):
     """Tasks go through the pickles in which Spark sends them; `sent` keeps those."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.sent: dict[str, bytes] = {}
 
     def map(self, task: Task[Item, Result], items: Sequence[Item]) -> list[Result]:

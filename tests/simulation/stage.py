@@ -22,6 +22,7 @@ from typing import Any
 import pyarrow as pa
 
 import seglake
+from seglake import engine
 from seglake import store as real_store
 from seglake.catalog import retention, schema
 from seglake.catalog.delta import actions, commit_log, data_files, delta_rs, file_merges
@@ -31,7 +32,7 @@ from seglake.catalog.schema import Kind
 from seglake.catalog.version import segments
 from seglake.compile.fallback import WAITS
 from seglake.datasource import batch
-from seglake.engine import LocalEngine, ThreadEngine
+from seglake.engine import LocalEngine
 from seglake.maintain import vacuum
 from seglake.read import origin
 from seglake.store import Store
@@ -240,7 +241,7 @@ def _edges() -> Iterator[tuple[Any, str, Any]]:
     yield delta_rs, "DeltaTable", delta.SimTable
     yield delta_rs, "live_files", delta.live_files
     yield TableContract, "check", _checked_once(TableContract.check)
-    yield ThreadEngine, "map", LocalEngine.map
+    yield engine, "CORES", 1
     yield Pace, "line", lambda *_: None  # it goes by the real clock
     yield driver, "SparkEngine", lambda *_: LocalEngine()
     yield archives, "Broker", lambda broker, _: broker  # a session of a history is its broker

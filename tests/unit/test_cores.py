@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from itertools import chain
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglake.engine import CORE_BYTES, LocalEngine, SparkEngine, ThreadEngine, share_in_order
+from seglake.engine import CORE_BYTES, LocalEngine, SparkEngine, share_in_order
 from seglake.write.input.files import SourceFile, Split
 from seglake.write.map.unit import shared_units
 
@@ -103,7 +104,27 @@ def test_more_cores_make_more_and_smaller_map_tasks(
         assert sorted(found) == list(range(mebibytes))
 
 
+@pytest.mark.parametrize("cores", [1, 3])
+def test_results_are_in_order_and_few_tasks_begin_after_an_error(cores: int) -> None:
+    done, begun = list[tuple[int, int]](), list[int]()
+
+    def negated(item: int) -> int:
+        time.sleep(item % 3 / 1000)
+        return -item
+
+    def failing(item: int) -> None:
+        begun.append(item)
+        raise ValueError
+
+    engine = LocalEngine(cores)
+    assert engine.map_many(negated, range(50), lambda *each: done.append(each)) == [
+        -item for item in range(50)
+    ]
+    assert sorted({*done}) == [(count, 50) for count in range(51)]
+    with pytest.raises(ValueError):  # noqa: PT011  # our own
+        engine.map(failing, range(50))
+    assert len(begun) < 3 * cores
+
+
 def test_threads_do_not_grow() -> None:
-    threads = ThreadEngine()
-    assert threads.cores_for(10**15) == threads.cores
-    assert LocalEngine().cores_for(10**15) == 1
+    assert [LocalEngine(cores).cores_for(10**15) for cores in (1, 7)] == [1, 7]

@@ -8,13 +8,12 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 import pytest
 
-from seglake.engine import Amounts, LocalEngine, ThreadEngine
-from seglake.log.tasks import SegmentTasks, logged
+from seglake.engine import Amounts, LocalEngine, SegmentTasks, SparkEngine, logged
 from seglake.maintain.compaction.compact import compact_topic
 from seglake.maintain.compaction.passes import How
 from seglake.maintain.erasure.erase import erase
@@ -131,7 +130,7 @@ def test_engine_and_maintenance_log_their_progress(
     assert "1 of 2 tasks done" in caplog.text
     assert "5 of 12 records done" in caplog.text
     with line_every(0.01):
-        ThreadEngine().map(_Halves(0.1), [5, 7])
+        LocalEngine(2).map(_Halves(0.1), [5, 7])
     assert caplog.text.count("12 records to do, ") > 2  # without a rate of 0 a second
     maker = LakeMaker(tmp_path)
     for _ in range(3):
@@ -141,7 +140,7 @@ def test_engine_and_maintenance_log_their_progress(
     assert " B of log done" in caplog.text
     caplog.clear()
     verify(str(tmp_path), deep=False)
-    logged(1, 2)
+    logged("tasks")(1, 2)
     assert "done" not in caplog.text
 
 
@@ -186,7 +185,8 @@ def test_a_pass_of_compaction_is_counted_in_bytes_of_log_and_keys(
     for _ in range(3):
         maker.run({0: [Event(5, b"k", b"v")]})
     size = short_bytes(maker.files("log")[0].stat().st_size * 3)
-    compact_topic(maker.catalog, "events", LocalEngine(), How(force=True, now_ms=10**13))
+    how = How(force=True, now_ms=10**13, progress=logged("bytes of log"))
+    compact_topic(maker.catalog, "events", LocalEngine(), how)
     assert f"{size} of {size} of log in this wave done" in lines.text
     assert _said(lines) == {"B of log", "B of log in this wave", "keys in this wave"}
 
@@ -198,9 +198,10 @@ class _Sized(NamedTuple):
 def test_segments_that_spark_reads_are_counted_in_bytes_of_log(
     lines: pytest.LogCaptureFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("seglake.log.tasks.SparkEngine", lambda _: LocalEngine())
-    session: Any = object()
-    tasks = SegmentTasks(LakeMaker(tmp_path).store, session)
+    engine = SparkEngine()
+    monkeypatch.setattr(engine, "map", LocalEngine().map)
+    monkeypatch.setattr(engine, "cores_for", lambda _: 1)
+    tasks = SegmentTasks(LakeMaker(tmp_path).store, engine, logged("bytes of log"))
     rows = [_Sized(700), _Sized(300)]
     assert tasks.map(lambda _, row: row.log_bytes + 1, rows) == [701, 301]
     assert "700 B of 700 B of log in this wave done" in lines.text

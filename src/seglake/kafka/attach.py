@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from seglake.catalog.schema import SegmentRow
 from seglake.catalog.version.snapshot import Snapshot
+from seglake.engine import Progress
 from seglake.errors import CorruptData, InputError, SeglakeError, UsageError
 from seglake.kafka.folder import PartitionFolder, is_internal
 from seglake.kafka.importing import Imported, TargetLake, TopicIntake, Way, require_one
@@ -27,7 +28,6 @@ from seglake.kafka.sources import (
 )
 from seglake.kafka.survey import Extent
 from seglake.log.links import Link
-from seglake.log.tasks import Progress, logged
 from seglake.log.writer import LogWriter, sealed_row
 from seglake.maintain.commit import store_for
 from seglake.store import Store
@@ -42,7 +42,7 @@ def attach_logs(
     name: str | None = None,
     dry_run: bool = False,
     storage_options: Mapping[str, str] | None = None,
-    progress: Progress = logged,
+    progress: Progress | None = None,
 ) -> list[Imported]:
     """Attach the topics in buckets of Kafka's tiered storage, each in one commit.
 

@@ -28,6 +28,7 @@ from seglake.catalog.groups import GroupInTopic, of_topic
 from seglake.catalog.schema import SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.version.snapshot import PartitionView
+from seglake.engine import Progress, SegmentTasks
 from seglake.errors import UsageError
 from seglake.format.batch import LEADER_EPOCH_AT, BatchTable
 from seglake.format.encode import EncodedBatches
@@ -43,7 +44,6 @@ from seglake.log.piece import Window
 from seglake.log.rewrite.keep import WithinTimes
 from seglake.log.rewrite.segments import staying
 from seglake.log.segment import LogSegment
-from seglake.log.tasks import Progress, SegmentTasks, logged
 from seglake.log.writer import LogWriter
 from seglake.maintain.commit import MaintenanceReport
 from seglake.read.window.edges import open_window
@@ -95,7 +95,7 @@ def export_logs(
     topic_id: str | None = None,
     version: int | str | None = None,
     storage_options: Mapping[str, str] | None = None,
-    progress: Progress = logged,
+    progress: Progress | None = None,
 ) -> Exported:
     """Write a topic as partition folders below `dest`, local or on object storage.
 
@@ -127,7 +127,7 @@ def export_logs(
     work = partial(_write, target=target, window=window)
     tasks = [*_tasks(rows, views)]
     with _removed_on_error(target):
-        written = SegmentTasks(table.store, None, progress).map(work, tasks)
+        written = SegmentTasks.of(table.store, None, progress).map(work, tasks)
         logs = [part for part in written if part is not None]
         report = Exported(topic, snapshot.version)
         for number, view in views.items():

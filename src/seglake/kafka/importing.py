@@ -32,6 +32,7 @@ from seglake.catalog.version.segments import Segments
 from seglake.catalog.version.snapshot import EMPTY, PartitionView, Snapshot
 from seglake.clock import now_ms
 from seglake.config import Topic
+from seglake.engine import Progress, SegmentTasks
 from seglake.errors import CommitConflict, CorruptData, InputError, MissingObject, UsageError
 from seglake.format.batch import DELETE_HORIZON
 from seglake.format.index import IndexPolicy
@@ -41,7 +42,6 @@ from seglake.kafka.sources import PartTask, find, write_part
 from seglake.kafka.survey import Extent, extent_of, headers_of, logs_to_scan, scan_log, stretches
 from seglake.layout import check_topic
 from seglake.log.encoding import policy_of
-from seglake.log.tasks import Progress, SegmentTasks, logged
 from seglake.log.writer import NewSegment
 from seglake.maintain.commit import MaintenanceReport, TopicReport, store_for
 from seglake.maintain.topic_settings import topic_of
@@ -101,7 +101,7 @@ def import_logs(
     name: str | None = None,
     dry_run: bool = False,
     storage_options: Mapping[str, str] | None = None,
-    progress: Progress = logged,
+    progress: Progress | None = None,
 ) -> list[Imported]:
     """Import partition folders of a stopped broker, or of a copy, each topic in one commit.
 
@@ -170,8 +170,8 @@ _IMPORT = Way("import", write_part)
 class TargetLake:
     """The lake to import into. It is created when it is first needed."""
 
-    def __init__(self, store: Store, progress: Progress) -> None:
-        self.store, self.tasks = store, SegmentTasks(store, None, progress)
+    def __init__(self, store: Store, progress: Progress | None) -> None:
+        self.store, self.tasks = store, SegmentTasks.of(store, None, progress)
         self._table: CatalogTable | None = None
 
     def newest(self) -> Snapshot:

@@ -19,6 +19,7 @@ from seglake.catalog.topic_change import Change
 from seglake.catalog.transaction import announced
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.config import Topic
+from seglake.engine import Progress, SegmentTasks
 from seglake.errors import CorruptData, MissingObject
 from seglake.format.batch import OVERHEAD
 from seglake.format.index import TIME_ENTRY, IndexPolicy
@@ -27,7 +28,6 @@ from seglake.limits import INT32_MAX
 from seglake.log.encoding import limits_of, policy_of
 from seglake.log.rewrite.keep import Keep
 from seglake.log.rewrite.segments import RewriteTarget, rewrite
-from seglake.log.tasks import Progress, SegmentTasks, logged
 from seglake.maintain.commit import MaintenanceReport, TopicReport, carry_out, opened
 from seglake.maintain.topic_settings import topic_of
 from seglake.store import Store
@@ -91,7 +91,7 @@ def merge(
     dry_run: bool = False,
     spark: SparkSession | None = None,
     storage_options: Mapping[str, str] | None = None,
-    progress: Progress = logged,
+    progress: Progress | None = None,
 ) -> Merged:
     """Merge small neighbouring segments of a topic, or of some of its partitions, in one commit.
 
@@ -123,7 +123,7 @@ def merge(
         return merge_in(
             table,
             topic,
-            SegmentTasks(table.store, spark, progress),
+            SegmentTasks.of(table.store, spark, progress),
             partitions=partitions,
             everything=everything,
             rebatch=rebatch,

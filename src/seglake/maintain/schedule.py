@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.config import Topic
+from seglake.engine import SegmentTasks
 from seglake.errors import SeglakeError
-from seglake.log.tasks import SegmentTasks
 from seglake.maintain.commit import Clock, MaintenanceReport, checked_hours
 from seglake.maintain.compaction.compact import Compacted, compact_in
 from seglake.maintain.expiry.retention import Retained, expire_rejects, retain_topic
@@ -162,7 +162,7 @@ def _of_topic(
         return report
 
     def merging() -> Merged:
-        return merge_in(table, name, SegmentTasks(table.store, spark), dry_run=dry_run)
+        return merge_in(table, name, SegmentTasks.of(table.store, spark, None), dry_run=dry_run)
 
     if settings.retention_ms >= 0 or settings.retention_bytes >= 0:
         yield "retain", retention

@@ -25,7 +25,7 @@ from seglake.catalog.transaction import announced, mark
 from seglake.catalog.version.snapshot import PartitionView, Snapshot
 from seglake.clock import now_ms
 from seglake.config import Pipeline
-from seglake.engine import Amounts, Engine, LocalEngine, SparkEngine, engine_of
+from seglake.engine import Amounts, Engine, engine_of, ingest_engine
 from seglake.errors import UsageError
 from seglake.format.index import Subjects
 from seglake.limits import INT32_MAX
@@ -112,9 +112,8 @@ def undo(
         600
     """
     report = Undone(topic, run_id=run_id, dry_run=dry_run)
-    engine = LocalEngine() if spark is None else SparkEngine(spark)
     with opened(root, storage_options, dry_run=dry_run) as table:
-        return _undo(table, report, pipeline, engine, force=force)
+        return _undo(table, report, pipeline, engine_of(spark), force=force)
 
 
 def _undo(
@@ -439,7 +438,7 @@ def replace(  # noqa: PLR0913  # each is an option of the command
     if whole_interval and run.interval is None:
         raise UsageError("no interval is declared, so none can be replaced: give both its ends")
     return replace_files(
-        engine_of(spark, master, local=local),
+        ingest_engine(spark, master, local=local),
         pipeline,
         run,
         progress,

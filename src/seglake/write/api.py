@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from seglake.clock import now
 from seglake.config import Pipeline
-from seglake.engine import engine_of
+from seglake.engine import ingest_engine
 from seglake.errors import ConfigError, UsageError
 from seglake.times.instants import Time, is_open, to_epoch_ms
 from seglake.write.driver.redrive import RedriveReport, redrive
@@ -55,7 +55,7 @@ def run_pipeline(
         600
     """
     run = declared(run_id, interval)
-    return ingest_files(engine_of(spark, master, local=local), pipeline, run, progress)
+    return ingest_files(ingest_engine(spark, master, local=local), pipeline, run, progress)
 
 
 def redrive_run(
@@ -90,7 +90,7 @@ def redrive_run(
         >>> report.records
         0
     """
-    engine = engine_of(spark, master, local=local)
+    engine = ingest_engine(spark, master, local=local)
     return redrive(engine, pipeline, _text(run_id), dry_run=dry_run, progress=progress)
 
 

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglake.engine import Engine, LocalEngine, ThreadEngine
+from seglake.engine import Engine, LocalEngine
 from seglake.errors import OutsideInterval, QuarantineLimit
 from seglake.format.codecs.compression import NAMES
 from seglake.layout import SUFFIXES
@@ -114,7 +114,7 @@ def test_the_bytes_are_the_same_on_any_cores_after_any_failure(
         write_files(Path(folder) / "in", files)
         made = []
         engines: Sequence[Engine] = [
-            LocalEngine(), ThreadEngine(),
+            LocalEngine(), LocalEngine(2),
             ScatteredEngine(1, seed), ScatteredEngine(cores, seed + 1),
         ]  # fmt: skip
         for number, engine in enumerate(engines):

@@ -14,7 +14,6 @@ from seglake.errors import StoreError
 
 _PROGRESS = (  # the loggers with lines about progress
     "seglake.engine",
-    "seglake.log.tasks",
     "seglake.replay",
     "seglake.session",
     "seglake.write.driver.report.long_steps",

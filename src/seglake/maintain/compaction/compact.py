@@ -21,10 +21,9 @@ from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change
 from seglake.catalog.transaction import announced, mark_recent, transact
 from seglake.catalog.version.snapshot import PartitionView, Snapshot
-from seglake.engine import Engine, SparkEngine, ThreadEngine
+from seglake.engine import Engine, Progress, engine_of, logged
 from seglake.errors import CommitConflict
 from seglake.layout import new_attempt
-from seglake.log.tasks import Progress, logged
 from seglake.maintain.commit import Clock, TopicReport
 from seglake.maintain.compaction.passes import (
     CleanedLog,
@@ -120,7 +119,7 @@ def compact(
     now_ms: int | None = None,
     spark: SparkSession | None = None,
     storage_options: Mapping[str, str] | None = None,
-    progress: Progress = logged,
+    progress: Progress | None = None,
 ) -> Compacted:
     """Keep only the latest record of each key, in the log partitions of a topic that are due.
 
@@ -156,7 +155,7 @@ def compact_in(
     table: CatalogTable,
     topic: str,
     spark: SparkSession | None,
-    progress: Progress = logged,
+    progress: Progress | None = None,
     *,
     force: bool = False,
     dry_run: bool = False,
@@ -164,8 +163,8 @@ def compact_in(
 ) -> Compacted:
     """Do what `compact` does, with an open catalog."""
     # Executors cannot read the results of the first pass that a dry run keeps on this machine.
-    here = spark is None or dry_run
-    engine: Engine = ThreadEngine() if here else SparkEngine(spark)
+    engine = engine_of(None if dry_run else spark)
+    progress = progress or logged("bytes of log")
     clock = Clock(None if dry_run or now_ms is not None else table.store, now_ms)
     how = How(force, clock.machine_ms, progress)
     logs, policy = _logs(table, table.snapshot(), topic, how.now_ms)

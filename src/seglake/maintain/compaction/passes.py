@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 from shlex import quote
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import lz4.block
 import numpy as np
@@ -29,7 +29,7 @@ import pyarrow as pa
 
 from seglake.catalog.schema import SegmentRow, TopicRow
 from seglake.catalog.version.snapshot import PartitionView
-from seglake.engine import Amounts, Engine, Task, share_out
+from seglake.engine import SHARES_PER_CORE, Amounts, Engine, Progress, in_waves
 from seglake.errors import UsageError
 from seglake.format.batch import CONTROL, DELETE_HORIZON, BatchTable
 from seglake.format.decode import Decoded
@@ -41,7 +41,6 @@ from seglake.log.fetch import LogFetch
 from seglake.log.rewrite.keep import GOES, STAYS, UNDECIDED, Fates, Flags, Keep, OnlyOffsets
 from seglake.log.rewrite.segments import RewriteTarget, rewrite
 from seglake.log.segment import LogSegment
-from seglake.log.tasks import WAVE, Progress, logged
 from seglake.maintain.compaction import latest_kernels
 from seglake.maintain.compaction.latest_kernels import (
     EXPIRED,
@@ -63,6 +62,7 @@ from seglake.write.spool.spool import (
     unpacked_rows,
 )
 
+_WAVE = "bytes of log in this wave"  # `Passes` reports the sum of all waves
 ROW_BYTES = 24  # of a table: two words of hash, one entry
 TABLE_ROWS = 2**20
 _FULL = 0.7  # a fuller table is slower
@@ -167,7 +167,9 @@ class FindKeys(NamedTuple):
 
     def amounts(self, items: Sequence[Sequence[LogPart]]) -> Amounts:
         """Return the bytes of log of each item."""
-        return Amounts(WAVE, [sum(part.size_bytes for part in parts) for parts in items])
+        return Amounts(
+            "bytes of log in this wave", [sum(part.size_bytes for part in parts) for parts in items]
+        )
 
     def _parts(self, log_part: LogPart) -> Iterator[tuple[KeyedRecords, Words]]:
         """Yield the records of the segments in parts, each with the seed of its hashes."""
@@ -518,7 +520,10 @@ class CleanGroups(NamedTuple):
 
     def amounts(self, items: Sequence[Sequence[CleanGroup]]) -> Amounts:
         """Return the bytes of log, before cleaning, of each item."""
-        return Amounts(WAVE, [sum(group.log_bytes for group in groups) for groups in items])
+        return Amounts(
+            "bytes of log in this wave",
+            [sum(group.log_bytes for group in groups) for groups in items],
+        )
 
     def _cleaned(self, group: CleanGroup) -> SegmentRow:
         newest, fresh = (self._offsets(group, kind) for kind in (SURVIVORS, TOMBSTONES))
@@ -565,12 +570,7 @@ class Latest(Keep):
 
 
 BUCKET_ROWS = 1_250_000  # a reduce task has a table of 48 MiB for it
-_TASKS_PER_CORE = 4
 _MOST_BLOBS = 3_000_000  # of a log partition: the driver holds a row for each
-
-Item = TypeVar("Item")
-Result = TypeVar("Result")
-
 
 GroupReplacement = tuple[Sequence[SegmentRow], SegmentRow]
 """The segments of a group, and the segment that replaces them."""
@@ -604,7 +604,7 @@ class How(NamedTuple):
 
     force: bool
     now_ms: int
-    progress: Progress = logged
+    progress: Progress = lambda _done, _total: None
     bucket_rows: int = BUCKET_ROWS
     ahead_ms: int = 0
 
@@ -648,12 +648,12 @@ class Passes:
         """Return the rows of the keys' blobs. Count records, and null keys, by partition."""
         total = _log_bytes(logs)
         cores = self.engine.cores_for(total)
-        least = total // (_TASKS_PER_CORE * cores)
+        least = total // (SHARES_PER_CORE * cores)
         log_parts = [log_part for log in logs for log_part in self._log_parts(log, least)]
         sizes = [log_part.size_bytes for log_part in log_parts]
         task = FindKeys(self.store, self.attempt_id, self.how.now_ms)
         parts, done = list[Keys](), 0
-        for numbers, keys in self._run(task, log_parts, sizes, cores):
+        for numbers, keys in in_waves(self.engine, task, log_parts, sizes, cores):
             parts.append(keys)
             done += sum(sizes[number] for number in numbers)
             self.how.progress(done, 2 * total)
@@ -687,9 +687,9 @@ class Passes:
             for (partition, _), spooled in _parts(keys, "partition", "number")
         ]
         task = FindSurvivors(self.store, self.attempt_id)
-        most = _MOST_BLOBS // _TASKS_PER_CORE // max(map(len, edges.values()))
+        most = _MOST_BLOBS // SHARES_PER_CORE // max(map(len, edges.values()))
         cores = min(self.engine.cores_for(_log_bytes(logs)), most)
-        runs = self._run(task, buckets, [bucket.rows for bucket in buckets], cores)
+        runs = in_waves(self.engine, task, buckets, [bucket.rows for bucket in buckets], cores)
         parts = [survivors for _, survivors in runs]
         return (
             unpacked_rows(part.packed for part in parts),
@@ -713,7 +713,9 @@ class Passes:
         horizon_ms = min(fresh_ms + self.policy.delete_retention_ms, INT64_MAX)
         task = CleanGroups(self.store, self.attempt_id, horizon_ms, self.policy.subjects)
         rows, left, cores = dict[int, SegmentRow](), sum(sizes), self.engine.cores_for(sum(sizes))
-        for numbers, written in self._run(task, [group for _, group in groups], sizes, cores):
+        for numbers, written in in_waves(
+            self.engine, task, [group for _, group in groups], sizes, cores
+        ):
             rows |= zip(numbers, written, strict=True)
             left -= sum(sizes[number] for number in numbers)
             self.how.progress(2 * total - left, 2 * total)
@@ -738,23 +740,6 @@ class Passes:
             if changes[some].any():
                 own = pa.array((units >= group.start) & (units < group.stop))
                 yield CleanGroup(group.start, log.rows[some], packed_rows(spooled.filter(own)))
-
-    def _run(
-        self,
-        task: Task[list[Item], Result],
-        items: Sequence[Item],
-        sizes: Sequence[int],
-        cores: int,
-    ) -> Iterator[tuple[list[int], Result]]:
-        """Divide items among tasks. Yield the numbers of each task's items, and its result.
-
-        The engine gets one task per core at a time, so that progress is reported in between.
-        """
-        shares = share_out(sizes, _TASKS_PER_CORE * cores) if items else []
-        for first in range(0, len(shares), cores):
-            wave = shares[first : first + cores]
-            work = [[items[number] for number in share] for share in wave]
-            yield from zip(wave, self.engine.map(task, work), strict=True)
 
 
 def _log_bytes(logs: Sequence[LogToClean]) -> int:

@@ -63,10 +63,9 @@ from seglake.catalog.topic_change import Change
 from seglake.catalog.transaction import announced, transact_upkeep
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.clock import now_ms
-from seglake.engine import Amounts, Engine, LocalEngine, SparkEngine
+from seglake.engine import Amounts, Engine, Progress, SegmentTasks
 from seglake.errors import CorruptData, MissingObject, UsageError
 from seglake.layout import TOPICS, WHOLE_LAKE, new_attempt, rejects_key
-from seglake.log.tasks import Progress, SegmentTasks, logged
 from seglake.maintain.commit import TopicReport, checked_hours, retried, time_of_storage
 from seglake.maintain.erasure.logs import (
     LogErasure,
@@ -241,13 +240,13 @@ class OldObjects:
         self._table, self._topic, self._criteria = table, topic, criteria
         self._attempts = attempts
 
-    def find(self, tasks: SegmentTasks, engine: Engine, gone: Collection[str] = ()) -> list[Listed]:
+    def find(self, tasks: SegmentTasks, gone: Collection[str] = ()) -> list[Listed]:
         """Return the objects, each log after its index files.
 
         `gone` are the keys of files that are about to be replaced, and so count as old. Raises
         StoreError and CorruptData.
         """
-        return [*self._logs(tasks, gone), *self._rejects(engine, gone), *self._left()]
+        return [*self._logs(tasks, gone), *self._rejects(tasks.engine, gone), *self._left()]
 
     def _logs(self, tasks: SegmentTasks, gone: Collection[str]) -> Iterator[Listed]:
         if not self._criteria.keys:
@@ -392,7 +391,7 @@ def erase(  # noqa: PLR0913  # each is an option of the command
     grace_hours: float = GRACE_HOURS,
     spark: SparkSession | None = None,
     storage_options: Mapping[str, str] | None = None,
-    progress: Progress = logged,
+    progress: Progress | None = None,
 ) -> Erased:
     """Remove all records with these keys from a topic, and rejects with a key or `raw_containing`.
 
@@ -432,12 +431,11 @@ def erase(  # noqa: PLR0913  # each is an option of the command
     grace = Grace(checked_hours("--grace-hours", grace_hours), dry_run)
     table = CatalogTable.open(open_store(root, storage_options))
     require_own(table.snapshot(), topic)
-    engine = LocalEngine() if spark is None else SparkEngine(spark)
-    tasks = SegmentTasks(table.store, spark, progress)
+    tasks = SegmentTasks.of(table.store, spark, progress)
 
     def begin() -> _Erasure:
         report = Erased(topic, dry_run=dry_run, keys=len(criteria.keys))
-        return _Erasure(table, report, criteria, tasks, engine, grace)
+        return _Erasure(table, report, criteria, tasks, grace)
 
     work = begin()
     if dry_run:
@@ -467,14 +465,13 @@ class _Erasure:
         report: Erased,
         criteria: ErasureCriteria,
         tasks: SegmentTasks,
-        engine: Engine,
         grace: Grace,
     ) -> None:
         self._table, self.report, self._criteria = table, report, criteria
-        self._tasks, self._engine, self._grace = tasks, engine, grace
+        self._tasks, self._grace = tasks, grace
         topic, store = report.topic, table.store
         self._begin_attempt()
-        self._rejects = RejectErasure(store, topic, criteria, engine)
+        self._rejects = RejectErasure(store, topic, criteria, tasks.engine)
         self._base_runs: set[str] = set()  # attempts whose runs are in the version of the plan
         # The keys of lists of rejects: its own, and lists of killed erasures that it completes.
         self._lists: set[str] = set()
@@ -651,6 +648,6 @@ class _Erasure:
     def _find_old(self, attempts: Attempts, gone: Collection[str] = ()) -> None:
         """Report the old objects. `gone` are files that are about to be replaced."""
         objects = OldObjects(self._table, self.report.topic, self._criteria, attempts)
-        old = objects.find(self._tasks, self._engine, gone)
+        old = objects.find(self._tasks, gone)
         self.report.deleted = [item.key for item in old]
         self.report.deleted_bytes = sum(item.size for item in old)

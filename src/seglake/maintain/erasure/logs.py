@@ -35,7 +35,7 @@ from seglake.catalog.table import CatalogTable
 from seglake.catalog.tags import ErasedRecords, live_tags
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.clock import now_ms
-from seglake.engine import Amounts, Engine
+from seglake.engine import Amounts, Engine, SegmentTasks
 from seglake.errors import CommitConflict, CorruptData, MissingObject, UsageError
 from seglake.format.batch import CONTROL
 from seglake.format.index import Subjects
@@ -47,7 +47,6 @@ from seglake.log.piece import Piece
 from seglake.log.rewrite.keep import WithoutKeys, among
 from seglake.log.rewrite.segments import AHEAD_BYTES, DECODE_BYTES, RewriteTarget, rewrite
 from seglake.log.segment import LogSegment
-from seglake.log.tasks import SegmentTasks
 from seglake.maintain.commit import Rewrites, retried
 from seglake.maintain.erasure.wanted import ErasureCriteria
 from seglake.maintain.tagging import with_segments

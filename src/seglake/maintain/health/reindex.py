@@ -20,6 +20,7 @@ from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change
 from seglake.catalog.transaction import announced
 from seglake.catalog.version.snapshot import Snapshot
+from seglake.engine import Progress, SegmentTasks
 from seglake.errors import CorruptData, MissingObject, StoreError
 from seglake.format.batch import TABLE, BatchTable
 from seglake.format.codecs.payload import Payload
@@ -33,7 +34,6 @@ from seglake.log.files import LogCheck, check_crc, check_size, index_files, put_
 from seglake.log.key_index_builder import KeyIndexBuilder
 from seglake.log.links import LakeLogs
 from seglake.log.segment import LogSegment
-from seglake.log.tasks import Progress, SegmentTasks, logged
 from seglake.maintain.commit import MaintenanceReport, TopicReport, carry_out
 from seglake.store import Store, open_store
 
@@ -218,7 +218,7 @@ def reindex(
     spark: SparkSession | None = None,
     partitions: Collection[int] | None = None,
     storage_options: Mapping[str, str] | None = None,
-    progress: Progress = logged,
+    progress: Progress | None = None,
 ) -> Reindexed:
     """Rebuild the index files of a topic, or of some of its partitions, in one commit.
 
@@ -253,7 +253,7 @@ def reindex(
         for row in table.segments(snapshot, snapshot.topic(topic).topic)
         if partitions is None or row.partition in chosen
     ]
-    tasks = SegmentTasks(table.store, spark, progress)
+    tasks = SegmentTasks.of(table.store, spark, progress)
     report = Reindexed(topic)
     subjects = snapshot.topic(topic).index_subjects
     reindex_rows(table, report, rows, policy, tasks, subjects=subjects)

@@ -35,6 +35,7 @@ from seglake.catalog.transaction import announced, transact_upkeep
 from seglake.catalog.version.snapshot import EMPTY, Snapshot
 from seglake.catalog.version.snapshot_files import damaged_files
 from seglake.clock import now
+from seglake.engine import Progress, SegmentTasks
 from seglake.errors import (
     CorruptData,
     MissingObject,
@@ -46,7 +47,6 @@ from seglake.errors import (
 from seglake.format.records import Int64s
 from seglake.layout import KEY_INDEX, SUFFIXES, Suffix, new_attempt
 from seglake.log.files import check_crc, check_size, index_files
-from seglake.log.tasks import Progress, SegmentTasks, logged
 from seglake.maintain.commit import MaintenanceReport, Status, TopicReport, opened
 from seglake.maintain.health.reindex import (
     Finding,
@@ -121,7 +121,7 @@ def repair_indexes(
     topics: Collection[str] | None = None,
     dry_run: bool = False,
     storage_options: Mapping[str, str] | None = None,
-    progress: Progress = logged,
+    progress: Progress | None = None,
 ) -> list[Repaired]:
     """Rebuild missing or damaged index files.
 
@@ -149,7 +149,7 @@ def repair_indexes(
         []
     """
     with opened(root, storage_options, dry_run=dry_run) as table:
-        tasks, reports = SegmentTasks(table.store, None, progress), list[Repaired]()
+        tasks, reports = SegmentTasks.of(table.store, None, progress), list[Repaired]()
         snapshot = table.snapshot()
         names = [snapshot.topic(name).topic for name in topics or ()]
         for topic in names or [row.topic for row in snapshot.topics()]:

@@ -30,8 +30,8 @@ from seglake.catalog.schema import Row, RunRow, SegmentId, SegmentRow, SourceRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.catalog.version.snapshot_files import damaged_files
+from seglake.engine import Progress, SegmentTasks
 from seglake.errors import CorruptData, StoreError, UsageError, VersionExpired
-from seglake.log.tasks import Progress, SegmentTasks, logged
 from seglake.maintain.commit import MaintenanceReport
 from seglake.maintain.health.reindex import Finding, catalog_finding, check_segment
 from seglake.maintain.vacuum import orphans
@@ -77,7 +77,7 @@ def verify(
     topics: Collection[str] | None = None,
     spark: SparkSession | None = None,
     storage_options: Mapping[str, str] | None = None,
-    progress: Progress = logged,
+    progress: Progress | None = None,
 ) -> Verification:
     """Check the files of the newest version and of tags, and the catalog.
 
@@ -112,7 +112,7 @@ def verify(
     if is_sound:
         for name in names:
             report.findings += _check_runs(table, snapshot, name)
-    tasks = SegmentTasks(store, spark, progress)
+    tasks = SegmentTasks.of(store, spark, progress)
     with _reporting(report):
         lists = table.segment_lists(snapshot, names)
         _check_segments(lists, report, tasks, 0, report.log_bytes)

@@ -18,7 +18,7 @@ from seglake.catalog.attempts import read_manifest
 from seglake.catalog.schema import MaintenanceRow, SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.transaction import Plan
-from seglake.engine import Engine, LocalEngine, ThreadEngine
+from seglake.engine import Engine, LocalEngine
 from seglake.errors import CommitConflict, UsageError
 from seglake.format.index import IndexPolicy
 from seglake.layout import blobs_folder
@@ -135,7 +135,7 @@ def test_compaction_that_loses_every_race_is_an_error(
 
 def test_a_round_is_a_function_of_the_log_and_the_time(maker: LakeMaker, tmp_path: Path) -> None:
     """Whatever engine and buckets: the same bytes, and no blob is left."""
-    engines: tuple[Engine, ...] = LocalEngine(), ThreadEngine(), ScatteredEngine(5)
+    engines: tuple[Engine, ...] = LocalEngine(), LocalEngine(2), ScatteredEngine(5)
     seen = set[tuple[object, ...]]()
     for number, (engine, rows) in enumerate(product(engines, (1, 7, 10**6))):
         copy = tmp_path / f"copy-{number}"

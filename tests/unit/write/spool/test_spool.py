@@ -250,6 +250,7 @@ class Losing(LocalEngine):
     """Does something to the lake once its input was read."""
 
     def __init__(self, lake: Path, suffix: str) -> None:
+        super().__init__()
         self.lake, self.suffix = lake, suffix
 
     def map(self, task: Task[Item, Result], items: Sequence[Item]) -> list[Result]:

@@ -27,7 +27,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # jars wait for the network.
 TOGETHER = $(MAKE) --no-print-directory --silent -j5 $(COMPILED) $(BYTECODE) $(JARS)
 CHAOS := --kills 1000 --upkeep 300 --s3 100 --s3-upkeep 300 --spark 20 --races 20 --s3-races 10 \
-  --document docs/reliability.md
+  --document tests/chaos/README.md
 FUZZ := --inputs 1000000
 MINUTES := 60
 PACKED := dist/seglake-environment.tar.gz

@@ -1,4 +1,4 @@
-"""What a campaign did, as the tables of docs/reliability.md."""
+"""What a campaign did, as the tables of tests/chaos/README.md."""
 
 from __future__ import annotations
 

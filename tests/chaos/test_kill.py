@@ -1,4 +1,4 @@
-"""A short campaign; `make chaos` runs a long one, and docs/reliability.md says what it found."""
+"""A short campaign; `make chaos` runs a long one, and tests/chaos/README.md says what it found."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from tests.chaos.kill import Campaign
 from tests.chaos.upkeep import STORY, Maintenance
 from tests.harness.tiers import rest_but
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "reliability.md"
+DOCUMENT = Path(__file__).with_name("README.md")
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def test_some_kills(tmp_path: Path, account: Account, kills: int) -> None:
     assert kills < 20 or {kill.seen for kill in account.kills} == {"old", "new"}
     taken = {what for steps in campaign.steps.values() for _, what in steps.count}
     killed = {what for _, what in killed_in(DOCUMENT.read_text())}
-    assert taken <= killed, "docs/reliability.md knows less than there is now: run `make chaos`"
+    assert taken <= killed, "tests/chaos/README.md knows less than there is now: run `make chaos`"
 
 
 @pytest.mark.parametrize(
@@ -51,4 +51,4 @@ def test_some_kills_of_maintenance(
     assert verbs != STORY or {kill.seen for kill in account.kills} == {"old", "new"}
     taken = {what for steps in maintenance.steps.values() for _, what in steps.count}
     killed = {what for _, what in killed_in(DOCUMENT.read_text(), UPKEEP)}
-    assert taken <= killed, "docs/reliability.md knows less than there is now: run `make chaos`"
+    assert taken <= killed, "tests/chaos/README.md knows less than there is now: run `make chaos`"

@@ -101,7 +101,7 @@ def _made_of_the_first_version(work: Any, base: Any) -> Any:
 
 
 FAULTS: dict[str, Put] = {
-    "a redrive is committed although its run is gone": lambda: [
+    "a redrive is committed although its run was undone": lambda: [
         patch.object(RedriveInput, "is_taken", lambda *_: False)
     ],
     "a commit names files of the catalog that a vacuum deleted": lambda: [
@@ -129,18 +129,18 @@ FAULTS: dict[str, Put] = {
     "an attempt does not announce itself": lambda: [
         patch.object(each, "announced", lambda *_, **__: nullcontext()) for each in (run, redrive)
     ],
-    "a command that is run again writes no mark": lambda: [
+    "a repeated command writes no success marker": lambda: [
         patch.object(each, "mark_recent", lambda *_: None)
         for each in (transaction, compact, archive, intake)
     ],
     "an archive takes another one for a loss of the broker's": lambda: [_archive()],
-    "an empty segment covers what others took of the room": lambda: [
+    "an empty segment covers reserved offsets that others took": lambda: [
         edited(Placement, "_cover", ("end := self._ends.get", "end := self._copied_at.get"))
     ],
     "a refresh takes moved rows twice": lambda: [
         edited(snapshot_files, "advance", ("base.files | data_files(came)", "base.files | added"))
     ],
-    "a refresh takes a rebuilt catalog for the old one": lambda: [
+    "a refresh treats a rebuilt catalog as the old one": lambda: [
         patch.object(DeltaLog, "is_same_table", lambda _log: True),
         edited(DeltaLog, "since", ("any(commit.begins for commit in commits)", "False")),
     ],
@@ -164,13 +164,13 @@ FAULTS: dict[str, Put] = {
         ),
         patch.object(transaction, "confirm_abandoned", lambda *_: None),
     ],
-    "a late manifest of a try that lost counts": lambda: [
+    "the late manifest of a lost race counts": lambda: [
         edited(table, "write_manifest", ("sorted({lost_races, 0}, reverse=True)", "[0]"))
     ],
-    "an attempt that was given up commits": lambda: [
+    "an abandoned attempt commits": lambda: [
         edited(table, "claim", ("require_not_abandoned(store, attempt_id)", "pass"))
     ],
-    "a merge replaces what changed meanwhile": lambda: [
+    "a merge replaces segments that changed after its plan": lambda: [
         patch.object(merge, "_stands", lambda *_: True)
     ],
     "an erasure takes who writes rows for committed": lambda: [_listed_once()],
@@ -197,18 +197,18 @@ FAULTS: dict[str, Put] = {
     "a refresh goes on in a rebuilt catalog behind a late write": lambda: [
         edited(DeltaLog, "since", ("any(commit.begins for commit in commits)", "False"))
     ],
-    "an attempt that was given up leaves what it wrote": lambda: [
+    "an abandoned attempt leaves what it wrote": lambda: [
         patch.object(transaction, "_take_back", lambda *_: None),
         patch.object(run, "_take_back_rejects", lambda *_: None),
         patch.object(QuarantineTable, "_named_or_deleted", lambda *_: nullcontext()),
     ],
-    "an erasure that was given up leaves what it wrote for tags": lambda: [
+    "an abandoned erasure leaves what it wrote for tags": lambda: [
         edited(_Erasure, "carry_out", (", self._logs.attempts)", ")"))
     ],
     "a vacuum makes no fence before segments go": lambda: [
         edited(vacuum._Sweep, "_spared_by_new_tags", ("    table.fence()\n", ""))
     ],
-    "a vacuum does not look at tags again": lambda: [
+    "a vacuum does not read the tags again": lambda: [
         edited(
             vacuum._Sweep,
             "_spared_by_new_tags",
@@ -222,10 +222,10 @@ FAULTS: dict[str, Put] = {
     "a version from before an erasure gets a tag": lambda: [
         patch.object(tagging, "_erasures", lambda *_: set())
     ],
-    "a rebuild does not ask chronicles": lambda: [
+    "a rebuild does not read manifest archives": lambda: [
         patch.object(verify, "read_archives", lambda _: {})
     ],
-    "a vacuum reads no commit since the tombstones": lambda: [
+    "a vacuum reads no commit since the removed-files list": lambda: [
         edited(retention, "tombstones", ("there.keys() - found.keys()", "[] if found else there"))
     ],
     "an erasure hides what another one left": lambda: [
@@ -241,7 +241,7 @@ FAULTS: dict[str, Put] = {
         patch.object(_Transaction, "_withdraw", lambda _: None),
         patch.object(transaction, "end", lambda *_: False),
     ],
-    "an attempt takes its files back before a fence": lambda: [
+    "an attempt deletes its files before a fence": lambda: [
         edited(transaction, "abandon_all", ("        table.fence(topic)\n", "        pass\n"))
     ],
     "ids of a try that lost count as running": lambda: [
@@ -260,17 +260,17 @@ FAULTS: dict[str, Put] = {
 # `python -m tests.simulation --find` looks for a new one when code that it plays has moved.
 SEARCHED = {
     "an archive takes another one for a loss of the broker's": 30_066,
-    "a command that is run again writes no mark": 700_000_194,
+    "a repeated command writes no success marker": 700_000_194,
     "a refresh takes moved rows twice": 700_000_147,
     "a commit names files of the catalog that a vacuum deleted": 3_100_285,
-    "a refresh takes a rebuilt catalog for the old one": 30_784,
+    "a refresh treats a rebuilt catalog as the old one": 30_784,
     "an erasure takes logs that came after its commit": 30_045,
     "a vacuum takes who paused between rows for committed": 150_007_513,
     "a late write replaces the checkpoint of a rebuild": 42_602,
     "a refresh goes on in a rebuilt catalog behind a late write": 30_062,
     "a group goes on after the end of what was archived": 30_157,
-    "an empty segment covers what others took of the room": 30_294,
-    "an erasure that was given up leaves what it wrote for tags": 34_579,
+    "an empty segment covers reserved offsets that others took": 30_294,
+    "an abandoned erasure leaves what it wrote for tags": 34_579,
 }
 
 

@@ -102,21 +102,21 @@ def undone_again(s: Script) -> None:
     s.run(undo, undo)
 
 
-def given_up_before_its_claim(s: Script) -> None:
+def abandoned_before_its_claim(s: Script) -> None:
     s.begin("ingest", ingest("run 2", 3), before="claim")
     s.wait(1)
     s.run(VACUUM)
     s.go_on("ingest", ends="AttemptAbandoned")
 
 
-def given_up_before_its_commit(s: Script) -> None:
+def abandoned_before_its_commit(s: Script) -> None:
     s.begin("ingest", ingest("run 2", 3), before="commit")
     s.wait(1)
     s.run(VACUUM)
     s.go_on("ingest", ends="AttemptAbandoned")
 
 
-def given_up_by_a_vacuum_that_dies(s: Script) -> None:
+def abandoned_by_a_vacuum_that_dies(s: Script) -> None:
     again = ERASE_ALL._replace(grace_hours=0)
     s.run(again)
     s.begin("ingest", Deed("frame", "frame"), before="commit")
@@ -202,21 +202,21 @@ def ingest_begins_after_the_look(s: Script) -> None:
     s.go_on("ingest")
 
 
-def rejects_named_after_the_attempt_was_given_up(s: Script) -> None:
+def rejects_named_after_the_attempt_was_abandoned(s: Script) -> None:
     s.begin("ingest", ingest("run 2", 3, 4, 5, 6, 7), before="commit of rejects")
     s.wait(1)
     s.run(VACUUM)
     s.go_on("ingest", ends="AttemptAbandoned")
 
 
-def given_up_and_goes_on_after_an_erasure(s: Script) -> None:
+def abandoned_and_continued_after_an_erasure(s: Script) -> None:
     s.begin("ingest", ingest("run 2", 3, 4, 5, 6, 7), before="log file")
     s.wait(1)
     s.run(ERASE_AND_DELETE._replace(grace_hours=0))
     s.go_on("ingest", ends="MissingObject")
 
 
-def folded_manifests(s: Script) -> None:
+def archived_manifests(s: Script) -> None:
     s.run(ingest("run 2", 3), MERGE, ingest("run 3", 4), MERGE)
     s.wait(30 * 24)
     s.run(VACUUM)
@@ -263,11 +263,11 @@ SCRIPTS: dict[str, Planned] = {
     "an attempt that ends without a commit leaves its claim": Planned(
         two_reindexes_then_an_erasure
     ),
-    "an attempt takes its files back before a fence": Planned(commit_arrives_after_the_end),
+    "an attempt deletes its files before a fence": Planned(commit_arrives_after_the_end),
     "a read without an end leaves out the largest timestamp": Planned(last_timestamp_is_read),
     "a number reads the object of a tag": Planned(tagged_version_read_by_number),
     "an erasure hides what another one left": Planned(erasure_killed_before_its_rejects, 9),
-    "a vacuum reads no commit since the tombstones": Planned(vacuum_after_tombstones, 3),
+    "a vacuum reads no commit since the removed-files list": Planned(vacuum_after_tombstones, 3),
     "an erasure deletes by a look from before its last commit": Planned(
         merge_ends_during_an_erasure_that_changes_nothing
     ),
@@ -276,11 +276,11 @@ SCRIPTS: dict[str, Planned] = {
     ),
     "a repair leaves what only a tag names": Planned(index_of_a_tag_is_damaged),
     "an undo that was done is an error": Planned(undone_again),
-    "an attempt that was given up commits": Planned(given_up_before_its_claim),
-    "a vacuum makes no fence": Planned(given_up_before_its_commit),
-    "a claim that a dead vacuum overruled is not fenced": Planned(given_up_by_a_vacuum_that_dies),
-    "a merge replaces what changed meanwhile": Planned(erased_before_a_merge_commits),
-    "a redrive is committed although its run is gone": Planned(undone_before_a_redrive_commits),
+    "an abandoned attempt commits": Planned(abandoned_before_its_claim),
+    "a vacuum makes no fence": Planned(abandoned_before_its_commit),
+    "a claim that a dead vacuum overruled is not fenced": Planned(abandoned_by_a_vacuum_that_dies),
+    "a merge replaces segments that changed after its plan": Planned(erased_before_a_merge_commits),
+    "a redrive is committed although its run was undone": Planned(undone_before_a_redrive_commits),
     "an attempt does not announce itself": Planned(erased_before_an_ingest_writes),
     "a reindex that hashes keys does not announce itself": Planned(
         erased_before_a_reindex_writes, keyed=True
@@ -291,16 +291,14 @@ SCRIPTS: dict[str, Planned] = {
     "a version from before an erasure gets a tag": Planned(tagged_after_an_erasure),
     "rejects with an erased binary key stay": Planned(binary_keys_in_rejects),
     "an erasure leaves old key indexes": Planned(key_indexes_of_erased_logs, keyed=True),
-    "a vacuum does not look at tags again": Planned(tagged_while_a_vacuum_fences),
+    "a vacuum does not read the tags again": Planned(tagged_while_a_vacuum_fences),
     "a vacuum makes no fence before segments go": Planned(tag_commits_while_segments_go),
     "an erasure does not look again": Planned(ingest_begins_after_the_look),
     "a commit names files of the quarantine that a vacuum deleted": Planned(
-        rejects_named_after_the_attempt_was_given_up, 0
+        rejects_named_after_the_attempt_was_abandoned, 0
     ),
-    "an attempt that was given up leaves what it wrote": Planned(
-        given_up_and_goes_on_after_an_erasure
-    ),
-    "a rebuild does not ask chronicles": Planned(folded_manifests, 3),
-    "a late manifest of a try that lost counts": Planned(manifest_of_a_lost_race_is_late),
+    "an abandoned attempt leaves what it wrote": Planned(abandoned_and_continued_after_an_erasure),
+    "a rebuild does not read manifest archives": Planned(archived_manifests, 3),
+    "the late manifest of a lost race counts": Planned(manifest_of_a_lost_race_is_late),
     "an erasure takes who writes rows for committed": Planned(ingest_writes_rows_during_a_look),
 }

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.faults import FAULTS
+from tests.simulation.faults import SEARCHED
+from tests.simulation.scripts import SCRIPTS
 
 PROJECT = Path(__file__).parents[2]
 PAGES = [PROJECT / "README.md", *sorted(PROJECT.glob("docs/**/*.md"))]
@@ -77,7 +78,13 @@ def test_the_design_names_faults_and_files_that_exist() -> None:
     page = (PROJECT / "docs" / "design.md").read_text()
     rows = [row.split(" | ") for row in page.splitlines() if re.match(r"\| I\d+ ", row)]
     assert len(rows) == 19
-    for number, _, places, fault in rows:
+    for number, _, places, fault, found_by in rows:
         for place in re.findall(r"`([\w./]+)`", places):
             assert (PROJECT / "src/seglake" / place).exists(), (number, place)
-        assert fault.startswith("none: ") or fault.split('"')[1] in FAULTS, (number, fault)
+        name = fault.strip('"')
+        if name in SCRIPTS:
+            assert f"`{SCRIPTS[name].script.__name__}`" in found_by, number
+        else:
+            assert name == "none" or name in SEARCHED, (number, fault)
+    for test in re.findall(r"`(tests/[\w./]+)`", page):
+        assert (PROJECT / test).exists(), test

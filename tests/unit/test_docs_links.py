@@ -74,6 +74,15 @@ def test_the_kernels_are_compiled_where_seglake_is_installed() -> None:
                 assert "seglake warm" in "".join(lines[number : number + 3]), (page, line)
 
 
+def test_the_architecture_names_files_that_exist() -> None:
+    page = prose(PROJECT / "docs" / "architecture.md")
+    places = set(re.findall(r"`([\w/-]+/[\w/.-]*)`", page))
+    assert len(places) > 80
+    folders = (PROJECT / "src/seglake", PROJECT)
+    gone = {place for place in places if not any((top / place).exists() for top in folders)}
+    assert gone == {"catalog/deletions"}  # an object of a lake
+
+
 def test_the_design_names_faults_and_files_that_exist() -> None:
     page = (PROJECT / "docs" / "design.md").read_text()
     rows = [row.split(" | ") for row in page.splitlines() if re.match(r"\| I\d+ ", row)]

@@ -14,7 +14,7 @@ from tests.clients.building import HERE, built
 from tests.clients.program import Program, Record
 
 _FIRST_SCRAM = (2, 6, 1)  # of librdkafka
-_OLD_SCRAM = "fails at SCRAM with a broker, too: it repeats the nonce"
+_OLD_SCRAM = "SCRAM fails"
 
 
 def _command(folder: str, modules: str, *arguments: str) -> list[str]:
@@ -55,24 +55,23 @@ FRANZ = Program(f"franz-go {_version('franz', 'github.com/twmb/franz-go')}", _of
 
 PROGRAMS = [
     FRANZ,
-    Program(_SARAMA, _of("sarama"), remarks=("speaks as to Kafka 2.8, its default",)),
-    Program(f"{_SARAMA} newest", _of("sarama", "newest"), remarks=("speaks as to Kafka 4.3",)),
+    Program(_SARAMA, _of("sarama"), remarks=("the protocol of Kafka 2.8, its default",)),
+    Program(f"{_SARAMA} newest", _of("sarama", "newest"), remarks=("the protocol of Kafka 4.3",)),
     Program(
         f"kafka-go {_version('kafkago', 'github.com/segmentio/kafka-go')}",
         _of("kafkago"),
         seen=_null_is_empty,
         knows_append_time=False,
         remarks=(
-            "batches that lost their records: with a broker it panics, or never ends",
-            "a key, value or header that is null is empty",
-            "the time of appending (LogAppendTime): it gives the time of creation instead",
-            "with a broker, over emptied batches at the end, it reads all from offset 1 for ever",
+            "batches without records: on a broker it panics, or reads from offset 1 forever",
+            "null keys, values and headers are empty",
+            "LogAppendTime: returns the time of creation",
         ),
     ),
     replace(
         _confluent("1.8.2", "v1.8.2.mod"),
         fails=frozenset({"times"}),
-        remarks=(_OLD_SCRAM, "a lookup of a time takes ten seconds, with a broker, too"),
+        remarks=(_OLD_SCRAM, "a lookup by time takes ten seconds"),
     ),
     _confluent("2.3.0", "v2.3.0.mod"),
     _confluent("2.11.1", "v2.11.1.mod"),

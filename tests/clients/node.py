@@ -39,12 +39,12 @@ PROGRAMS = [
         _command,
         seen=_seen,
         remarks=(
-            "headers: the values of a repeated name stand together, where the name stands first",
-            "headers: names that are whole numbers come before all others, in their order",
-            "a time that no record reaches: it gives the end offset, where others give none",
-            "offsets at the end that no record has: it gets no position behind them",
-            "batches without records: it asks again from there, and stays there with a broker",
-            "checksums of batches are not looked at",
+            "values of a repeated header are together, at its first position",
+            "headers with integer names are first",
+            "a lookup of a time after all records returns the end offset",
+            "has no position after offsets without records at the end",
+            "does not pass batches without records on a broker",
+            "does not verify checksums",
         ),
     )
 ]

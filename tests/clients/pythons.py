@@ -19,7 +19,7 @@ from tests.harness.python_environment import NoEnvironmentError, python_with
 PROJECT = Path(__file__).resolve().parents[2]
 CODECS = ("python-snappy==0.7.3", "lz4==4.4.5", "zstandard==0.25.0")
 
-OLD_SCRAM = "fails at SCRAM, as librdkafka below 2.6.1 does with a broker"
+OLD_SCRAM = "SCRAM fails"
 
 
 def reader(module: str, requirements: Sequence[str] = ()) -> list[str]:
@@ -72,8 +72,8 @@ PROGRAMS = [
         reads_committed=False,
         fails=frozenset({"key"}),
         remarks=(
-            "has no read_committed",
-            "of nothing but batches without records, poll() is an IndexError, with a broker, too",
+            "no read_committed",
+            "poll() raises IndexError if all batches are without records",
         ),
     ),
 ]
@@ -83,6 +83,6 @@ COMMANDS = [
         kcat,
         seen=as_kcat_prints,
         mechanisms=("PLAIN",),
-        remarks=("prints a header without a value as NULL", OLD_SCRAM),
+        remarks=("prints headers without a value as NULL", OLD_SCRAM),
     )
 ]

@@ -34,13 +34,13 @@ PROGRAMS = [
         reads_committed=False,
         knows_append_time=False,
         remarks=(
-            "it has no consumer groups and no subscriptions",
-            "headers: sorted by name; of a repeated name the last value is left",
-            "a header without a value: the whole fetch is an error",
-            "it asks for committed records, always, and hands out those of aborted transactions",
-            "offsets at the end that no record has: it gets no position behind them",
-            "batches without records: it asks again from there, and stays there with a broker",
-            "the time of appending (LogAppendTime): it gives the time of creation instead",
+            "no consumer groups, no subscriptions",
+            "headers are sorted by name, with the last value of a repeated one",
+            "a header without a value fails the fetch",
+            "always requests read_committed, but returns aborted records",
+            "has no position after offsets without records at the end",
+            "does not pass batches without records on a broker",
+            "LogAppendTime: returns the time of creation",
         ),
     )
 ]

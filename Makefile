@@ -114,11 +114,12 @@ s3-server: $(INSTALLED) ## Start a shell beside an S3 server of its own, for try
 size: $(INSTALLED) ## Print lines of code, modules, settings and commands next to their budgets
 	@$(BIN)/python -m tests.size
 
-lint: style types ## Check style, types and the direction of imports
+lint: style types ## Check style, spelling, types and the direction of imports
 
 style: $(INSTALLED)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+	$(BIN)/codespell src tests docs README.md
 
 types: $(INSTALLED)
 	$(BIN)/mypy

@@ -9,8 +9,7 @@ to 65 ms of a window through `format("seglake")`; the rest is the lake, which th
 the task opens again, and in a long window the way of its rows from Python to the JVM.""",
     "scan": """\
 *zstd alone* takes two thirds of the time; the rest is the varints of the records, and the copy of
-keys and values into columns. [Decision 33](decisions/0033-floors-beside-goals.md) has what
-Spark's way from Python takes.""",
+keys and values into columns.""",
     "remote": """\
 A search for a key waits for zone map and key index, then for their pages, then for some 70 ranges
 of the log, which are asked for 40 at a time: more at once take longer here. Of the bytes of a

@@ -4,7 +4,7 @@ The decorator `meanwhile` names the substitute: `INTERPRETED`, or a function wit
 parameters whose result makes the caller take another way, such as "unknown codec". Such a kernel is
 not compiled by the process that calls it. A background process runs `seglake.warm`, which compiles
 all kernels, and each process loads a kernel as soon as it is available. See
-docs/decisions/0024-small-work-does-not-wait.md.
+docs/decisions/0024-small-work-does-not-wait-for-the-compiler.md.
 
 A call waits for the compiler if there is no background process, if a kernel has no substitute, or
 if the kernel was interpreted for `MOST_SECONDS`: then the work is not small.

@@ -6,7 +6,7 @@ the piece is fetched, and only the other batches are decompressed.
 
 A batch from an object store is cached when it is first read. A batch from a local disk is cached
 when it is read the third time: most batches are read once, and caching a batch costs about as much
-as decompressing it twice (decision 12).
+as decompressing it twice (decision 16).
 """
 
 from __future__ import annotations

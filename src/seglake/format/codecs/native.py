@@ -2,7 +2,7 @@
 
 The wheels of `zstandard`, `lz4` and `crc32c` contain them. If one does not export a required
 function, or fails its `self_test`, its addresses are 0, and Python calls the library batch by
-batch. See docs/decisions/0022-foreign-code-by-address.md for the reasons, and for what is not
+batch. See docs/decisions/0022-c-functions-by-address.md for the reasons, and for what is not
 checked.
 """
 

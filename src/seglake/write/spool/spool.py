@@ -336,7 +336,7 @@ def clear(store: Store, attempt_id: str) -> None:
 
 
 # ---------------- packing
-# Pack blobs as byte strings (why not Arrow IPC: docs/decisions/0008-packing-of-blobs.md).
+# Pack blobs as byte strings (why not Arrow IPC: docs/decisions/0002-blobs-wait-in-a-spool.md).
 #
 # Plain records are their columns as in memory, and their bodies. Before records are compressed,
 # sort columns and timestamps become differences, and all integers are written byte plane by byte

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-import seglake
 from seglake.cli.app import app
 from seglake.cli.demo.events import generate
 from seglake.config import load, reference
@@ -77,26 +76,6 @@ def test_the_shell_of_the_tour_runs(line: str, lake: Path) -> None:
         done = CliRunner().invoke(app, arguments)
     assert done.exit_code == 0, done.output
     assert done.stdout.strip()
-
-
-def of_find() -> tuple[list[str], str]:
-    """The first two blocks of docs/find.md: lines of the shell, and Python."""
-    page = (PROJECT / "docs" / "find.md").read_text()
-    shell, code, *_ = re.findall(r"```\n(.*?)```", page, re.S)
-    return shell.splitlines(), code
-
-
-@pytest.mark.parametrize("line", of_find()[0])
-def test_the_shell_of_the_page_on_find_runs(line: str, lake: Path) -> None:
-    _, *arguments = shlex.split(line, comments=True)
-    with contextlib.chdir(lake):
-        done = CliRunner().invoke(app, arguments)
-    assert done.exit_code == 0, done.output
-
-
-def test_the_python_of_the_page_on_find_runs(lake: Path) -> None:
-    with contextlib.chdir(lake):
-        exec(compile(of_find()[1], "find.md", "exec"), {"seglake": seglake})
 
 
 def test_the_settings_page_is_current() -> None:

@@ -43,56 +43,62 @@ class Input(Section):
 
     paths: Locations = Field(
         default=(),
-        description="files, folders and globs (`**` too); local, relative to the current "
-        "directory, or URIs (`s3://…`); needed unless the format is `dataframe`",
+        description="files, folders and globs (also `**`): local paths, relative to the current "
+        "directory, or URIs (`s3://…`); required unless the format is `dataframe`",
     )
     include: Globs = Field(
         default=(),
-        description="of the files below a folder and of those that a glob matches, only these: "
-        "globs for their names or, with a `/`, for their paths below the folder",
+        description="of the files in a folder or of a glob, ingest only these: globs for their "
+        "names or, with a `/`, for their paths below the folder",
     )
-    exclude: Globs = Field(default=(), description="of the same files, none of these")
+    exclude: Globs = Field(
+        default=(), description="ingest none of these files: globs as in `include`"
+    )
     format: Annotated[FormatName, BeforeValidator(_format)] = Field(
-        description="how a file is read; `dataframe`: the rows of one given to `seglake.ingest`"
+        description="how to read a file; `dataframe`: the DataFrame that `seglake.ingest` gets"
     )
     compression: Literal["auto", "none", "gzip", "bz2", "zstd"] = Field(
         default="auto",
-        description="`auto`: by the first bytes of a file; tar archives are unpacked unless `none`",
+        description="`auto`: detect it from the first bytes of a file; tar archives are unpacked "
+        "unless it is `none`",
     )
     encoding: Encoding = Field(
         default="utf-8",
-        description="jsonl, csv, text: the encoding of the files, by a name that Python knows "
-        "(`latin-1`, `cp1252`, `utf-16`, …); records have UTF-8. Files are split if each byte is a "
-        "character; in other encodings, such as `utf-16`, a file is one split",
+        description="jsonl, csv, text: the encoding of the files, by its name in Python "
+        "(`latin-1`, `cp1252`, `utf-16`, …); records are UTF-8. Large files are split, unless "
+        "characters have several bytes in an encoding other than UTF-8, such as `utf-16`",
     )
     on_empty: Literal["ok", "error"] = Field(
         default="error",
-        description="what to do when a path or glob matches no file, or a path does not exist; the "
-        "folder above it must be there, so that a misspelt path does not pass for an empty hour",
+        description="what to do if a path or glob matches no file, or a path does not exist; the "
+        "parent folder must exist, so that a misspelt path does not look like an hour without "
+        "events",
     )
     delimiter: OneByte = Field(
-        default=",", description="csv: between two fields, one ASCII character"
+        default=",", description="csv: separator of fields, one ASCII character"
     )
-    quote: OneByte = Field(default='"', description="csv: around a field; doubled inside one")
+    quote: OneByte = Field(default='"', description="csv: quote around a field; doubled inside one")
     multiline: bool = Field(
         default=True,
-        description="csv: quoted fields may hold line breaks; `false` lets large files be split",
+        description="csv: quoted fields may contain line breaks; `false` lets large files be split",
     )
     pattern: str | None = Field(
         default=None,
-        description="text: RE2 expression from the start of an event; named groups are fields",
+        description="text: RE2 expression that matches from the start of an event; its named "
+        "groups are the fields",
     )
     multiline_start_pattern: str | None = Field(
         default=None,
-        description="text: RE2 expression from the start of a line that begins an event; other "
-        "lines continue the event before them. Without it each line is an event",
+        description="text: RE2 expression that matches the start of a line that begins an event; "
+        "other lines continue the previous event. Default: each line is an event",
     )
     multiline_max_lines: int = Field(default=5_000, ge=1, le=50_000)  # constants, as in [task]
     multiline_max_bytes: int = Field(default=2**20, ge=1, le=2**29)
     order_column: FieldName | None = Field(
         default=None,
-        description="dataframe: a unique integer in every row, which decides among equal event "
-        "times, or alone; the rows of a DataFrame have no other order, but `topic.offset_field`",
+        description="dataframe: a column with a unique integer in every row, which orders equal "
+        "event times, or with order `arrival` all rows; required unless `topic.offset_field` is "
+        "set",
     )
 
     @property

@@ -16,28 +16,29 @@ from seglake.config.topic import LIFECYCLE_FIELDS, Topic
 class Pipeline(Section):
     """All settings of one pipeline. Fields other than sections are keys of `[pipeline]`."""
 
-    name: str = Field(min_length=1, description="default: the name of the file, without `.toml`")
+    name: str = Field(min_length=1, description="default: the file's name, without `.toml`")
     root: Location = Field(description="folder or URI of the lake")
     order: Literal["time", "arrival"] = Field(
         default="time",
-        description="records of a run: by event time, source file, position; or without the time",
+        description="`time`: sort the records of a run by event time, then by source file and "
+        "position; `arrival`: only by source file and position",
     )
     max_quarantine_ratio: float = Field(
         default=0.05,
         ge=0,
         le=1,
-        description="the run fails when a larger part of its rows is rejected, or all of them; one "
-        "reject is allowed unless the ratio is 0",
+        description="a run fails if a larger part of its rows is rejected, or if all rows are; "
+        "every ratio but 0 allows one reject",
     )
     on_changed_source: Literal["fail", "skip", "ingest-as-new"] = Field(
         default="fail",
-        description="for a file that changed since it was ingested into the topic; as new, all of "
-        "its lines are ingested, also those that the topic has",
+        description="what to do with a file that changed since it was ingested into the topic; "
+        "`ingest-as-new` ingests all of its lines, also lines that the topic already has",
     )
     on_outside_interval: Literal["report", "fail"] = Field(
         default="report",
-        description="for a run that has records, and none in its declared interval; such a run "
-        "does not close the interval",
+        description="what to do if a run has records, but none in its declared interval; such a "
+        "run does not close the interval",
     )
     input: Input
     timestamp: Timestamp = Field(default_factory=Timestamp)

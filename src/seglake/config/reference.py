@@ -14,7 +14,7 @@ from seglake.config.topic import LIFECYCLE
 
 def reference() -> str:
     """Return the text of docs/settings.md, with one Markdown table per section."""
-    parts = ["# Settings\n\nOne TOML file describes one pipeline. Keys with dots are Kafka's.\n"]
+    parts = [_BEGINNING]
     own = "Which lake, in which order, and what to do when something is wrong."
     parts.append(_section("pipeline", own, own_fields()))
     for name, model in SECTIONS.items():
@@ -31,11 +31,34 @@ def reference() -> str:
     return "\n".join(parts)
 
 
+_BEGINNING = """# Settings
+
+You write or correct the TOML file of a pipeline, or change a topic with `seglake alter`.
+`seglake init` infers such a file [from your own files](files.md). A short one for JSON lines is:
+
+```toml
+[pipeline]
+root = "s3://bucket/lake"
+
+[input]
+paths = ["./events"]
+format = "jsonl"
+
+[timestamp]
+field = "ts"
+format = "iso8601"
+
+[topic]
+name = "web"
+```
+
+Most keys with dots are Kafka's, with Kafka's meaning.
+"""
 _LIFECYCLE = """### Lifecycle settings
 
-More keys of `[topic]`, for [what happens to a topic later](lifecycle.md). A pipeline gives them
-when the topic is made. Later `seglake alter ROOT TOPIC KEY=VALUE` changes them; a pipeline that
-says another value than the topic has is refused. They are no part of a run's fingerprint.
+More keys of `[topic]`, for [the later life of a topic](lifecycle.md). The pipeline that creates a
+topic may set them. After that, only `seglake alter ROOT TOPIC KEY=VALUE` changes them, and a
+pipeline with another value is refused. They are not part of a run's fingerprint.
 
 """
 

@@ -49,46 +49,46 @@ class Section(BaseModel):
 class Timestamp(Section):
     """The time of an event: its fields, format and zone."""
 
-    field: FieldName | None = Field(default=None, description="the field that holds it")
+    field: FieldName | None = Field(default=None, description="the field that has the time")
     fields: FieldNames = Field(
         default=(),
-        description="instead: the fields whose texts are the time together, with a blank between "
-        "them, such as those of a date and of a time of day",
+        description="instead of `field`: fields whose texts, joined by a blank, are the time, "
+        "such as a date and a time of day",
     )
     format: TimeFormatText | None = Field(
         default=None,
         description="`epoch_s`, `epoch_ms`, `epoch_us`, `epoch_ns` (numbers, also in quotes and "
-        "with a decimal comma), `iso8601` (as `2026-01-31T12:00:00.5+01:00`; fraction, seconds, "
-        "time and zone may be missing) or a strptime pattern, whose names of months and days are "
-        "English; Parquet columns with a time type need none",
+        "with a decimal comma), `iso8601` (such as `2026-01-31T12:00:00.5+01:00`; fraction, "
+        "seconds, time and zone may be missing) or a strptime pattern, in which names of months "
+        "and days are English; Parquet columns with a time type need none",
     )
-    zone: Zone = Field(default="UTC", description="IANA zone of values that name none")
+    zone: Zone = Field(default="UTC", description="IANA zone of times without a zone")
     ambiguous: Literal["earliest", "latest", "reject"] = Field(
         default="earliest",
-        description="a local time that clocks show twice: the earlier instant, the later one, or "
-        "quarantine",
+        description="a local time that clocks show twice: use the earlier instant, the later one, "
+        "or quarantine the row",
     )
     nonexistent: Literal["earliest", "latest", "reject"] = Field(
         default="latest",
-        description="a local time that clocks skip: the last millisecond before the gap, the first "
-        "instant after it, or quarantine",
+        description="a local time that clocks skip: use the last millisecond before the gap, the "
+        "first instant after it, or quarantine the row",
     )
     year: int | None = Field(
         default=None,
         ge=1970,
         le=9999,
-        description="the year that all times get, for patterns without one; lines of another year "
-        "need a pipeline of their own: `seglake check` and the report say where a file has some",
+        description="the year of all times, for patterns without one; lines of another year need "
+        "another pipeline: `seglake check` and the report say where a file has some",
     )
     allow_1970: bool = Field(
         default=False,
-        description="allow files (or a DataFrame) whose times all lie in January 1970; without it "
-        "such a run stops, since seconds that are read as milliseconds lie there",
+        description="allow files (or a DataFrame) whose times are all in January 1970; without it "
+        "such a run stops, because seconds that are read as milliseconds are there",
     )
     type_field: FieldName | None = Field(
         default=None,
-        description="with `topic.offset_field`: the field that holds the record's timestamp type, "
-        "`0` or `CreateTime`, `1` or `LogAppendTime`; without it all have the topic's",
+        description="with `topic.offset_field`: the field that has the record's timestamp type, "
+        "`0` or `CreateTime`, `1` or `LogAppendTime`; default: the type of the topic",
     )
 
     @property
@@ -156,11 +156,13 @@ class Key(Section):
 
     fields: FieldNames = Field(
         default=(),
-        description="one field: its bytes; several: joined by `separator`; none: a null key",
+        description="one field: its bytes are the key; several: joined by `separator`; none: the "
+        "key is null",
     )
-    separator: str = Field(default="\0", description="between the fields of a key")
+    separator: str = Field(default="\0", description="text between the fields of a key")
     required: bool = Field(
-        default=False, description="quarantine rows that lack a key field (else the key is null)"
+        default=False,
+        description="quarantine rows without a key field; otherwise their key is null",
     )
 
     def _contradictions(self) -> Iterator[str]:
@@ -176,12 +178,14 @@ class Value(Section):
     source: Literal["line", "field", "columns"] | None = Field(
         default=None,
         alias="from",
-        description="the raw line, the bytes of one field, or a JSON object of fields; default "
-        "`line`, for Parquet `columns`",
+        description="`line`: the raw line; `field`: the bytes of one field; `columns`: a JSON "
+        "object of fields. Default: `line`, or `columns` for Parquet and DataFrames",
     )
-    field: FieldName | None = Field(default=None, description='with `from = "field"`')
+    field: FieldName | None = Field(default=None, description='the field, with `from = "field"`')
     columns: FieldNames = Field(
-        default=(), description='with `from = "columns"`; none: every column (csv, text, parquet)'
+        default=(),
+        description='the fields, with `from = "columns"`; default: all columns; jsonl has no '
+        "default",
     )
 
     def _contradictions(self) -> Iterator[str]:
@@ -197,16 +201,17 @@ class HeaderFields(Section):
     """The record headers."""
 
     fields: FieldNames = Field(
-        default=(), description="each becomes a header; a missing one is null"
+        default=(), description="each field becomes a header; the header of a missing field is null"
     )
     array_field: FieldName | None = Field(
         default=None,
-        description="instead: the field that holds all headers, an array of objects or structs "
-        "with `key` and `value`, as Spark's Kafka source has it",
+        description="instead of `fields`: the field that has all headers, an array of objects or "
+        "structs with `key` and `value`, as in Spark's Kafka source",
     )
     source: bool = Field(
         default=False,
-        description="add headers `seglake.source.file` and `seglake.source.line` (1-based)",
+        description="add the headers `seglake.source.file` and `seglake.source.line` (counted "
+        "from 1)",
     )
 
     def _contradictions(self) -> Iterator[str]:

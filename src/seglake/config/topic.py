@@ -47,147 +47,156 @@ class Topic(Section):
 
     model_config = ConfigDict(alias_generator=_key)
 
-    name: TopicName = Field(description="as Kafka allows")
+    name: TopicName = Field(description="a name that Kafka allows")
     partitions: int = Field(
-        default=1, ge=1, le=100_000, description="number of partitions; may only grow"
+        default=1, ge=1, le=100_000, description="number of partitions; can only grow"
     )
     partition_field: FieldName | None = Field(
         default=None,
-        description="the field that holds the partition number, instead of a hash of the key",
+        description="the field that has the partition number; default: a hash of the key",
     )
     offset_field: FieldName | None = Field(
         default=None,
-        description="the field that holds the offset: records keep it, gaps stay, and rows below "
-        "the end of their log partition are skipped. Needs `partition_field` and "
+        description="the field that has the offset: records keep it, with its gaps, and rows "
+        "below the end of their log partition are skipped. Needs `partition_field` and "
         '`pipeline.order = "arrival"`',
     )
     message_timestamp_type: Literal["CreateTime", "LogAppendTime"] = Field(
-        default="CreateTime", description="event time, or the time of the run"
+        default="CreateTime",
+        description="`CreateTime`: the time of the event; `LogAppendTime`: the start of the run",
     )
     segment_bytes: Size = Field(
-        default=2**30, ge=14, le=INT32_MAX, description="largest segment file"
+        default=2**30, ge=14, le=INT32_MAX, description="largest size of a `.log` file"
     )
     segment_ms: Ms = Field(
         default=604_800_000,
         ge=1,
-        description="a batch that is later than the first of its segment by more than this begins "
-        "the next one",
+        description="a batch that is later than the first batch of its segment by more than this "
+        "begins the next segment",
     )
     index_interval_bytes: Size = Field(
         default=4096,
         ge=0,
         le=INT32_MAX,
-        description="an index entry at least every so many bytes; 0: for every batch",
+        description="add an index entry after more than this number of bytes; 0: for every batch",
     )
     index_interval_records: int | None = Field(
-        default=None, ge=1, le=INT64_MAX, description="instead: every so many records"
+        default=None, ge=1, le=INT64_MAX, description="instead: after this number of records"
     )
     index_interval_ms: Ms | None = Field(
-        default=None, ge=1, description="instead: every so much event time"
+        default=None,
+        ge=1,
+        description="instead: when event time enters another interval of this length",
     )
     index_keys: bool = Field(
         default=False,
-        description="new segments get a key index: `seglake find` then reads few blocks. "
-        "`seglake reindex` makes it for older segments",
+        description="new segments get a key index, with which `seglake find` reads few blocks. "
+        "`seglake reindex` adds it to older segments",
     )
     index_fields: IndexNames = Field(
-        default=(),
-        description="the key index is also of these fields of values: for `find --where`",
+        default=(), description="fields of values that the key index covers, for `find --where`"
     )
     index_headers: IndexNames = Field(
-        default=(), description="the key index is also of these headers: for `find --header`"
+        default=(), description="headers that the key index covers, for `find --header`"
     )
     value_format: Literal["json", "csv", "text"] = Field(
         default="json",
-        description="how values have fields, for searches, indexes and columns: JSON objects, "
-        "records of CSV, lines of text. An ingest that makes a topic of raw lines of CSV, or of "
-        "text with a pattern, sets it",
+        description="how values have fields, for searches, indexes and columns: JSON objects, CSV "
+        "records or lines of text. An ingest that creates a topic of raw CSV lines, or of text "
+        "with a pattern, sets it",
     )
     value_columns: ColumnNames = Field(
-        default=(),
-        description="csv: the names of the columns, in order; an empty name is for a column that "
-        "is no field",
+        default=(), description="csv: names of the columns, in order; an empty name skips a column"
     )
-    value_delimiter: OneByte = Field(default=",", description="csv: between two fields")
-    value_quote: OneByte = Field(default='"', description="csv: around a field; doubled inside one")
+    value_delimiter: OneByte = Field(default=",", description="csv: separator of fields")
+    value_quote: OneByte = Field(
+        default='"', description="csv: quote around a field; doubled inside one"
+    )
     value_pattern: Pattern | None = Field(
         default=None,
-        description="text: RE2 expression from the start of a value; named groups are fields",
+        description="text: RE2 expression that matches from the start of a value; its named "
+        "groups are the fields",
     )
     segment_index_bytes: Size = Field(
-        default=10_485_760, ge=24, le=INT32_MAX, description="largest index"
+        default=10_485_760, ge=24, le=INT32_MAX, description="largest size of an index file"
     )
     compression_type: Literal["none", "gzip", "snappy", "lz4", "zstd"] = Field(
         default="zstd", description="codec of record batches"
     )
     compression_zstd_level: int = Field(
-        default=1, ge=-131072, le=22, description="for zstd; Kafka's default is 3"
+        default=1, ge=-131072, le=22, description="level of zstd; Kafka's default is 3"
     )
     compression_gzip_level: int = Field(
-        default=-1, ge=-1, le=9, description="for gzip; -1: zlib's default"
+        default=-1, ge=-1, le=9, description="level of gzip; -1: zlib's default"
     )
     max_message_bytes: Size = Field(
         default=1_048_588,
         ge=100,
         le=INT32_MAX,
-        description="largest record; larger ones are quarantined. The size counts 82 bytes of "
-        "batch and record, the key, the value, and each header, with 5 bytes for each length",
+        description="largest record; larger ones are quarantined. The size is 82 bytes for batch "
+        "and record, the key, the value, and each header, with 5 bytes for each length",
     )
     batch_size: Size = Field(
-        default=16_384, ge=1, le=INT32_MAX, description="bytes of a batch, uncompressed"
+        default=16_384, ge=1, le=INT32_MAX, description="size of a record batch before compression"
     )
 
     retention_ms: Ms = Field(
         default=-1,
         ge=-1,
-        description="`seglake retain` removes segments whose largest timestamp is older; -1: none",
+        description="`seglake retain` removes segments whose largest timestamp is older than "
+        "this; -1: never",
     )
     retention_bytes: Size = Field(
         default=-1,
         ge=-1,
         le=INT64_MAX,
-        description="`seglake retain` removes the oldest segments of a partition while so many "
-        "bytes of log remain; -1: none",
+        description="`seglake retain` removes the oldest segments of a log partition while at "
+        "least this number of bytes remains; -1: never",
     )
     cleanup_policy: CleanupPolicy = Field(
         default="delete",
-        description="`delete`, `compact` or `compact,delete`: what retention and compaction do",
+        description="`delete` (for `seglake retain` and `delete-records`), `compact` (for `seglake "
+        "compact`) or `compact,delete`",
     )
     delete_retention_ms: Ms = Field(
         default=86_400_000, ge=0, description="how long compaction keeps a tombstone"
     )
     min_compaction_lag_ms: Ms = Field(
-        default=0, ge=0, description="younger records are not compacted"
+        default=0, ge=0, description="records younger than this are not compacted"
     )
     max_compaction_lag_ms: Ms = Field(
-        default=INT64_MAX, ge=1, description="older records make compaction due"
+        default=INT64_MAX,
+        ge=1,
+        description="compaction must run if an uncompacted record is older than this",
     )
     min_cleanable_dirty_ratio: float = Field(
         default=0.5,
         ge=0,
         le=1,
-        description="so large a part of a log that was never compacted makes compaction due",
+        description="compaction must run if at least this part of a log was never compacted",
     )
     message_timestamp_before_max_ms: Ms = Field(
         default=INT64_MAX,
         ge=0,
-        description="rows whose time lies further before the end of the run's interval (without "
-        "one: before the start of the run) are quarantined; default: no limit",
+        description="rows whose time is more than this before the end of the run's interval (or, "
+        "without one, before the start of the run) are quarantined; default: no limit",
     )
     message_timestamp_after_max_ms: Ms = Field(
         default=INT64_MAX,
         ge=0,
-        description="the same for times after it; default: no limit (Kafka's: an hour)",
+        description="rows whose time is more than this after it are quarantined; default: no "
+        "limit (Kafka's default: an hour)",
     )
     kafka_topic_id: TopicId | None = Field(
         default=None,
-        description="id of the Kafka topic whose offsets the records keep; a run with another id "
+        description="id of the Kafka topic whose offsets the records have; a run with another id "
         "is refused",
     )
     quarantine_retention_ms: Ms = Field(
         default=-1,
         ge=-1,
-        description="`seglake maintain` removes the rejects of runs that ended earlier; -1: none",
+        description="`seglake maintain` removes rejects of runs that ended earlier than this; -1: "
+        "never",
     )
 
     @model_validator(mode="before")

@@ -89,11 +89,11 @@ class Log(ShowsTable):
         views = [view.changed() for view in self._snapshot.partitions(self.topic)]  # uncached
         return _unpickled, (self._origin, self.version, self.settings, views)
 
-    def alone(self) -> Log:
+    def detached(self) -> Log:
         """Return this log without the other topics of its version in memory.
 
         Example:
-            >>> log.alone().end_offsets() == log.end_offsets()
+            >>> log.detached().end_offsets() == log.end_offsets()
             True
         """
         views = self._snapshot.partitions(self.topic)

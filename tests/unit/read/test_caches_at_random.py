@@ -91,7 +91,7 @@ class Handle(NamedTuple):
 def uncached(log: Log) -> Log:
     """The same log as a process has it that has read nothing yet, and caches nothing."""
     fresh = Origin(open_store(log.store.uri), 0, log._origin.catalog_id)
-    return Log(log.alone()._snapshot, log.topic, fresh)
+    return Log(log.detached()._snapshot, log.topic, fresh)
 
 
 def executed(plan: Plan, log: Log) -> list[Row]:

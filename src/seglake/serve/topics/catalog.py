@@ -351,7 +351,7 @@ class ServedTopics:
             log = self._lake.topic(asked.topic).at(asked.version)
         else:
             log = self._lake.topic_in(tag, asked.topic)
-        topic = self._derived_from(log.alone(), name, asked)
+        topic = self._derived_from(log.detached(), name, asked)
         if asked.tag is not None:
             topic = topic._replace(id=self._id(name, tag))
         return topic, sum(topic.partitions[p].held_bytes for p in range(len(topic.partitions)))

@@ -12,7 +12,7 @@ from tests.bench import writers
 from tests.bench.measure import Contender, Goal, Samples, Section, Table, race
 from tests.bench.workbench import Workbench, require
 
-DELTA, DUCKDB = "Spark to Delta, line", "DuckDB to Parquet, line"
+DELTA, DUCKDB = "Spark writing Delta", "DuckDB writing Parquet"
 ORDERS = {  # and how many times as fast as these it is to be
     "arrival": {DELTA: 5.0, DUCKDB: 1.5},
     "time": {DELTA: 4.2, DUCKDB: 1.2},
@@ -80,7 +80,7 @@ def run(bench: Workbench) -> Section:
     ))  # fmt: skip
     section.tables = [_throughput(samples, named[DELTA], len(events.times))]
     section.goals = [
-        Goal(f'`order = "{order}"` as a multiple of {reference}',
+        Goal(f'Speed with `order = "{order}"`, relative to {reference}',
              named[f"Seglake, {order}"].times_as_fast_as(named[reference])[1], target)
         for order, targets in ORDERS.items() for reference, target in targets.items()
     ]  # fmt: skip

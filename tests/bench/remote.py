@@ -47,7 +47,7 @@ def run(bench: Workbench) -> Section:
     columns = ["", "s, min", "median", "max", "times the time of the disk: min", "median", "max"]
     title = f"Ingest of {len(bench.events.times):,} local events"
     section.tables = [_cold(bench, remote, section.goals), Table(title, columns, rows)]
-    text = 'Ingest into the object store, `order = "time"`: times the time of a local disk'
+    text = 'Time of an ingest, `order = "time"`, relative to a local disk'
     took = near.times_as_fast_as(far)[1]
     section.goals.append(Goal(text, took, INGEST_SHARE, at_least=False))
     return section
@@ -61,12 +61,12 @@ def _cold(bench: Workbench, remote: Remote, goals: list[Goal]) -> Table:
     window = partial(_window, bench, root, lambda: int(random.integers(*_span(bench))))
     deep = max(depth(window(remote.slow)[1]) for _ in range(3))
     seconds, requests, stats = zip(*[window(remote.wire) for _ in range(COLD)], strict=True)
-    name, took = f"A window of {WINDOW_MS // 1000} s, time", Samples("", list(seconds))
+    name, took = f"a window of {WINDOW_MS // 1000} s", Samples("", list(seconds))
     received = [sum(each.received for each in some) for some in requests]
     share = sum(received) / max(1, sum(each.bytes_matching for each in stats))
     goals += [
-        Goal(f"{name}: requests deep", deep, DEEP, at_least=False),
-        Goal(f"{name}: bytes on the wire by the bytes needed", share, WIRE_SHARE, at_least=False),
+        Goal(f"Requests of {name} that wait for each other", deep, DEEP, at_least=False),
+        Goal(f"Bytes received for {name}, per byte needed", share, WIRE_SHARE, at_least=False),
     ]
     row = [
         name, *took.spread(1000)[:2], took.p99(1000), statistics.median(map(len, requests)), deep,

@@ -55,11 +55,11 @@ def run(bench: Workbench) -> Section:
     ]  # fmt: skip
     ours, theirs = latencies.values()
     section.goals = [
-        Goal("Rate of the Java consumer as a multiple of the broker's",
+        Goal("Speed of the Java consumer, relative to a broker",
              java[0].times_as_fast_as(java[1])[1], 1.0),
-        Goal("p50 of ListOffsets by time as a multiple of the broker's", ours[0] / theirs[0], 1.0,
+        Goal("Median time of ListOffsets by time, relative to a broker", ours[0] / theirs[0], 1.0,
              at_least=False),
-        Goal("Speed of a window as a multiple of the broker's padded read",
+        Goal("Speed of a window, relative to a padded read from a broker",
              windows[0].times_as_fast_as(windows[1])[1], 3.0),
     ]  # fmt: skip
     return section

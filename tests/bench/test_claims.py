@@ -17,7 +17,7 @@ PAGE = (PROJECT / "docs" / "benchmarks.md").read_text()
 # (document, what it says, the goal on the page whose figure bears it out: part, text), least, most
 CLAIMS = [
     ("README.md", "A full scan of two columns is faster there", "Full scans",
-     "two columns, to `noop`, as a multiple of Spark", 0, 1),
+     "two columns, relative to Spark on Delta", 0, 1),
 ]  # fmt: skip
 
 
@@ -33,7 +33,7 @@ class Line(NamedTuple):
 
 def lines() -> list[Line]:
     number_, verdict = r"([\d.,]+)", r"(yes|\*\*no\*\*)"
-    row = rf"^\| (.+) \| (.+) \| [\d.,; ()]* \| {number_} \| (.+) \| {verdict} \|$"
+    row = rf"^\| (.+) \| (.+) \| {number_} \| (.+) \| {verdict} \|$"
     rows = re.findall(row, PAGE, re.M)
     return [Line(row[0], row[1], number(row[2]), row[3], row[4] == "yes") for row in rows]
 
@@ -66,13 +66,12 @@ def test_the_page_counts_its_goals() -> None:
 
 
 def test_the_page_says_why_goals_were_missed() -> None:
-    """In the words of today: whoever changes a reason writes the page anew."""
+    """The reasons are those of `why.py`: after a change there, change the page."""
     missed = {line.part for line in lines() if not line.reached}
-    reasons = PAGE.partition("## Not reached")[2]
-    assert set(re.findall(r"^\*\*(.+): \d+ of \d+\.\*\*$", reasons, re.M)) == missed
+    reasons = PAGE.partition("\n## What is slower than others, and why\n")[2]
+    assert set(re.findall(r"^\*\*(.+)\.\*\*", reasons, re.M)) == missed
     assert set(WHY) <= set(PARTS)
-    given = re.split(r"\n\n\*\*.+\*\*\n", reasons)[1:]
-    assert {text.strip() for text in given} <= set(WHY.values())
+    assert all(text in WHY.values() for text in re.split(r"\n(?=\*\*)", reasons.strip()))
 
 
 def test_no_document_has_a_figure_of_speed_beside_the_page() -> None:

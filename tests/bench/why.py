@@ -1,22 +1,20 @@
-"""What profiles say of the parts that miss a goal."""
+"""Reasons why goals are missed, from profiles of each part."""
 
 WHY = {
     "window": """\
-The time of a window with zstd or lz4 is mostly the codec's: its Python library alone takes as long,
-or longer. Each of a process's first windows uses memory for the first time: 680 pages in one of
-60 s. A Python data source without rows takes 50
-to 65 ms of a window through `format("seglake")`; the rest is the lake, which the planner opens and
-the task opens again, and in a long window the way of its rows from Python to the JVM.""",
+**Windows.** Most of the time of a window is spent in zstd: its Python library alone takes as long
+for the same record batches, or longer. The first windows of a process also use memory for the
+first time. Through Spark, a Python data source takes 50 to 65 ms even without rows, and both the
+planner and the task open the lake.""",
     "scan": """\
-*zstd alone* takes two thirds of the time; the rest is the varints of the records, and the copy of
-keys and values into columns.""",
+**Full scans.** `format("seglake")` passes each row from Python to the JVM. That alone takes as
+long as Delta's whole scan, and zstd comes on top. Without Spark, zstd takes two thirds of the
+time; the rest decodes varints and copies keys and values.""",
     "remote": """\
-A search for a key waits for zone map and key index, then for their pages, then for some 70 ranges
-of the log, which are asked for 40 at a time: more at once take longer here. Of the bytes of a
-window, a sixth are fences and entries of zone maps and headers. The S3 server and the wire of an
-ingest take 1.5 to 1.7 s of the same two cores.""",
+**Object store.** A sixth of the bytes of a window are zone maps and headers. In an ingest, the S3
+server takes 1.5 to 1.7 s of the same two cores.""",
     "find": """\
-The 60 to 80 events of a key stand in almost as many index blocks, each of two record batches of
-16 KiB, and all of these are read and decompressed, which is two thirds of the time of a key. An
-index of single batches would halve that, in another format.""",
+**Searches.** The 60 to 80 events of a key are in almost as many index blocks of two record
+batches. All of these are read and decompressed, which is two thirds of the time. An index of
+single batches would halve that, but needs another format.""",
 }

@@ -59,7 +59,7 @@ def run(bench: Workbench) -> Section:
     for length, of_length in rows.items():
         section.tables.append(_table(of_length, length))
         section.goals += _goals(of_length, length)
-    text = "With other work, the longest of a process's first windows, time, ms"
+    text = "Longest of a process's first windows, with other work, ms"
     section.goals.append(Goal(text, 1000 * first_s, FIRST_MS, at_least=False))
     return section
 
@@ -182,15 +182,16 @@ def _table(rows: _Rows, length: int) -> Table:
 
 
 def _goals(rows: _Rows, length: int) -> list[Goal]:
-    title, goals = f"New windows of {length // 1000} s", list[Goal]()
+    title, goals = f"a window of {length // 1000} s", list[Goal]()
     for vortex in (name for name in rows if name.startswith(VORTEX)):
-        text = f"{title}, time: times the time of Vortex"
+        text = f"Time of {title}, relative to Vortex"
         goals.append(Goal(text, _ratio(rows, OURS, vortex)[1], AGAINST_VORTEX, at_least=False))
     others = [name for name in rows if "Parquet" in name or "Lance" in name]
     best = min(_ratio(rows, name, OURS)[1] for name in others)
-    goals.append(Goal(f"{title}, time: times as fast as the best of Parquet and Lance", best, 1.0))
+    text = f"Speed of {title}, relative to the best of Parquet and Lance"
+    goals.append(Goal(text, best, 1.0))
     for way in (BETWEEN, SOURCE) if BETWEEN in rows else ():
         delta = min(_ratio(rows, name, way)[1] for name in DELTA)
-        text = f"{title} through {way}: times as fast as the better Delta table"
+        text = f"Speed of {title}, {way}, relative to the better Delta table"
         goals.append(Goal(text, delta, AGAINST_DELTA))
     return goals

@@ -23,7 +23,7 @@ from seglake.engine import LocalEngine
 from seglake.errors import SeglakeError
 
 DOCS = Path(__file__).parents[2] / "docs"
-BLOCK = re.compile(r"^```(\w+) ?(.*?)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+BLOCK = re.compile(r'^```(\w+)(?: title="(.*?)")?\n(.*?)^```', re.DOTALL | re.MULTILINE)
 Names = dict[str, Any]
 
 
@@ -64,7 +64,7 @@ def play(
             if kind == "sh":
                 for line in text.splitlines():
                     code, said = printed(line)
-                    assert code == int(title.removeprefix("exit ") or 0), (line, said)
+                    assert code == int(title.removeprefix("exit code ") or 0), (line, said)
             elif kind == "text":
                 answer = re.escape(one_line(block)).replace("…", ".*")
                 assert re.search(answer, said.replace(str(folder), place)), (block, said)
@@ -86,25 +86,13 @@ def test_the_recipes_run(tmp_path: Path) -> None:
         if not rows and "around" in names:  # before the page erases a key of it
             rows.append(names["around"].read_all().num_rows)
 
-    assert len(play("recipes.md", tmp_path, "s3://bucket", after)) > 15
+    kinds = play("recipes.md", tmp_path, "s3://bucket", after)
+    assert kinds.count("text") >= 15
     assert rows == [2]
 
 
 def test_the_page_of_own_files_runs(tmp_path: Path) -> None:
     assert len(play("files.md", tmp_path, "s3://bucket")) == 7
-
-
-def test_each_answer_to_a_mistake_is_what_is_printed(tmp_path: Path) -> None:
-    assert play("mistakes.md", tmp_path, "/data").count("text") >= 26
-
-
-def test_each_of_26_mistakes_has_a_command_and_its_answer() -> None:
-    begin, *entries = re.split(r"^### ", (DOCS / "mistakes.md").read_text(), flags=re.MULTILINE)
-    assert len(entries) == 26
-    assert f"{len(entries)} mistakes" in begin
-    for entry in entries:
-        kinds = [kind for kind, _, _ in BLOCK.findall(entry) if kind in {"sh", "text"}]
-        assert kinds == ["sh", "text"] * (len(kinds) // 2) != [], entry
 
 
 LOOKUPS = DOCS / "lookups.md"

@@ -41,12 +41,19 @@ def _run(command: str) -> None:
 def test_every_page_is_there_and_links_to_files_beside_it(site: Path) -> None:
     pages = {page.relative_to(site).as_posix() for page in site.rglob("*.html")}
     docs = {f"{page.stem}.html" for page in (PROJECT / "docs").glob("*.md")}
-    assert pages >= {"index.html", "api.html", "commands.html", *docs}
+    assert pages >= {"index.html", "api.html", "commands.html", "story.html", *docs}
     assert (site / "search" / "search_index.js").stat().st_size > 100_000
     for page in sorted(pages - {"404.html"}):  # a server alone shows that one
         links = {link.split("#")[0] for link in LINK.findall((site / page).read_text())}
         inside = {link for link in links if "://" not in link and not link.startswith("data:")}
         assert [link for link in inside if not ((site / page).parent / link).exists()] == []
+
+
+def test_every_fenced_block_is_rendered(site: Path) -> None:
+    for page in (PROJECT / "docs").glob("*.md"):
+        html = (site / page.name).with_suffix(".html").read_text()
+        fences = len(re.findall(r"^```", page.read_text(), re.M)) // 2
+        assert html.count('class="highlight"') >= fences, page.name
 
 
 def test_a_search_from_a_disk_leads_to_a_page(site: Path, chromium: Browser) -> None:

@@ -26,7 +26,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # Kernels take one core; the other one installs packages, compiles bytecode and builds what Go has;
 # jars wait for the network.
 TOGETHER = $(MAKE) --no-print-directory --silent -j5 $(COMPILED) $(BYTECODE) $(JARS)
-CHAOS := --kills 1000 --upkeep 300 --s3 100 --s3-upkeep 300 --spark 20 --races 20 --s3-races 10 \
+CHAOS := --kills 1000 --upkeep 300 --s3 100 --s3-upkeep 300 --spark 20 \
   --document tests/chaos/README.md
 FUZZ := --inputs 1000000
 MINUTES := 60
@@ -148,7 +148,7 @@ site: $(INSTALLED) ## Build the docs as a site into build/site, with references 
 golden: setup ## Let Kafka write the golden files of the tests anew
 	$(BIN)/python -m tests.kafka.make_golden
 
-chaos: setup ## Kill ingests and maintenance at every step, and race them; CHAOS=--help lists the options
+chaos: setup ## Kill ingests and maintenance at every step; CHAOS=--help lists the options
 	$(BIN)/python -m tests.chaos.kill $(CHAOS)
 
 fuzz: $(INSTALLED) ## Try a million hostile inputs on every reader; FUZZ="--inputs N --seed S" chooses others

@@ -11,11 +11,9 @@ from typing import NamedTuple
 from tests.chaos.attempts import ANYTHING, Hit
 
 BEGIN, END = "<!-- Written by `make chaos`; do not edit from here. -->", "<!-- To here. -->"
-SEEN = "looks of readers and micro-batches"
 MOMENTS = ("before", "during", "after")
 LOCAL, S3, SPARK = "local disk", "S3", "Spark"
 UPKEEP, UPKEEP_S3 = "local disk, maintenance", "S3, maintenance"
-RACES, RACES_S3 = "local disk, races", "S3, races"
 
 
 class Kill(NamedTuple):
@@ -37,18 +35,17 @@ class Difference(NamedTuple):
 
 
 class Account(NamedTuple):
-    """All kills, races and differences of a campaign; of races, the commits of each command."""
+    """All kills and differences of a campaign."""
 
     seed: int
     command: str
     kills: list[Kill]
     differences: list[Difference]
-    races: dict[str, Counter[str]]
 
     @staticmethod
     def begun(seed: int, command: str) -> Account:
         """Of a campaign that begins."""
-        return Account(seed, command, [], [], {})
+        return Account(seed, command, [], [])
 
     def document(self, path: Path) -> None:
         """Replace the tables in a document."""
@@ -69,17 +66,7 @@ class Account(NamedTuple):
         shapes = Counter(kill.shape for kill in self.kills)
         rows = [_row(("story", "kills")), "|---|--:|", *map(_row, shapes.items())]
         parts += ["By story:", "\n".join(rows)]
-        if self.races:
-            parts += ["Commits in races, and what readers saw of them:", "\n".join(self._raced())]
         return "\n\n".join(parts)
-
-    def _raced(self) -> list[str]:
-        verbs = sorted({verb for counts in self.races.values() for verb in counts} - {SEEN})
-        return [
-            _row(("command", *self.races)),
-            "|---|" + "--:|" * len(self.races),
-            *(_row((v, *(c[v] for c in self.races.values()))) for v in (*verbs, SEEN)),
-        ]
 
     def _by_step(self, kills: Sequence[Kill]) -> list[str]:
         return [

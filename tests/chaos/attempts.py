@@ -67,6 +67,7 @@ class Turn(NamedTuple):
     by_name: bool  # at a step that is chosen by its name, if there is a choice
 
 
+JobT = TypeVar("JobT", bound=Job | Upkeep)
 _Job_contra = TypeVar("_Job_contra", bound=Job | Upkeep, contravariant=True)
 
 

@@ -6,7 +6,6 @@ comes at a step chosen by its name, so that every step has its turn; the others 
 After each kill readers must see exactly what an undisturbed lake shows that has the same runs: the
 old version or the new one, and `verify` finds no damage. So it is after the last one, and after
 `vacuum` has removed what the killed attempts left behind. Rounds of maintenance: see `upkeep`.
-Races kill nobody: see `race`.
 
 Exits 1 if there was a difference. `--seed S --round N` tells that story again: the same files and
 steps in the same order, though a kill at any moment comes when the machine lets it.
@@ -21,28 +20,15 @@ import shutil
 import sys
 import tempfile
 import time
-import traceback
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
-from seglake.errors import SeglakeError
-from tests.chaos.account import (
-    LOCAL,
-    RACES,
-    RACES_S3,
-    S3,
-    SPARK,
-    UPKEEP,
-    UPKEEP_S3,
-    Account,
-    Difference,
-    Kill,
-)
+from tests.chaos.account import LOCAL, S3, SPARK, UPKEEP, UPKEEP_S3, Account
 from tests.chaos.attempts import Attack, Forked, Steps, Turn, kill_forked
+from tests.chaos.campaign import Campaign
 from tests.chaos.clustered import SETTINGS, OnSpark
-from tests.chaos.race import race
 from tests.chaos.scenarios import NEXT, SHAPES, Scenario
 from tests.chaos.upkeep import Maintenance
 from tests.chaos.verbs import RUN
@@ -51,51 +37,33 @@ from tests.harness.cluster import standalone_cluster
 from tests.harness.observed import remove_lake
 from tests.harness.s3_server import BUCKET, environment, s3_server
 
-STEPS = 12  # of each writer in a race
 ATTEMPTS = 3  # at most, of a run in a round
 APART = 31  # stories begin with other steps, so that all of them together reach every step
 
 
-class Campaign:
-    """Rounds over all shapes, drawn from a seed; lakes below the URI `place`."""
+class Ingests(Campaign[Job]):
+    """Rounds over all shapes."""
 
     def __init__(
         self, account: Account, where: str, folder: Path, place: str, attack: Attack[Job]
     ) -> None:
-        self._account, self._where, self._attack = account, where, attack
-        self._folder, self._place = folder, place
+        super().__init__(account, where, folder, place, attack)
         self._scenarios: dict[int, Scenario] = {}
         self.steps: dict[tuple[str, str], Steps] = {}  # of a shape and a run
-        self._last: Kill | None = None
 
-    def run(self, kills: int, told: Callable[[int], None] = lambda _kills: None) -> None:
-        """Rounds until so many kills hit."""
-        number, wanted = 0, len(self._account.kills) + kills
-        while len(self._account.kills) < wanted:
-            self.round(number)
-            number += 1
-            told(len(self._account.kills))
+    def story_name(self, number: int) -> str:
+        return SHAPES[number % len(SHAPES)].name
 
-    def round(self, number: int) -> None:
-        """One round; a difference is written down, and its lake stays."""
-        chance = random.Random(f"{self._account.seed} {number}")
+    def story(self, lake: str, number: int, chance: random.Random) -> None:
+        """Kill attempts at both runs, then run them to their ends."""
         turn, shape = divmod(number, len(SHAPES))
-        self._last, lake = None, f"{self._place}/{shape}/round-{number}"
         scenario = self._scenario(shape)
-        try:
-            scenario.begin(lake)
-            for run in (RUN, NEXT):
-                self._kill(scenario, run, lake, turn + APART * shape, chance)
-                self._end(scenario, run, lake, late=chance.random() < 0.5)
-            if self._where != SPARK:  # where something of a killed attempt may still go on
-                scenario.assert_swept(lake)
-        except (AssertionError, SeglakeError) as problem:
-            line = traceback.extract_tb(problem.__traceback__)[-1]
-            told = f"round {number}, {SHAPES[shape].name}: {str(problem) or line.line} ({lake})"
-            print(f"\n{told}", file=sys.stderr, flush=True)
-            self._account.differences.append(Difference(self._where, number, told, self._last))
-        else:
-            remove_lake(lake)
+        scenario.begin(lake)
+        for run in (RUN, NEXT):
+            self._kill(scenario, run, lake, turn + APART * shape, chance)
+            self._end(scenario, run, lake, late=chance.random() < 0.5)
+        if self._where != SPARK:  # where something of a killed attempt may still go on
+            scenario.assert_swept(lake)
 
     def _scenario(self, number: int) -> Scenario:
         """The scenario of one shape, made and watched when it is wanted first."""
@@ -106,10 +74,6 @@ class Campaign:
             self._watch(made, f"{place}/watched")
             self._scenarios[number] = made
         return self._scenarios[number]
-
-    @property
-    def _trace(self) -> Path:
-        return self._folder / "trace"
 
     def _watch(self, scenario: Scenario, lake: str) -> None:
         """Learn which steps undisturbed runs take, and how long they take."""
@@ -137,14 +101,10 @@ class Campaign:
             with self._beside(scenario, lake, racing=run == RUN and not attempt):
                 job, steps = scenario.job(lake, run), self.steps[scenario.shape.name, run]
                 mine = Turn(turn + attempt, by_name=not attempt)
-                hit = self._attack(job, self._trace, steps, mine, chance)
-                committed = run in scenario.seen(lake)
-            if hit:
-                seen = "new" if committed else "old"
-                self._last = Kill(self._where, scenario.shape.name, hit, seen)
-                self._account.kills.append(self._last)
+                seen = partial(_version_seen, scenario, run, lake)
+                hit = self.kill(scenario.shape.name, job, steps, mine, chance, seen)
             if not hit or not hit.code:
-                assert committed, "a run ended well, and readers do not see it"
+                assert run in scenario.seen(lake), "a run ended well, and readers do not see it"
                 return
 
     @contextmanager
@@ -176,31 +136,8 @@ class Campaign:
         scenario.assert_same_again(lake, run)
 
 
-class Races:
-    """Rounds of a race; lakes below the URI `place`."""
-
-    def __init__(self, account: Account, where: str, folder: Path, place: str) -> None:
-        self._account, self._where, self._folder, self._place = account, where, folder, place
-        account.races[where] = Counter()
-
-    def run(self, rounds: int, told: Callable[[int], None] = lambda _rounds: None) -> None:
-        """So many rounds."""
-        for number in range(rounds):
-            self.round(number)
-            told(number + 1)
-
-    def round(self, number: int) -> None:
-        """One round; a difference is written down, and its lake stays."""
-        seed, lake = self._account.seed + number, f"{self._place}/race-{number}"
-        try:
-            done = race(lake, self._folder / f"race-{number}", seed, STEPS)
-        except (AssertionError, SeglakeError) as problem:
-            told = f"race {number}: {problem} ({lake})"
-            print(f"\n{told}", file=sys.stderr, flush=True)
-            self._account.differences.append(Difference(self._where, number, told, None))
-        else:
-            self._account.races[self._where] += done
-            remove_lake(lake)
+def _version_seen(scenario: Scenario, run: str, lake: str) -> str:
+    return "new" if run in scenario.seen(lake) else "old"
 
 
 def main(arguments: list[str]) -> int:
@@ -211,8 +148,6 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--s3", type=int, default=0, help="kills of runs on an S3 server")
     parser.add_argument("--s3-upkeep", type=int, default=0, help="kills of maintenance there")
     parser.add_argument("--spark", type=int, default=0, help="kills of runs on a Spark cluster")
-    parser.add_argument("--races", type=int, default=0, help="rounds of a race on a local disk")
-    parser.add_argument("--s3-races", type=int, default=0, help="rounds of a race on an S3 server")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
     parser.add_argument("--round", type=int, help="this round alone")
     parser.add_argument("--document", type=Path, help="where to write the tables")
@@ -221,7 +156,7 @@ def main(arguments: list[str]) -> int:
     account = Account.begun(given.seed, " ".join(["python -m tests.chaos.kill", *arguments]))
     wanted = {
         LOCAL: given.kills, UPKEEP: given.upkeep, S3: given.s3, UPKEEP_S3: given.s3_upkeep,
-        SPARK: given.spark, RACES: given.races, RACES_S3: given.s3_races,
+        SPARK: given.spark,
     }  # fmt: skip
     for where, kills in wanted.items():
         if kills:
@@ -237,13 +172,13 @@ def main(arguments: list[str]) -> int:
 
 
 @contextmanager
-def _campaign(account: Account, where: str) -> Iterator[Campaign | Maintenance | Races]:
+def _campaign(account: Account, where: str) -> Iterator[Ingests | Maintenance]:
     """A campaign with what it needs running; its folder stays if it finds a difference."""
     folder = Path(tempfile.mkdtemp(prefix="seglake-chaos-"))
     with ExitStack() as stack:
         place = str(folder / "lakes")
         attack: Attack[Job] = kill_forked
-        if where in (S3, UPKEEP_S3, RACES_S3):
+        if where in (S3, UPKEEP_S3):
             os.environ |= environment(stack.enter_context(s3_server(folder)))
             place = f"s3://{BUCKET}"
         if where == SPARK:
@@ -253,17 +188,15 @@ def _campaign(account: Account, where: str) -> Iterator[Campaign | Maintenance |
             stack.callback(on_spark.end)
         if where in (UPKEEP, UPKEEP_S3):
             yield Maintenance(account, where, folder, place, kill_forked)
-        elif where in (RACES, RACES_S3):
-            yield Races(account, where, folder, place)
         else:
-            yield Campaign(account, where, folder, place, attack)
+            yield Ingests(account, where, folder, place, attack)
     if not any(found.where == where for found in account.differences):
         shutil.rmtree(folder)
 
 
 def _tell(count: int) -> None:
     end = "\r" if sys.stderr.isatty() else "\n"
-    print(f"{count} kills or races", end=end, file=sys.stderr, flush=True)
+    print(f"{count} kills", end=end, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

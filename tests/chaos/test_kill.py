@@ -6,7 +6,7 @@ import pytest
 
 from tests.chaos.account import LOCAL, UPKEEP, Account, killed_in
 from tests.chaos.attempts import kill_forked
-from tests.chaos.kill import Campaign
+from tests.chaos.kill import Ingests
 from tests.chaos.upkeep import STORY, Maintenance
 from tests.harness.tiers import rest_but
 
@@ -21,7 +21,7 @@ def account() -> Account:
 @pytest.mark.parametrize("kills", rest_but([2, 20], 2))
 @pytest.mark.long
 def test_some_kills(tmp_path: Path, account: Account, kills: int) -> None:
-    campaign = Campaign(account, LOCAL, tmp_path, str(tmp_path / "lakes"), kill_forked)
+    campaign = Ingests(account, LOCAL, tmp_path, str(tmp_path / "lakes"), kill_forked)
     campaign.run(kills)
     assert len(account.kills) >= kills
     assert account.differences == []
@@ -33,22 +33,16 @@ def test_some_kills(tmp_path: Path, account: Account, kills: int) -> None:
     assert taken <= killed, "tests/chaos/README.md knows less than there is now: run `make chaos`"
 
 
-@pytest.mark.parametrize(
-    ("verbs", "kills"),
-    [(("erase",), 1), pytest.param(STORY, 20, marks=pytest.mark.rest)],
-    ids=["one", "all"],
-)
+@pytest.mark.parametrize("told", rest_but([("replace", "erase"), STORY], ("replace", "erase")))
 @pytest.mark.long
-def test_some_kills_of_maintenance(
-    tmp_path: Path, account: Account, verbs: tuple[str, ...], kills: int
-) -> None:
-    place = str(tmp_path / "lakes")
-    maintenance = Maintenance(account, UPKEEP, tmp_path, place, kill_forked, verbs)
+def test_some_kills_of_maintenance(tmp_path: Path, account: Account, told: tuple[str, ...]) -> None:
+    place, kills = str(tmp_path / "lakes"), 20 if told == STORY else 2
+    maintenance = Maintenance(account, UPKEEP, tmp_path, place, kill_forked, told)
     maintenance.run(kills)
     assert account.differences == []
-    missed = set(verbs) - {kill.shape for kill in account.kills}
+    missed = set(told) - {kill.shape for kill in account.kills}
     assert len(missed) < 4, f"not killed: {missed}"  # a step that a command came not to
-    assert verbs != STORY or {kill.seen for kill in account.kills} == {"old", "new"}
+    assert told != STORY or {kill.seen for kill in account.kills} == {"old", "new"}
     taken = {what for steps in maintenance.steps.values() for _, what in steps.count}
     killed = {what for _, what in killed_in(DOCUMENT.read_text(), UPKEEP)}
     assert taken <= killed, "tests/chaos/README.md knows less than there is now: run `make chaos`"

@@ -10,7 +10,7 @@ import pytest
 
 from tests.chaos.account import SPARK, Account
 from tests.chaos.clustered import DRIVER, EXECUTOR, JVM, SETTINGS, WORKER, OnSpark, Submitted
-from tests.chaos.kill import Campaign
+from tests.chaos.kill import Ingests
 from tests.chaos.scenarios import SHAPES, Scenario
 from tests.chaos.verbs import OTHER, RUN
 from tests.harness.cluster import standalone_cluster
@@ -23,7 +23,7 @@ def test_a_kill_of_a_run_on_spark(tmp_path: Path) -> None:
     account = Account.begun(4, "")
     settings = {**SETTINGS, "spark.master": "local[2,3]"}
     attack = OnSpark(settings, tmp_path / "notes", (DRIVER, JVM, WORKER))
-    campaign = Campaign(account, SPARK, tmp_path, str(tmp_path / "lakes"), attack)
+    campaign = Ingests(account, SPARK, tmp_path, str(tmp_path / "lakes"), attack)
     campaign.round(0)
     attack.end()
     assert account.kills

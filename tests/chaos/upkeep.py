@@ -11,24 +11,24 @@ a mark from the history.
 from __future__ import annotations
 
 import random
-import sys
 import time
-import traceback
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from unittest.mock import patch
 
 from seglake.catalog.delta import commit_log, file_merges
 from seglake.catalog.quarantine import table
-from seglake.errors import CorruptData, SeglakeError
+from seglake.errors import CorruptData
 from seglake.layout import LOG_TABLE, QUARANTINE_TABLE
 from seglake.maintain.health.repair import rebuild_catalog
 from seglake.maintain.health.verify import verify
 from seglake.store import open_store
-from tests.chaos.account import Account, Difference, Kill
+from tests.chaos.account import Account
 from tests.chaos.attempts import Attack, Forked, Steps, Turn
+from tests.chaos.campaign import Campaign
 from tests.chaos.scenarios import NEXT, Scenario, Shape
 from tests.chaos.verbs import OTHER, RUN, VERBS
 from tests.chaos.victim import Death, Upkeep
@@ -67,11 +67,8 @@ def arrange(lake: str, verb: str) -> None:
         table.store.delete([row.key("timeindex")])
 
 
-class Maintenance:
-    """Rounds of one story, drawn from a seed; lakes below the URI `place`, which is `where`.
-
-    Only the `killed` commands are killed.
-    """
+class Maintenance(Campaign[Upkeep]):
+    """Rounds of one story: some commands, one after another, each killed once or twice."""
 
     def __init__(
         self,
@@ -80,12 +77,10 @@ class Maintenance:
         folder: Path,
         place: str,
         attack: Attack[Upkeep],
-        killed: Collection[str] = STORY,
+        told: Sequence[str] = STORY,
     ) -> None:
-        self._account, self._where, self._attack, self._place = account, where, attack, place
-        self._killed = killed
-        self._trace = folder / "trace"
-        self._last: Kill | None = None
+        super().__init__(account, where, folder, place, attack)
+        self._told = told
         self._begun = f"{place}/to-maintain"
         scenario = begin(self._begun, folder / "files", place, account.seed)
         self._leave_a_dead_attempt(scenario)
@@ -94,42 +89,22 @@ class Maintenance:
         self.steps: dict[str, Steps] = {}
         self._watch()
 
-    def run(self, kills: int, told: Callable[[int], None] = lambda _kills: None) -> None:
-        """Rounds until so many kills hit."""
-        number, wanted = 0, len(self._account.kills) + kills
-        while len(self._account.kills) < wanted:
-            self.round(number)
-            number += 1
-            told(len(self._account.kills))
+    def story_name(self, _number: int) -> str:
+        return SHAPE.name
 
-    def round(self, number: int) -> None:
-        """One round; a difference is written down, and its lake stays."""
-        chance = random.Random(f"{self._account.seed} maintenance {number}")
-        lake = f"{self._place}/round-{number}"
+    def story(self, lake: str, number: int, chance: random.Random) -> None:
+        """Kill each command once or twice, then run it to its end."""
         copy_lake(self._begun, lake)
-        try:
-            self._story(lake, number, chance)
-        except (AssertionError, SeglakeError) as problem:
-            line = traceback.extract_tb(problem.__traceback__)[-1]
-            told = f"round {number}, maintenance: {str(problem) or line.line} ({lake})"
-            print(f"\n{told}", file=sys.stderr, flush=True)
-            self._account.differences.append(Difference(self._where, number, told, self._last))
-        else:
-            remove_lake(lake)
-
-    def _story(self, lake: str, number: int, chance: random.Random) -> None:
         before = ""
-        for verb in STORY:
+        for verb in self._told:
             after = verb if verb in CHANGING else before
             arrange(lake, verb)
-            for attempt in range(chance.randint(1, 2) if verb in self._killed else 0):
+            for attempt in range(chance.randint(1, 2)):
                 turn = Turn(number + attempt * APART, by_name=not attempt)
-                hit = self._attack(Upkeep(lake, verb), self._trace, self.steps[verb], turn, chance)
-                if hit is None:
+                seen = partial(self._readers_see, lake, verb, before, after)
+                job, steps = Upkeep(lake, verb), self.steps[verb]
+                if self.kill(verb, job, steps, turn, chance, seen) is None:
                     break
-                seen = self._readers_see(lake, verb, before, after)
-                self._last = Kill(self._where, verb, hit, seen)
-                self._account.kills.append(self._last)
             _carry_out(verb, lake)
             found, told = observe(lake), [self._seen[after]]
             assert found == told[0], f"{verb} came to another end: {differing(found, told)}"
@@ -192,7 +167,7 @@ class Maintenance:
         """Learn which steps each command takes undisturbed, and what the lake shows then."""
         lake, state = f"{self._place}/watched", ""
         copy_lake(self._begun, lake)
-        for verb in STORY:
+        for verb in self._told:
             if verb == "maintain":
                 self._watch_parts(lake)
             arrange(lake, verb)
@@ -207,7 +182,8 @@ class Maintenance:
         taken = Counter(what for each in self.steps.values() for what in {n for _, n in each.count})
         for each in self.steps.values():
             each.taken_by = taken
-        self._assert_story()
+        if self._told == STORY:
+            self._assert_story()
 
     def _watch_parts(self, lake: str) -> None:
         """Learn what readers see after each part of `maintain`."""

@@ -18,7 +18,7 @@ import seglake
 from kafka import KafkaConsumer
 from kafka import TopicPartition as PythonPlace
 from seglake.serve.settings import Address
-from tests.chaos.race import PARTITIONS
+from tests.clients.commands import PARTITIONS
 from tests.harness.lake_server import Wire
 from tests.makers.fetches import LATEST, offset_at
 from tests.makers.raw_events import T

@@ -17,8 +17,8 @@ import pytest
 
 import seglake
 from seglake.maintain.vacuum import vacuum
-from tests.chaos import race
-from tests.chaos.race import Deed, Place, Record, Told
+from tests.clients import commands
+from tests.clients.commands import Deed, Place, Record, Told
 from tests.clients.followers import READERS, Again, InWindow, Member, Row
 from tests.harness.server_process import ServerProcess
 from tests.makers.raw_events import ingest, pipeline_of
@@ -39,13 +39,13 @@ def act(lake: str, folder: str, seed: int) -> Done:
     """Every command, one after the other, and a vacuum without grace behind each."""
     deeds, deleted, chance = list[Deed](), 0, random.Random(seed)
     for number in range(ROUNDS):
-        verbs = sorted(race._KEEPING)
+        verbs = sorted(commands.KEEPING)
         chance.shuffle(verbs)
         for verb in verbs:
-            deeds += race.write(lake, f"{folder}/{number} {verb}", f"{seed} {number} {verb}", 2)
-            keys = {"keys": (chance.choice(race.KEYS),)} if verb in ERASURES else {}
-            command = partial(race._KEEPING[verb], lake, chance, *keys.get("keys", ()))
-            deeds += race._done(verb, command, **keys)
+            deeds += commands.write(lake, f"{folder}/{number} {verb}", f"{seed} {number} {verb}", 2)
+            keys = {"keys": (chance.choice(commands.KEYS),)} if verb in ERASURES else {}
+            command = partial(commands.KEEPING[verb], lake, chance, *keys.get("keys", ()))
+            deeds += commands.commits_of(verb, command, **keys)
             deleted += len(vacuum(lake, dry_run=False, grace_hours=0, retention_hours=0).deleted)
     return Done(deeds, deleted)
 
@@ -53,12 +53,12 @@ def act(lake: str, folder: str, seed: int) -> Done:
 @pytest.mark.rest
 @pytest.mark.long
 def test_clients_read_while_all_commands_run(tmp_path: Path) -> None:
-    lake, first = str(tmp_path / "lake"), race._some_file(tmp_path / "1.jsonl", random.Random(1))
-    version = ingest(pipeline_of(lake, first, name="first", topic=race.LAYOUT), "1").version
-    seglake.alter(lake, "events", race.LIFE)
+    lake, first = str(tmp_path / "lake"), commands.some_file(tmp_path / "1.jsonl", random.Random(1))
+    version = ingest(pipeline_of(lake, first, name="first", topic=commands.LAYOUT), "1").version
+    seglake.alter(lake, "events", commands.LIFE)
     over = threading.Event()
     settings = "[server]\nrefresh_ms = 100\n"
-    with ServerProcess(lake, tmp_path, settings=settings) as server, commands() as pool:
+    with ServerProcess(lake, tmp_path, settings=settings) as server, noting_process() as pool:
         again = [Again(each, lake, server.address, over) for each in READERS]
         members = [Member(each, lake, server.address, over) for each in READERS]
         windows = [InWindow(each, lake, server.address, over) for each in READERS]
@@ -84,10 +84,10 @@ def test_clients_read_while_all_commands_run(tmp_path: Path) -> None:
         assert as_records(work.rows).items() <= lives.ever.items()
 
 
-def commands() -> ProcessPoolExecutor:
+def noting_process() -> ProcessPoolExecutor:
     """A process that notes its commits."""
     context = multiprocessing.get_context("forkserver")
-    return ProcessPoolExecutor(1, context, race._begin, (context.Event(), dict(os.environ)))
+    return ProcessPoolExecutor(1, context, commands.note_commits, (dict(os.environ),))
 
 
 class Lives:
@@ -120,7 +120,7 @@ class Lives:
 
 def in_turn_of(rows: list[Row]) -> list[list[int]]:
     """The offsets of each partition as they came."""
-    return [[row.offset for row in rows if row.partition == p] for p in range(race.PARTITIONS)]
+    return [[row.offset for row in rows if row.partition == p] for p in range(commands.PARTITIONS)]
 
 
 def as_records(rows: Iterable[Row]) -> dict[Place, Record]:

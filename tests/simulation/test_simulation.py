@@ -14,7 +14,7 @@ from tests.simulation.faults import FAULTS, SEARCHED, put_back
 from tests.simulation.scripts import SCRIPTS
 
 PROJECT = Path(__file__).parents[2]
-OF_TODAY = 20
+OF_TODAY = 10
 
 
 def simulated(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
+import struct
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,3 +24,34 @@ def listening(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Serves every method with `serve`, logs nothing, and can end its connection."""
+
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+
+    def parse_request(self) -> bool:
+        """Let `serve` answer, whatever the method is."""
+        good = super().parse_request()
+        setattr(self, f"do_{self.command}", self.serve)
+        return good
+
+    def serve(self) -> None:
+        """Answer a request."""
+        raise NotImplementedError
+
+    def log_message(self, *_: object) -> None:
+        """Log nothing."""
+
+    def hang_up(self, *, reset: bool = False) -> None:
+        """End the connection."""
+        self.close_connection = True
+        if reset:  # closing with nothing lingering sends RST
+            linger = struct.pack("ii", 1, 0)
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            self.connection.close()
+        else:
+            with contextlib.suppress(OSError):  # the client was faster
+                self.connection.shutdown(socket.SHUT_RDWR)

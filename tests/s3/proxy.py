@@ -5,18 +5,15 @@ from __future__ import annotations
 import contextlib
 import http.client
 import re
-import socket
-import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import Enum
-from http.server import BaseHTTPRequestHandler
 from typing import NamedTuple
 from urllib.parse import unquote
 
-from tests.harness.listening import listening
+from tests.harness.listening import Handler, listening
 
 SLOW_S = 1.2
 
@@ -98,23 +95,12 @@ def faulty(endpoint: str) -> Iterator[Proxy]:
         yield proxy
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Handler):
     """One connection: each request is sent on as it came, its signature with it."""
 
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
     proxy: Proxy
 
-    def parse_request(self) -> bool:
-        """Every method is served alike."""
-        good = super().parse_request()
-        setattr(self, f"do_{self.command}", self._serve)
-        return good
-
-    def log_message(self, *_: object) -> None:
-        """Nothing."""
-
-    def _serve(self) -> None:
+    def serve(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         fault = self.proxy.fate(self.command, unquote(self.path))
         if fault is Fault.SLOW:
@@ -129,7 +115,7 @@ class _Handler(BaseHTTPRequestHandler):
             case Fault.REFUSED:
                 self._reply(400, [], self._refusal())
             case Fault.RESET:
-                self._hang_up(reset=True)
+                self.hang_up(reset=True)
             case _:
                 self._pass(body, fault)
 
@@ -140,12 +126,12 @@ class _Handler(BaseHTTPRequestHandler):
         except OSError:  # the server hung up: so does the proxy
             fault = Fault.LOST
         if fault is Fault.LOST:
-            self._hang_up(reset=False)
+            self.hang_up()
         elif fault is Fault.BUSY_AFTER:
             self._reply(503, [], b"")
         elif fault is Fault.CUT and len(data) > 1 and self.command != "HEAD":
             self._reply(status, headers, data, sent=len(data) // 2)
-            self._hang_up(reset=False)
+            self.hang_up()
         else:
             self._reply(status, headers, data)
 
@@ -182,13 +168,3 @@ class _Handler(BaseHTTPRequestHandler):
         text = "\r\n".join([*head, "", ""]).encode("latin-1")
         with contextlib.suppress(OSError):  # the client did not wait
             self.wfile.write(text + (b"" if self.command == "HEAD" else data[:sent]))
-
-    def _hang_up(self, *, reset: bool) -> None:
-        self.close_connection = True
-        if reset:  # closing with nothing lingering sends RST
-            linger = struct.pack("ii", 1, 0)
-            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-            self.connection.close()
-        else:
-            with contextlib.suppress(OSError):  # the client was faster
-                self.connection.shutdown(socket.SHUT_RDWR)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,7 @@ import seglake
 from seglake.errors import StoreError
 from seglake.maintain.health.verify import verify
 from seglake.store import open_store
-from tests.harness.object_server import Asked, ObjectServer, object_server
+from tests.harness.object_server import Asked, Choice, Cut, ObjectServer, object_server
 from tests.harness.tiers import rest_but, rest_but_today
 from tests.makers.lakes import Event, LakeMaker, Shape
 
@@ -33,24 +33,24 @@ def server(lake: Path) -> Iterator[ObjectServer]:
         yield running
 
 
-def first(times: int, of: str) -> Callable[[Asked], bool]:
-    """Cuts the first so many replies whose object has this in its key."""
+def first(times: int, of: str) -> Choice:
+    """Cut the first so many listings, or replies whose object has this in its key."""
     left = [times]
 
-    def cut(asked: Asked) -> bool:
-        hit = of in asked.key and left[0] > 0
+    def choice(asked: Asked) -> Cut | None:
+        hit = left[0] > 0 and (asked.kind == of or (asked.kind == "GET" and of in asked.key))
         left[0] -= hit
-        return hit
+        return Cut.BODY if hit else None
 
-    return cut
+    return choice
 
 
-KINDS = ["?list", "_last_checkpoint", ".checkpoint.parquet", "27.json", "kind=segment"]
+KINDS = ["LIST", "_last_checkpoint", ".checkpoint.parquet", "27.json", "kind=segment"]
 
 
 @pytest.mark.parametrize("what", KINDS)
 def test_a_cut_reply_ends_no_command(server: ObjectServer, what: str) -> None:
-    server.cut = first(2, what)
+    server.choice = first(2, what)
     lake = seglake.open(server.root, storage_options=server.options)
     assert lake.topic("events").end_offsets() == {0: RUNS}
     assert seglake.open(server.root, 5, server.options).version == 5
@@ -60,7 +60,7 @@ def test_a_listing_goes_on_behind_what_it_had(server: ObjectServer) -> None:
     store = open_store(server.root, server.options)
     sound = list(store.list("topics"))
     assert len(sound) == 4 * RUNS
-    server.cut = first(3, "?list")
+    server.choice = first(3, "LIST")
     assert list(store.list("topics")) == sound
 
 
@@ -69,7 +69,7 @@ def test_a_listing_that_never_ends_is_an_error(
 ) -> None:
     pauses: list[float] = []
     monkeypatch.setattr("seglake.store.interface.sleep", pauses.append)
-    server.cut = first(1000, "?list")
+    server.choice = first(1000, "LIST")
     store = open_store(server.root, server.options)
     with pytest.raises(StoreError, match=f"{server.root}/topics: "):
         list(store.list("topics"))
@@ -78,16 +78,16 @@ def test_a_listing_that_never_ends_is_an_error(
 
 @pytest.mark.parametrize("what", rest_but_today(KINDS))
 def test_verify_finds_no_damage_in_a_cut_reply(server: ObjectServer, what: str) -> None:
-    server.cut = first(3, what)
+    server.choice = first(3, what)
     assert verify(server.root, storage_options=server.options).findings == []
 
 
-@pytest.mark.parametrize("what", rest_but(["?list", "kind=segment"], "?list"))
+@pytest.mark.parametrize("what", rest_but(["LIST", "kind=segment"], "LIST"))
 def test_verify_tells_what_it_could_not_read_from_damage(
     server: ObjectServer, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     monkeypatch.setattr("seglake.store.interface.sleep", lambda _: None)
     monkeypatch.setitem(seglake.store.objects._RETRIES, "max_retries", 1)
-    server.cut = first(10**6, what)
+    server.choice = first(10**6, what)
     found = verify(server.root, storage_options=server.options).findings
     assert {finding.kind for finding in found} == {"unreadable"}

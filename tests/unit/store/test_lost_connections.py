@@ -11,7 +11,7 @@ import pytest
 from seglake.errors import StoreError
 from seglake.store import Store, open_store
 from seglake.store.interface import may_ask_again
-from tests.harness.cut_server import Asked, Choice, Cut, CutServer, cut_server
+from tests.harness.object_server import Asked, Choice, Cut, ObjectServer, object_server
 from tests.harness.tiers import rest_but_today
 
 BIG = bytes(range(256)) * (9 * 4096)  # two parts
@@ -19,8 +19,8 @@ OLD = b"0123456789" * 100
 
 
 @pytest.fixture
-def server() -> Iterator[CutServer]:
-    with cut_server() as running:
+def server() -> Iterator[ObjectServer]:
+    with object_server() as running:
         running.objects |= {"a": OLD, "b": b"b", "big": bytes(len(BIG))}
         yield running
 
@@ -43,7 +43,7 @@ def streamed(store: Store, key: str) -> None:
             stream.write(BIG[start : start + (1 << 20)])
 
 
-Verb = tuple[str, Callable[[Store], Any], Callable[[CutServer], Any], Any]
+Verb = tuple[str, Callable[[Store], Any], Callable[[ObjectServer], Any], Any]
 VERBS: dict[str, Verb] = {  # the request that is cut, the call, and what must come of it
     "stat": ("HEAD", lambda s: s.stat("a").size, lambda _: None, len(OLD)),
     "read": ("GET", lambda s: bytes(s.read("a", 3, 500)), lambda _: None, OLD[3:500]),
@@ -64,7 +64,7 @@ VERBS: dict[str, Verb] = {  # the request that is cut, the call, and what must c
 
 @pytest.mark.parametrize("cut", Cut)
 @pytest.mark.parametrize("verb", rest_but_today(VERBS))
-def test_a_lost_connection_ends_nothing(server: CutServer, verb: str, cut: Cut) -> None:
+def test_a_lost_connection_ends_nothing(server: ObjectServer, verb: str, cut: Cut) -> None:
     kind, call, left, wanted = VERBS[verb]
     server.choice = first(2, kind, cut)
     answer = call(open_store(server.root, server.options))
@@ -73,7 +73,7 @@ def test_a_lost_connection_ends_nothing(server: CutServer, verb: str, cut: Cut) 
 
 
 @pytest.mark.parametrize("cut", Cut)
-def test_what_is_created_is_there_once(server: CutServer, cut: Cut) -> None:
+def test_what_is_created_is_there_once(server: ObjectServer, cut: Cut) -> None:
     """A lost reply may look like a lost race, but never like a race that was won."""
     store = open_store(server.root, server.options)
     server.choice = first(3, "CREATE", cut)
@@ -96,7 +96,7 @@ def test_what_is_created_is_there_once(server: CutServer, cut: Cut) -> None:
     ],
 )
 def test_eight_tries_and_no_more(
-    server: CutServer, kind: str, cut: Cut, call: Callable[[Store], Any]
+    server: ObjectServer, kind: str, cut: Cut, call: Callable[[Store], Any]
 ) -> None:
     server.choice = first(1000, kind, cut)
     with pytest.raises(StoreError, match=re.escape(server.root)):
@@ -104,7 +104,7 @@ def test_eight_tries_and_no_more(
     assert server.count(kind) == 8
 
 
-def test_an_end_that_came_to_nothing_is_an_error(server: CutServer) -> None:
+def test_an_end_that_came_to_nothing_is_an_error(server: ObjectServer) -> None:
     """The object that is there is an older one, of the same size."""
 
     def choice(asked: Asked) -> Cut | None:

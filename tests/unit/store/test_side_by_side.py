@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from seglake.store import objects, open_store
 from seglake.store.interface import Listed
-from tests.harness.object_server import ObjectServer, object_server
+from tests.harness.object_server import Cut, ObjectServer, object_server
 
 NAMES = st.lists(st.sampled_from(["a", "b", "b-", "b0", "é"]), min_size=1, max_size=4)
 
@@ -55,8 +55,7 @@ def test_parts_of_a_long_listing_run_side_by_side(
     monkeypatch.setattr(objects, "_ALONE", 50)
     monkeypatch.setattr(objects, "_AT_ONCE", 50)  # obstore makes as many of pages at once
     store = open_store(server.root, server.options)
-    everything = sorted(p.relative_to(server.folder).as_posix()
-                        for p in server.folder.rglob("*.jsonl"))  # fmt: skip
+    everything = sorted(server.objects)
     server.wait_s = 0.02
     assert [each.key for each in store.list("in")] == everything
     assert server.at_once >= 4
@@ -76,11 +75,11 @@ def test_a_reply_that_ends_early_ends_no_part(server: ObjectServer) -> None:
     sound: list[Listed] = [*store.list("in")]
     left = [5]
 
-    def cut(_asked: object) -> bool:
+    def choice(_asked: object) -> Cut | None:
         left[0] -= 1
-        return left[0] % 2 == 0 and left[0] >= 0
+        return Cut.BODY if left[0] % 2 == 0 and left[0] >= 0 else None
 
-    server.cut = cut
+    server.choice = choice
     assert [*store.list("in")] == sound
 
 

@@ -39,8 +39,8 @@ from seglake.write.spool.spool import (
     unpacked_rows,
 )
 from tests.harness.counting import CountingStore
-from tests.harness.cut_server import CutServer, cut_server
 from tests.harness.engines import dying
+from tests.harness.object_server import ObjectServer, object_server
 from tests.makers.lakes import open_catalog
 from tests.makers.raw_events import Line, T, ingest, pipeline_of, read_lake, write_files
 from tests.makers.sorted_blobs import Item as Record
@@ -137,10 +137,10 @@ PART_BYTES, MOST_PARTS = 64 * 1024, 16
 
 
 @pytest.fixture
-def narrow(monkeypatch: pytest.MonkeyPatch) -> Iterator[CutServer]:
+def narrow(monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectServer]:
     """An object store whose uploads have at most a MiB."""
     monkeypatch.setattr(objects, "_PART_BYTES", PART_BYTES)
-    with cut_server() as server:
+    with object_server() as server:
         server.most_parts = MOST_PARTS
         yield server
 
@@ -154,7 +154,7 @@ def _spooled(store: Store, object_bytes: int) -> tuple[list[bytes], pa.Table]:
     return data, stage.rows()
 
 
-def test_a_task_has_more_blobs_than_an_upload_may_have_parts(narrow: CutServer) -> None:
+def test_a_task_has_more_blobs_than_an_upload_may_have_parts(narrow: ObjectServer) -> None:
     store = open_store(narrow.root, narrow.options)
     data, rows = _spooled(store, PART_BYTES * MOST_PARTS)
     assert [bytes(each.data) for each in read_blobs(store, rows)] == data

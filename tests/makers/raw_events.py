@@ -8,7 +8,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -142,6 +142,26 @@ def pipeline_of(root: Path | str, paths: Any, **changes: Any) -> Pipeline:
     given = [paths] if isinstance(paths, str | Path) else paths
     tables["input"] = {**tables["input"], "paths": [str(path) for path in given]}
     return Pipeline.model_validate(tables)
+
+
+def write_settings(
+    path: Path, root: object, paths: object, topic: str = "events", /, **changes: Mapping[str, Any]
+) -> Path:
+    """Write the settings of a pipeline over JSON lines; `changes` has tables, or keys of them."""
+    tables: dict[str, dict[str, Any]] = {
+        "pipeline": {"root": str(root)},
+        "input": {"paths": [str(paths)], "format": "jsonl"},
+        "timestamp": {"field": "ts", "format": "epoch_ms"},
+        "topic": {"name": topic},
+    }
+    lines = list[str]()
+    for name in {**tables, **changes}:
+        lines.append(f"[{name}]")
+        for key, value in {**tables.get(name, {}), **changes.get(name, {})}.items():
+            spelled = key if key.isidentifier() else json.dumps(key)
+            lines.append(f"{spelled} = {json.dumps(value)}")
+    path.write_text("\n".join([*lines, ""]))
+    return path
 
 
 def ingest(pipeline: Pipeline, run_id: str = "1", interval: Any = None) -> Report:

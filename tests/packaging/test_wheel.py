@@ -19,6 +19,7 @@ import pytest
 
 from tests.harness import installed
 from tests.makers.lakes import Event, LakeMaker
+from tests.makers.raw_events import write_settings
 
 T = 1_700_000_000_000
 PROJECT = Path(__file__).parents[2]
@@ -105,12 +106,7 @@ def test_the_program_reads(python: Path, lake: Path) -> None:
 def test_it_ingests_without_spark(python: Path, tmp_path: Path) -> None:
     rows = [{"ts": T + n, "user": f"u{n}"} for n in range(5)]
     (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    file = tmp_path / "web.toml"
-    file.write_text(
-        f"[pipeline]\nroot = '{tmp_path}/lake'\n[input]\npaths = ['{tmp_path}/in.jsonl']\n"
-        "format = 'jsonl'\n[timestamp]\nfield = 'ts'\nformat = 'epoch_ms'\n"
-        "[topic]\nname = 'web'\npartitions = 1\n"
-    )
+    file = write_settings(tmp_path / "web.toml", tmp_path / "lake", tmp_path / "in.jsonl", "web")
     done = called(python, "seglake", "ingest", "--conf-file", file, "--local", "--json")
     assert json.loads(done.stdout)["records"] == 5, done.stderr
     read = called(python, "seglake", "read", tmp_path / "lake", "web").stdout

@@ -35,6 +35,7 @@ from tests.makers.raw_events import (
     read_back,
     read_lake,
     write_file,
+    write_settings,
 )
 from tests.s3.proxy import Proxy
 
@@ -213,28 +214,11 @@ def test_spark_ingests_with_the_keys_of_the_environment(
     paths = [a_file(tmp_path / f"{number}.jsonl", 300, T + number) for number in range(3)]
     for path in paths:
         upload(path, f"{place}/in")
-    config = tmp_path / "web.toml"
-    config.write_text(
-        f"""
-        [pipeline]
-        name = "web"
-        root = "{place}/lake"
-        max_quarantine_ratio = 0.1
-        [input]
-        paths = ["{place}/in"]
-        format = "jsonl"
-        [timestamp]
-        field = "ts"
-        format = "epoch_ms"
-        [key]
-        fields = ["k"]
-        [topic]
-        name = "events"
-        partitions = 3
-        [task]
-        chunk_bytes = 8192
-        """
-    )
+    config = write_settings(
+        tmp_path / "web.toml", f"{place}/lake", f"{place}/in",
+        pipeline={"name": "web", "max_quarantine_ratio": 0.1}, key={"fields": ["k"]},
+        topic={"partitions": 3}, task={"chunk_bytes": 8192},
+    )  # fmt: skip
     job = [sys.executable, "jobs/ingest.py", "--conf-file", str(config), "--run-id", "1"]
     run: dict[str, Any] = {
         "cwd": PROJECT,

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -15,22 +16,13 @@ from typer.testing import CliRunner, Result
 import seglake
 from seglake.cli.app import app
 from seglake.errors import InputError, QuarantineLimit, SeglakeError
+from tests.makers.raw_events import write_settings
 
 PROJECT = Path(__file__).parents[2]
-PIPELINE = """
-[pipeline]
-root = "nowhere"
-max_quarantine_ratio = 0.5
-[input]
-paths = ["nothing"]
-format = "jsonl"
-[timestamp]
-field = "ts"
-format = "epoch_ms"
-allow_1970 = true
-[topic]
-name = "events"
-"""
+MORE: dict[str, dict[str, Any]] = {
+    "pipeline": {"max_quarantine_ratio": 0.5},
+    "timestamp": {"allow_1970": True},
+}
 
 
 def command(*arguments: object) -> Result:
@@ -59,8 +51,8 @@ def test_the_demo_answers_its_questions_and_ingests_once(
 def test_ingest_takes_root_and_sources_from_its_options(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    conf, root = tmp_path / "web.toml", tmp_path / "lake"
-    conf.write_text(PIPELINE)
+    root = tmp_path / "lake"
+    conf = write_settings(tmp_path / "web.toml", "nowhere", "nothing", **MORE)
     for name, lines in {"a": '{"ts":1}\n', "b": '{"ts":2}\nno\n', "bad": "no\nno\n"}.items():
         (tmp_path / f"{name}.jsonl").write_text(lines)
     ingest = ("ingest", "--conf-file", conf, "--root", root)
@@ -78,8 +70,8 @@ def test_ingest_takes_root_and_sources_from_its_options(
 
 @pytest.mark.rest
 def test_a_damaged_file_is_one_sentence_whatever_spark_has_to_say(tmp_path: Path) -> None:
-    conf, damaged = tmp_path / "web.toml", tmp_path / "events.gz"
-    conf.write_text(PIPELINE)
+    damaged = tmp_path / "events.gz"
+    conf = write_settings(tmp_path / "web.toml", "nowhere", "nothing", **MORE)
     damaged.write_bytes(gzip.compress(b'{"ts":1}\n' * 1000)[:-4])
     done = subprocess.run(
         [sys.executable, "-c", "from seglake.cli import main; main()", "ingest",

@@ -18,6 +18,7 @@ from seglake.engine import LocalEngine
 from seglake.write.driver.run import DeclaredRun, ingest_files
 from tests.harness.python_environment import NoEnvironmentError, python_with
 from tests.makers.lakes import Event, LakeMaker
+from tests.makers.raw_events import write_settings
 
 T = 1795136400000  # 2026-11-20T01:00:00Z
 PACKAGES = ("grpcio==1.85.3", "grpcio-status==1.85.3")  # what the tests' environment lacks for it
@@ -74,21 +75,6 @@ except InputError as error:
     found["error"] = str(error)
 print(json.dumps(found))
 """
-PIPELINE = """
-[pipeline]
-root = "{root}"
-max_quarantine_ratio = 0.1
-[input]
-{input}
-[timestamp]
-field = "ts"
-format = "epoch_ms"
-[key]
-fields = ["user"]
-[topic]
-name = "events"
-partitions = 2
-"""
 
 
 @pytest.fixture(scope="module")
@@ -141,14 +127,14 @@ def _pipelines(folder: Path) -> list[Path]:
         (folder / "good" / f"{n}.jsonl").write_text(lines + "broken\n" * (n == 1))
     packed = gzip.compress(b'{"ts":1795136400000}\n' * 90_000)
     (folder / "bad" / "x.jsonl.gz").write_bytes(packed[: len(packed) // 2])
-    inputs = {
-        "files": f'paths = ["{folder / "good"}"]\nformat = "jsonl"',
-        "broken": f'paths = ["{folder / "bad"}"]\nformat = "jsonl"',
-        "frame": 'format = "dataframe"\norder_column = "number"',
-    }
-    for name, text in inputs.items():
-        root = folder / name
-        (folder / f"{name}.toml").write_text(PIPELINE.format(root=root, input=text))
+    more: dict[str, Any] = {"key": {"fields": ["user"]}, "topic": {"partitions": 2}}
+    inputs: dict[str, dict[str, Any]] = {
+        "files": {"paths": [str(folder / "good")]}, "broken": {"paths": [str(folder / "bad")]},
+        "frame": {"paths": [], "format": "dataframe", "order_column": "number"},
+    }  # fmt: skip
+    for name, given in inputs.items():
+        settings = {"pipeline": {"max_quarantine_ratio": 0.1}, "input": given, **more}
+        write_settings(folder / f"{name}.toml", folder / name, "", **settings)
     return [folder / f"{name}.toml" for name in inputs]
 
 

@@ -17,26 +17,18 @@ from pyspark.sql import SparkSession
 from seglake.config import load
 from tests.harness import installed
 from tests.harness.cluster import standalone_cluster
-from tests.makers.raw_events import Line, T, assert_holds, quarantined, read_lake, write_files
+from tests.makers.raw_events import (
+    Line,
+    T,
+    assert_holds,
+    quarantined,
+    read_lake,
+    write_files,
+    write_settings,
+)
 
 PROJECT = Path(__file__).parents[2]
 JOB = PROJECT / "jobs" / "ingest.py"
-CONF = """
-[pipeline]
-root = "{folder}/lake"
-max_quarantine_ratio = 0.1
-[input]
-paths = ["{folder}/in"]
-format = "jsonl"
-[timestamp]
-field = "ts"
-format = "epoch_ms"
-[key]
-fields = ["k"]
-[topic]
-name = "events"
-partitions = 3
-"""
 
 
 class Ended(NamedTuple):
@@ -49,7 +41,10 @@ class Ended(NamedTuple):
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    (tmp_path / "web.toml").write_text(CONF.format(folder=tmp_path))
+    write_settings(
+        tmp_path / "web.toml", tmp_path / "lake", tmp_path / "in",
+        pipeline={"max_quarantine_ratio": 0.1}, key={"fields": ["k"]}, topic={"partitions": 3},
+    )  # fmt: skip
     lines = [Line(T + at, "abc"[at % 3], broken="{" if at == 5 else None) for at in range(100)]
     write_files(tmp_path / "in", [(lines, ""), (lines, ".gz")])
     return tmp_path

@@ -13,19 +13,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.makers.raw_events import write_settings
+
 pytestmark = [pytest.mark.spark, pytest.mark.rest]
 
 
 def pipeline(folder: Path) -> Path:
     lines = (json.dumps({"ts": 1_700_000_000_000 + n, "user": f"u{n % 9}"}) for n in range(20_000))
     (folder / "in.jsonl").write_text("\n".join(lines))
-    file = folder / "web.toml"
-    file.write_text(
-        f"[pipeline]\nroot = '{folder}/lake'\n[input]\npaths = ['{folder}/in.jsonl']\n"
-        "format = 'jsonl'\n[timestamp]\nfield = 'ts'\nformat = 'epoch_ms'\n"
-        "[topic]\nname = 'web'\npartitions = 1\n"
-    )
-    return file
+    return write_settings(folder / "web.toml", folder / "lake", folder / "in.jsonl", "web")
 
 
 def jvms(session: int) -> list[str]:

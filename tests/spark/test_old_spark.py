@@ -16,6 +16,7 @@ import pytest
 
 import seglake
 from seglake.errors import ConfigError
+from tests.makers.raw_events import write_settings
 
 pytestmark = pytest.mark.spark
 T = 1_700_000_000_000
@@ -54,12 +55,8 @@ def ingested(folder: Path, name: str, *how: str) -> Path:
     """A lake of that name with 20,000 records."""
     lines = (json.dumps({"ts": T + n, "user": f"u{n % 9}"}) for n in range(20_000))
     (folder / "in.jsonl").write_text("\n".join(lines))
-    root, file = folder / name, folder / f"{name}.toml"
-    file.write_text(
-        f"[pipeline]\nroot = '{root}'\n[input]\npaths = ['{folder}/in.jsonl']\n"
-        "format = 'jsonl'\n[timestamp]\nfield = 'ts'\nformat = 'epoch_ms'\n"
-        "[topic]\nname = 'web'\npartitions = 2\n"
-    )
+    root, two = folder / name, {"partitions": 2}
+    file = write_settings(folder / f"{name}.toml", root, folder / "in.jsonl", "web", topic=two)
     done = run("-m", "seglake", "ingest", "--conf-file", file, "--run-id", "1", "--json", *how)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["records"] == 20_000

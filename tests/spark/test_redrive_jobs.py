@@ -15,32 +15,21 @@ from seglake.cli.app import app
 from seglake.config import load
 from seglake.errors import QuarantineLimit, UsageError
 from seglake.maintain.health.verify import verify
-from tests.makers.raw_events import ingest
+from tests.makers.raw_events import ingest, write_settings
 from tests.makers.redriven import Event, open_rejects, records, write
 from tests.spark.jobs import run_job
 
 PROJECT = Path(__file__).parents[2]
-CONF = """
-[pipeline]
-name = "web"
-root = "{folder}/lake"
-max_quarantine_ratio = 0.9
-[input]
-paths = ["{folder}/in"]
-format = "jsonl"
-[timestamp]
-field = "{time}"
-format = "epoch_ms"
-[topic]
-name = "events"
-"""
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A run with 2 files of 60 rows: a third has the time a, a third b, a third is broken."""
     for time in "ab":
-        (tmp_path / f"{time}.toml").write_text(CONF.format(folder=tmp_path, time=time))
+        write_settings(
+            tmp_path / f"{time}.toml", tmp_path / "lake", tmp_path / "in",
+            pipeline={"name": "web", "max_quarantine_ratio": 0.9}, timestamp={"field": time},
+        )  # fmt: skip
     rows = [Event("a"), Event("b"), Event("", broken=True)] * 20
     for name in ("x", "y"):
         write(tmp_path / "in" / name, "jsonl", rows)

@@ -19,7 +19,7 @@ from seglake.layout import new_attempt
 from seglake.maintain.topic_settings import alter
 from tests.harness.flags import options_of_the_program
 from tests.harness.tiers import rest_but_today
-from tests.makers.raw_events import Line, T, write_file
+from tests.makers.raw_events import Line, T, write_file, write_settings
 from tests.makers.tiered_bucket import tier
 
 RUNS = ("1", "2", "3")
@@ -27,13 +27,15 @@ GRACE = ("--grace-hours", "0")
 
 
 def _conf(folder: Path, name: str, field: str, paths: Path) -> None:
-    (folder / name).write_text(
-        f'[pipeline]\nname = "web"\nroot = "{folder}/lake"\nmax_quarantine_ratio = 0.9\n'
-        f'[input]\npaths = ["{paths}"]\nformat = "jsonl"\n'
-        f'[timestamp]\nfield = "{field}"\nformat = "epoch_ms"\n[key]\nfields = ["k"]\n'
-        '[topic]\nname = "events"\npartitions = 2\n"cleanup.policy" = "compact,delete"\n'
-        '"compression.type" = "none"\n"batch.size" = 200\n'
-    )
+    topic = {
+        "partitions": 2, "cleanup.policy": "compact,delete", "compression.type": "none",
+        "batch.size": 200,
+    }  # fmt: skip
+    pipeline = {"name": "web", "max_quarantine_ratio": 0.9}
+    write_settings(
+        folder / name, folder / "lake", paths, pipeline=pipeline, timestamp={"field": field},
+        key={"fields": ["k"]}, topic=topic,
+    )  # fmt: skip
 
 
 def _invoke(*arguments: object) -> Any:

@@ -40,6 +40,7 @@ from tests.harness.narrow import narrow_terminal
 from tests.harness.tiers import rest_but_today
 from tests.makers.broker_folders import TOPIC_ID
 from tests.makers.lakes import Event, LakeMaker, Shape, open_catalog
+from tests.makers.raw_events import write_settings
 from tests.makers.tiered_bucket import tier
 from tests.unit.cli.test_every_command import DRY
 
@@ -103,10 +104,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, first in (("a", 0), ("b", 2)):
         lines = [json.dumps({"ts": T + n, "k": str(n)}) for n in (first, first + 1)]
         (folder / f"{name}.jsonl").write_text("\n".join(lines))
-    (folder / "web.toml").write_text(
-        f'[pipeline]\nroot = "{folder}/new"\n[input]\npaths = ["{folder}/a.jsonl"]\n'
-        'format = "jsonl"\n[timestamp]\nfield = "ts"\nformat = "epoch_ms"\n[topic]\nname = "web"\n'
-    )
+    write_settings(folder / "web.toml", folder / "new", folder / "a.jsonl", "web")
     return folder
 
 

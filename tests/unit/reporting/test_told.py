@@ -21,6 +21,7 @@ from seglake.jobs.ingest import main
 from seglake.reporting.run import reported
 from seglake.write.api import run_pipeline
 from tests.harness.listening import listening
+from tests.makers.raw_events import write_settings
 from tests.makers.watched import BEGIN_MS, HOUR_MS
 
 PARENT = "01926f6c-0000-7000-8000-000000000000"
@@ -135,12 +136,7 @@ def test_the_command_and_the_job_tell_of_their_runs(
 ) -> None:
     monkeypatch.setattr("seglake.engine.SparkEngine", lambda *_: LocalEngine())
     monkeypatch.setenv("SEGLAKE_METRICS_FILE", str(tmp_path / "web.prom"))
-    conf = tmp_path / "web.toml"
-    conf.write_text(
-        f'[pipeline]\nroot = "{pipeline.root}"\n[input]\npaths = ["{tmp_path}/in.jsonl"]\n'
-        'format = "jsonl"\n[timestamp]\nfield = "ts"\nformat = "epoch_ms"\n'
-        '[topic]\nname = "web"\n'
-    )
+    conf = write_settings(tmp_path / "web.toml", pipeline.root, tmp_path / "in.jsonl", "web")
     interval = ["--interval-start", str(BEGIN_MS), "--interval-end", str(BEGIN_MS + HOUR_MS)]
     call(["--conf-file", str(conf), "--run-id", "R", *interval, *options])
     assert 'seglake_last_run_records{topic="web"} 9.0' in (tmp_path / "web.prom").read_text()

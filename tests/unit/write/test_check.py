@@ -25,6 +25,7 @@ from seglake.write.check import check
 from seglake.write.driver.run import DeclaredRun, ingest_files
 from tests.makers.files import pipeline, read
 from tests.makers.lakes import Event, LakeMaker
+from tests.makers.raw_events import write_settings
 
 T = 1_780_000_000_000
 TIMED: dict[str, Any] = {
@@ -149,12 +150,11 @@ def test_every_format_is_sampled(form: str, tmp_path: Path) -> None:
 
 
 def shell(folder: Path, *options: str, field: str = "ts", form: str = "jsonl") -> Any:
-    file = folder.parent / "p.toml"
-    file.write_text(
-        f'[pipeline]\nroot = "lake"\n[input]\npaths = ["{folder}"]\nformat = "{form}"\n'
-        f'exclude = ["*.tmp"]\n[timestamp]\nfield = "{field}"\nformat = "epoch_ms"\n'
-        '[key]\nfields = ["usr"]\n[topic]\nname = "t"\n'
-    )
+    given = {"format": form, "exclude": ["*.tmp"]}
+    file = write_settings(
+        folder.parent / "p.toml", "lake", folder, "t",
+        input=given, timestamp={"field": field}, key={"fields": ["usr"]},
+    )  # fmt: skip
     return CliRunner().invoke(app, ["check", "--conf-file", str(file), *options])
 
 
@@ -221,12 +221,8 @@ def test_a_key_that_is_an_object_is_told_with_a_field_of_it(tmp_path: Path) -> N
 def test_a_topic_with_more_partitions_is_an_error_as_in_an_ingest(tmp_path: Path) -> None:
     LakeMaker(tmp_path / "lake", "t", partitions=3).run({0: [Event(T)]})
     (tmp_path / "a.jsonl").write_bytes(events(1))
-    conf = tmp_path / "t.toml"
-    conf.write_text(
-        f'[pipeline]\nroot = "{tmp_path}/lake"\n[input]\npaths = ["{tmp_path}/*.jsonl"]\n'
-        'format = "jsonl"\n[timestamp]\nfield = "ts"\nformat = "epoch_ms"\n[topic]\nname = "t"\n'
-        "partitions = 2\n"
-    )
+    two, files = {"partitions": 2}, tmp_path / "*.jsonl"
+    conf = write_settings(tmp_path / "t.toml", tmp_path / "lake", files, "t", topic=two)
     run = CliRunner().invoke
     checked, ingested = (run(app, [command, "--conf-file", str(conf), *how])
                          for command, *how in (("check",), ("ingest", "--local")))  # fmt: skip

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pytest
 from deltalake import DeltaTable
 
@@ -78,19 +77,6 @@ def test_files_of_past_segments_are_not_read(tmp_path: Path) -> None:
         end = ends.partition("orders", view.partition)
         assert end.segment(0) == view.segment(len(view) - 1)
         assert (len(end), end.end_offset) == (1, view.end_offset)
-
-
-@pytest.mark.rest
-def test_every_segment_stays_in_the_table(tmp_path: Path) -> None:
-    _grown(tmp_path)
-    expected = {(p, 5 * n) for p in range(3) for n in range(COMMITS if p < 2 else 6)}
-    catalog = open_catalog(str(tmp_path))
-    rows = catalog.segments(catalog.snapshot(), "orders")
-    assert {(row.partition, row.base_offset) for row in rows} == expected
-    uris = DeltaTable(f"{tmp_path}/{LOG_TABLE}").file_uris()
-    uris = [uri for uri in uris if "kind=segment" in uri]
-    found = duckdb.execute("SELECT partition, base_offset FROM read_parquet(?)", [uris]).fetchall()
-    assert sorted(found) == sorted(expected)
 
 
 def test_ends_are_refreshed_as_ends(tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ from seglake.errors import (
 )
 from seglake.layout import success_key
 from seglake.store import Listed, open_store
+from tests.harness.meanwhile import before_first
 from tests.makers.catalog_rows import new_attempt, run, segment, source, topic
 from tests.makers.lakes import create_catalog, open_catalog
 from tests.makers.strategies import examples
@@ -321,19 +322,6 @@ def test_merge__changes_no_row_and_fails_no_running_ingest(catalog: CatalogTable
     assert catalog.snapshot().partition("topic-0", 0).end_offset == 20
 
 
-def test_commits__merge_what_they_leave(
-    catalog: CatalogTable, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(file_merges, "FAN_IN", 3)
-    for number in range(10):
-        base = catalog.snapshot()
-        version, _ = _append(catalog, base, 5)
-        assert catalog.snapshot(version).partition("orders", 0).end_offset == 5 * (number + 1)
-    files = catalog.snapshot().files
-    assert sorted(file.rows for file in files) == [1, 1, 1, 1, 9, 9, 9]
-    assert len(catalog.runs(catalog.snapshot(), "orders")) == 10
-
-
 def test_commit__is_made_though_its_files_cannot_be_merged(
     catalog: CatalogTable, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -365,15 +353,13 @@ def test_newest_version__that_is_vacuumed_while_it_is_read(
     """The one behind it is read."""
     for _ in range(3):
         _append(catalog, catalog.snapshot(), 5)
-    wanted, load = _listed(catalog.snapshot()), snapshot_files.load
+    wanted = _listed(catalog.snapshot())
 
-    def late(*asked: Any, **how: Any) -> Snapshot:
-        monkeypatch.undo()
+    def vacuumed() -> None:
         _merge(catalog)
         _vacuum(catalog)
-        return load(*asked, **how)
 
-    monkeypatch.setattr(snapshot_files, "load", late)
+    before_first(monkeypatch, snapshot_files, "load", vacuumed)
     assert _listed(CatalogTable.open(catalog.store).snapshot()) == wanted
 
 

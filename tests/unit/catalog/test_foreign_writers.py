@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from tests.harness.foreign import (
     made_lake,
     table_of,
 )
+from tests.harness.meanwhile import before_first
 from tests.makers.catalog_rows import run
 from tests.makers.lakes import Event, LakeMaker, create_catalog, open_catalog
 
@@ -179,14 +181,8 @@ def test_a_change_while_a_commit_is_made__is_refused(
 ) -> None:
     """It takes the number that ours would have had."""
     maker = made_lake(tmp_path)
-    real = maker.store.put_if_absent
-
-    def overtaken(key: str, data: Any) -> bool:
-        if len(commits(maker)) == 3:
-            CHANGES["RESTORE"](DeltaTable(table_of(maker)))
-        return real(key, data)
-
-    monkeypatch.setattr(maker.store, "put_if_absent", overtaken)
+    restore = partial(CHANGES["RESTORE"], DeltaTable(table_of(maker)))
+    before_first(monkeypatch, maker.store, "put_if_absent", restore)
     with pytest.raises(CorruptData, match="commit 3, RESTORE by delta-rs"):
         maker.run({1: [Event(9)]})
     assert len(commits(maker)) == 4
@@ -196,14 +192,8 @@ def test_a_rearrangement_while_a_commit_is_made__is_passed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     maker = made_lake(tmp_path)
-    real = maker.store.put_if_absent
-
-    def overtaken(key: str, data: Any) -> bool:
-        if len(commits(maker)) == 3:
-            DeltaTable(table_of(maker)).optimize.compact()
-        return real(key, data)
-
-    monkeypatch.setattr(maker.store, "put_if_absent", overtaken)
+    compact = DeltaTable(table_of(maker)).optimize.compact
+    before_first(monkeypatch, maker.store, "put_if_absent", compact)
     assert maker.run({1: [Event(9)]}) == 4
     assert_digested(maker, 0)
 

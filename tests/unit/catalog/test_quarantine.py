@@ -1,6 +1,7 @@
 """Quarantined rows count only once their run is in."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from seglake.catalog.table import CatalogTable
 from seglake.errors import UsageError
 from seglake.layout import QUARANTINE_TABLE
 from seglake.store import Store, open_store
+from tests.harness.meanwhile import before_first
 from tests.harness.processes import race_of
 from tests.makers.catalog_rows import ATTEMPT, new_attempt, run, topic
 from tests.makers.lakes import create_catalog
@@ -127,14 +129,8 @@ def test_a_commit_that_comes_first__is_passed(
 ) -> None:
     catalog, quarantine = create_catalog(store.uri), QuarantineTable(store)
     first, second = new_attempt(), new_attempt()
-    real = DeltaLog.commit
-
-    def commit(log: DeltaLog, base: int, actions: Any, **named: Any) -> Any:
-        monkeypatch.setattr(DeltaLog, "commit", real)
-        quarantine.add_files([write_rejects(store, "orders", first, _rows(first, [1]))], first)
-        return real(log, base, actions, **named)
-
-    monkeypatch.setattr(DeltaLog, "commit", commit)
+    part = write_rejects(store, "orders", first, _rows(first, [1]))
+    before_first(monkeypatch, DeltaLog, "commit", partial(quarantine.add_files, [part], first))
     quarantine.add_files([write_rejects(store, "orders", second, _rows(second, [2]))], second)
     rows: list[Row] = [topic(), run("1", first), run("2", second)]
     catalog.commit(rows, topic="orders", base=catalog.snapshot(), attempt_id=first)
@@ -163,14 +159,7 @@ def test_a_file_that_is_named_just_before_the_fence__goes(
     quarantine, dead = QuarantineTable(store), new_attempt()
     parts = [write_rejects(store, "orders", each, _rows(each, [1])) for each in (ATTEMPT, dead)]
     quarantine.add_files(parts[:1], ATTEMPT)
-    waiting, real = [parts[1]], DeltaLog.commit
-
-    def late(self: DeltaLog, *given: Any, **how: Any) -> Any:
-        if waiting:
-            QuarantineTable(store).add_files([waiting.pop()], dead)
-        return real(self, *given, **how)
-
-    monkeypatch.setattr(DeltaLog, "commit", late)
+    late = partial(QuarantineTable(store).add_files, parts[1:], dead)
+    before_first(monkeypatch, DeltaLog, "commit", late)
     quarantine.remove_files({f"{QUARANTINE_TABLE}/{parts[1].path}"})
-    assert not waiting
     assert quarantine.all_keys("orders") == [f"{QUARANTINE_TABLE}/{parts[0].path}"]

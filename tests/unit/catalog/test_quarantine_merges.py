@@ -34,6 +34,7 @@ from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.errors import AttemptAbandoned, CommitConflict, CorruptData
 from seglake.layout import QUARANTINE_TABLE, begun_key, success_key
 from seglake.store import Store, open_store
+from tests.harness.meanwhile import before_first
 from tests.makers.catalog_rows import new_attempt
 
 TOPIC = "orders"
@@ -216,15 +217,11 @@ def test_a_file_that_another_program_wrote__is_left_alone(quarantine: Quarantine
 
 def _before_the_merge(monkeypatch: pytest.MonkeyPatch, call: Any) -> None:
     """Once `call` comes between what a merge writes and its commit."""
-    real = DeltaLog.commit
 
-    def commit(log: DeltaLog, base: int, actions: Any, **named: Any) -> Any:
-        if named["operation"] == "OPTIMIZE":
-            monkeypatch.setattr(DeltaLog, "commit", real)
-            call()
-        return real(log, base, actions, **named)
+    def merges(*_: Any, operation: str, **__: Any) -> bool:
+        return operation == "OPTIMIZE"
 
-    monkeypatch.setattr(DeltaLog, "commit", commit)
+    before_first(monkeypatch, DeltaLog, "commit", call, merges)
 
 
 def _taken(quarantine: Quarantine) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -115,30 +114,6 @@ def test_a_number_of_records_is_no_span() -> None:
         span_ms("3")
     with pytest.raises(UsageError, match=r"or 1w$"):
         span_ms("3 y")
-
-
-def test_read_and_offsets_take_them(tmp_path: Path) -> None:
-    now = time.time_ns() // 1_000_000
-    day = to_epoch_ms("2026-05-31T22:30:00Z")
-    LakeMaker(tmp_path).run({0: [Event(day), Event(now - 7_200_000), Event(now - 60_000)]})
-    run = CliRunner().invoke
-
-    def offsets(*arguments: str) -> list[int]:
-        done = run(app, ["read", str(tmp_path), "events", *arguments])
-        assert done.exit_code == 0, done.output
-        return [json.loads(line)["offset"] for line in done.output.splitlines()]
-
-    assert offsets("--last", "1h") == [2]
-    assert offsets("--last", "3h") == [1, 2]
-    zoned = ["--start", "2026-06-01", "--end", "2026-06-02", "--zone", "Europe/Berlin"]
-    assert offsets(*zoned) == [0]
-    both = run(app, ["read", str(tmp_path), "events", "--last", "1h", "--start", "0"])
-    assert isinstance(both.exception, UsageError)
-    early = ["--start", "1972-01-01T00:00Z", "--end", "2026-07-01T00:00Z"]
-    assert offsets(*early) == [0]
-    at = ["--time", "2026-06-01T00:31", "--zone", "Europe/Berlin", "--json"]
-    found = run(app, ["offsets", str(tmp_path), "events", *at])
-    assert json.loads(found.output)[0]["offset"] == 1
 
 
 @pytest.mark.parametrize("asked", [[], ["--tail", "5"], ["--tail", "5", "--partition", "1"]])

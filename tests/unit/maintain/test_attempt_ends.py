@@ -17,6 +17,7 @@ from seglake.maintain.health.reindex import reindex
 from seglake.maintain.health.verify import verify
 from seglake.maintain.merge import merge
 from seglake.store import open_store
+from tests.harness.meanwhile import before_first
 from tests.makers.lakes import open_catalog
 from tests.makers.raw_events import Line, T, ingest, pipeline_of, write_file
 
@@ -59,13 +60,7 @@ def test_an_erasure_is_not_refused_after_a_command_failed(
 def test_a_command_without_an_announcement_withdraws_its_claim(
     root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    commit = DeltaLog.commit
-
-    def fail_once(*_: Any, **__: Any) -> None:
-        monkeypatch.setattr(DeltaLog, "commit", commit)
-        raise ZeroDivisionError
-
-    monkeypatch.setattr(DeltaLog, "commit", fail_once)
+    before_first(monkeypatch, DeltaLog, "commit", lambda: 1 / 0)
     numbers = seglake.open(root).topic("events").partitions()
     with pytest.raises(ZeroDivisionError):
         delete_records(root, "events", dict.fromkeys(numbers, -1))

@@ -4,30 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-import seglake
 from seglake.catalog.attempts import end
 from seglake.catalog.quarantine import table
 from seglake.catalog.quarantine.files import is_merged, writer_of
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.cli.health import vacuum as told
-from seglake.errors import CommitConflict, UsageError
 from seglake.layout import QUARANTINE_TABLE
 from seglake.maintain import vacuum as vacuum_module
 from seglake.maintain.health.verify import verify
-from seglake.maintain.schedule import maintain_lake
 from seglake.maintain.undo import undo
 from seglake.maintain.vacuum import Vacuumed, vacuum
 from seglake.store import open_store
+from tests.harness.meanwhile import before_first
 from tests.makers.raw_events import quarantined
-from tests.makers.strategies import examples
 from tests.unit.maintain.erasure.test_unfinished import Lake, between_the_commits
 from tests.unit.maintain.test_vacuum import age
 
@@ -74,68 +70,6 @@ def sweep(lake: Lake, **options: Any) -> Vacuumed:
 
 def live(lake: Lake) -> list[str]:
     return QuarantineTable(open_store(str(lake.root))).all_keys("events")
-
-
-def expire(lake: Lake) -> None:
-    seglake.alter(str(lake.root), "events", {"quarantine.retention.ms": 0})
-    assert maintain_lake(str(lake.root), grace_hours=0).exit_code == 0
-    seglake.alter(str(lake.root), "events", {}, delete=["quarantine.retention.ms"])
-
-
-def carry_out(lake: Lake, verb: str, what: Any) -> object:
-    """What becomes of it, in words that are the same for two lakes."""
-    try:
-        if verb == "ingest":
-            lake.ingest(*what)
-        if verb in ("erase", "dies"):
-            if verb == "erase":
-                return lake.erase(what, grace_hours=0).rejects
-            with between_the_commits():
-                lake.erase(what, grace_hours=0)
-            return None
-        if verb == "redrive":
-            return lake.redrive(what).records
-        if verb == "undo":
-            return undo(str(lake.root), "events", run_id=f"run {what}").records
-        if verb == "expire":
-            expire(lake)
-        if verb == "vacuum":
-            sweep(lake)
-    except (UsageError, CommitConflict, pytest.fail.Exception) as error:
-        return type(error)
-    return None
-
-
-deeds = st.one_of(
-    st.tuples(st.just("ingest"), st.lists(st.sampled_from(KEYS), min_size=1, max_size=3)),
-    st.tuples(st.just("ingest"), st.lists(st.sampled_from(KEYS), min_size=1, max_size=3)),
-    st.tuples(st.sampled_from(["erase", "dies"]), st.sampled_from(KEYS[:2])),
-    st.tuples(st.sampled_from(["redrive", "undo"]), st.integers(1, 5)),
-    st.tuples(st.sampled_from(["expire", "vacuum", "vacuum"]), st.none()),
-)
-
-
-@pytest.mark.rest
-@given(st.lists(deeds, max_size=8))
-@examples(8)
-@pytest.mark.long
-def test_whatever_comes__merged_rejects_are_those_of_files_of_one_attempt(
-    tmp_path_factory: pytest.TempPathFactory, story: list[tuple[str, Any]]
-) -> None:
-    both = []
-    for fan_in in (2, 10**6):
-        lake = Lake(tmp_path_factory.mktemp("lake"))
-        with merging(fan_in):
-            for _ in range(3):
-                lake.ingest("gone", "also", "kept")
-            seen = [(carry_out(lake, *deed), rejects(lake)) for deed in story]
-            lake.erase("nobody", grace_hours=0)  # ends what another one left
-            for _ in range(2):
-                sweep(lake)
-        assert stored(lake) == rejects(lake)
-        assert lake.findings() == []
-        both.append([*seen, rejects(lake)])
-    assert both[0] == both[1]
 
 
 @pytest.fixture
@@ -228,14 +162,8 @@ def test_an_erasure__deletes_what_a_vacuum_had_written_anew(lake: Lake) -> None:
 def test_an_erasure__does_not_miss_what_is_merged_meanwhile(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = QuarantineTable.replace_files
-
-    def overtaken(table: QuarantineTable, *given: Any) -> None:
-        monkeypatch.setattr(QuarantineTable, "replace_files", real)
-        lake.ingest("kept", good=["kept"])
-        real(table, *given)
-
-    monkeypatch.setattr(QuarantineTable, "replace_files", overtaken)
+    more = partial(lake.ingest, "kept", good=["kept"])
+    before_first(monkeypatch, QuarantineTable, "replace_files", more)
     report = lake.erase("gone")
     assert report.rejects == 3
     lake.erase("nobody", vacuum=True)
@@ -289,16 +217,13 @@ def test_an_erasure_that_paused_while_a_vacuum_came__writes_its_files_anew(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The vacuum deletes files that an erasure has written and not named yet, after a fence."""
-    real = QuarantineTable.replace_files
 
-    def paused(table: QuarantineTable, *given: Any) -> None:
-        monkeypatch.setattr(QuarantineTable, "replace_files", real)
+    def vacuumed() -> None:
         for path in lake.root.rglob("*"):
             age(path, 2 * DAY)
         assert [each for each in sweep(lake).deleted if "quarantine" in each]
-        real(table, *given)
 
-    monkeypatch.setattr(QuarantineTable, "replace_files", paused)
+    before_first(monkeypatch, QuarantineTable, "replace_files", vacuumed)
     lake.erase("gone")
     assert len(rejects(lake)) == 6
     assert lake.findings() == []

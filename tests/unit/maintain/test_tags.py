@@ -35,6 +35,7 @@ from seglake.maintain.health.repair import rebuild_catalog, repair_indexes
 from seglake.maintain.health.verify import verify
 from seglake.maintain.tagging import holds, tag
 from seglake.maintain.vacuum import Vacuumed, vacuum
+from tests.harness.meanwhile import before_first
 from tests.harness.tiers import rest_but
 from tests.makers.lakes import Event, LakeMaker, Shape, open_catalog
 from tests.makers.strategies import examples
@@ -471,25 +472,6 @@ def test_until_can_be_given_again(maker: LakeMaker) -> None:
     assert (later.attempt_id, later.sequence) == (row.attempt_id, 1)
 
 
-# ------------------------------------------------------------------ races with a vacuum
-
-
-def once_before(
-    patch: pytest.MonkeyPatch, owner: Any, name: str, act: Callable[[], Any],
-    when: Callable[..., bool] = lambda *_: True,
-) -> None:  # fmt: skip
-    """`act` happens before the first call of a function for which `when` says so."""
-    real = getattr(owner, name)
-
-    def instead(*given: Any, **named: Any) -> Any:
-        if when(*given):
-            patch.setattr(owner, name, real)
-            act()
-        return real(*given, **named)
-
-    patch.setattr(owner, name, instead)
-
-
 # ------------------------------------------------------------------ erasure
 
 
@@ -758,7 +740,7 @@ def test_renaming_a_tag_that_is_deleted_meanwhile_makes_no_tag(
     sweep(maker.root)
 
     delete = partial(tag, root, "old", delete=True)
-    once_before(monkeypatch, CatalogTable, "commit", delete)
+    before_first(monkeypatch, CatalogTable, "commit", delete)
     with pytest.raises(VersionExpired):
         tag(root, "new", version)
     assert open_catalog(root).tags() == []

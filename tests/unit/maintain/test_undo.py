@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import shutil
 from collections.abc import Sequence
@@ -10,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import seglake
 from seglake.catalog.schema import PartitionRow
@@ -20,15 +17,11 @@ from seglake.config import Pipeline
 from seglake.engine import LocalEngine
 from seglake.errors import InputError, OffsetNotFound, UsageError
 from seglake.layout import new_attempt, success_key
-from seglake.log.rewrite.keep import Keep
-from seglake.log.rewrite.segments import RewriteTarget, rewrite
-from seglake.maintain.commit import TopicReport
-from seglake.maintain.health.repair import rebuild_catalog
-from seglake.maintain.health.verify import verify
 from seglake.maintain.undo import Undone, replace_files, undo
 from seglake.write.driver.attempt import DeclaredRun
 from seglake.write.driver.redrive import redrive
 from seglake.write.driver.report import Report
+from tests.harness.meanwhile import before_first
 from tests.makers.lakes import open_catalog
 from tests.makers.raw_events import (
     Line,
@@ -40,7 +33,6 @@ from tests.makers.raw_events import (
     read_lake,
     write_file,
 )
-from tests.makers.strategies import examples
 
 HOUR = 3_600_000
 
@@ -82,18 +74,6 @@ class Lake:
         assert report.records == len(self.runs.pop(run_id))
         return report
 
-    def merge(self, partition: int) -> None:
-        """One segment of all of a log partition, as merges make them."""
-        catalog = open_catalog(str(self.root))
-        base, work = catalog.snapshot(), TopicReport("events")
-        rows = [row for row in catalog.segments(base, "events") if row.partition == partition]
-        if len(rows) > 1:
-            merged = rewrite(catalog.store, rows, Keep(), RewriteTarget(work.attempt_id))
-            catalog.commit(
-                [merged, work.row("merge")], topic="events", base=base, attempt_id=work.attempt_id,
-                replaced=[(partition, row.base_offset) for row in rows],
-            )  # fmt: skip
-
     def _took(self, run_id: str, report: Report) -> Report:
         if report.status == "committed":
             self.runs[run_id] = {
@@ -119,46 +99,6 @@ class Lake:
 
 def lines(count: int, start: int = T) -> list[Line]:
     return [Line(start + 10 * n, f"k{n % 4}") for n in range(count)]
-
-
-counts = st.integers(0, 12)
-steps = st.lists(
-    st.one_of(
-        st.tuples(st.just("ingest"), st.integers(0, 3), counts),
-        st.tuples(st.just("replace"), st.integers(0, 3), counts),
-        st.tuples(st.just("undo"), st.integers(0, 3), st.just(0)),
-        st.tuples(st.just("merge"), st.integers(0, 2), st.just(0)),
-        st.tuples(st.just("rebuild"), st.just(0), st.just(0)),
-    ),
-    min_size=2,
-    max_size=10,
-)  # fmt: skip
-
-
-@given(steps, st.sampled_from([{"segment.bytes": 400, "batch.size": 200}, {}]))
-@examples(12)
-def test_any_history__is_what_its_runs_say(
-    tmp_path_factory: pytest.TempPathFactory, given_steps: list[Any], topic: dict[str, Any]
-) -> None:
-    lake = Lake(tmp_path_factory.mktemp("undo"), topic={"compression.type": "zstd", **topic})
-    lake.write("first", lines(9))
-    lake.ingest("first")
-    for number, (verb, which, count) in enumerate(given_steps):
-        run_id = f"run {which}"
-        if verb in {"ingest", "replace"}:
-            lake.write(run_id, lines(count, T + 1000 * number))
-        if verb == "replace":
-            lake.replace(run_id, with_nothing=True)
-        elif verb == "ingest" and run_id not in lake.runs:
-            lake.ingest(run_id)
-        elif verb == "undo" and run_id in lake.runs:
-            lake.undo(run_id)
-        elif verb == "merge":
-            lake.merge(which)
-        elif verb == "rebuild":
-            rebuild_catalog(str(lake.root), force=True, dry_run=False)
-        lake.assert_holds()
-    assert verify(str(lake.root), deep=True).findings == []
 
 
 # ------------------------------------------------------------------ undo
@@ -497,15 +437,6 @@ def test_two_replacements_at_once__end_as_one(
     lake.write("a", lines(5))
     lake.ingest("a")
     lake.write("a", lines(8, T + 3))
-    real, calls = CatalogTable.commit, itertools.count()
-
-    def late(self: CatalogTable, *rows: Any, **named: Any) -> int:
-        if next(calls) == 0:
-            with monkeypatch.context() as patch:
-                patch.setattr(CatalogTable, "commit", real)
-                lake.replace("a")
-        return real(self, *rows, **named)
-
-    monkeypatch.setattr(CatalogTable, "commit", late)
+    before_first(monkeypatch, CatalogTable, "commit", lambda: lake.replace("a"))
     assert lake.replace("a").status == "already done"
     lake.assert_holds()

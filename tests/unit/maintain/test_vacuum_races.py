@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from seglake.catalog import attempts as claims
-from seglake.catalog import transaction
-from seglake.catalog.delta.commit_log import DeltaLog
 from seglake.catalog.table import CatalogTable
 from seglake.config import Pipeline
 from seglake.errors import AttemptAbandoned, CorruptData
@@ -65,41 +62,6 @@ def assert_run_again_succeeds(pipeline: Pipeline, before: int = LINES) -> None:
     sweep(pipeline)
     assert verify(pipeline.root).orphans == []
     assert_sound(pipeline, before + 27)
-
-
-def before_commit(patch: pytest.MonkeyPatch, act: Callable[[], Any]) -> None:
-    """`act` happens when everything is written, and nothing but the commit is missing."""
-    real = DeltaLog.commit
-
-    def commit(log: DeltaLog, *given: Any, **named: Any) -> Any:
-        if log.folder == "catalog/log":
-            patch.setattr(DeltaLog, "commit", real)
-            act()
-        return real(log, *given, **named)
-
-    patch.setattr(DeltaLog, "commit", commit)
-
-
-def test_a_run_that_was_killed_just_before_its_commit__is_swept(
-    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It claimed its fate: commits make sure that it is dead, and that none names its files."""
-
-    def die() -> None:
-        raise KeyboardInterrupt
-
-    before_commit(monkeypatch, die)
-    monkeypatch.setattr(transaction._Transaction, "_withdraw", lambda _: None)
-    with pytest.raises(KeyboardInterrupt):
-        ingest(pipeline, "1")
-    before = open_catalog(pipeline.root).snapshot().version
-    assert vacuum(pipeline.root, dry_run=False).deleted == []  # it is young
-    sweep(pipeline)
-    assert open_catalog(pipeline.root).snapshot().version == before + 3
-    assert verify(pipeline.root).orphans == []
-    sweep(pipeline)
-    assert open_catalog(pipeline.root).snapshot().version == before + 3
-    assert_run_again_succeeds(pipeline)
 
 
 def test_segments_that_were_moved__are_given_up_too(

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from seglake.catalog import attempts as claims
-from seglake.catalog import failed_run, transaction
+from seglake.catalog import failed_run
 from seglake.catalog.quarantine.files import read_all_rejects, write_rejects
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.config import Pipeline
@@ -39,6 +39,7 @@ from seglake.write.driver import report as failure
 from seglake.write.driver import run as run_module
 from seglake.write.driver.redrive import redrive
 from seglake.write.driver.run import DeclaredRun, ingest_files
+from tests.harness.meanwhile import before_first
 from tests.makers.lakes import open_catalog
 from tests.makers.raw_events import Line, T, ingest, pipeline_of, read_lake, write_file
 
@@ -152,17 +153,14 @@ def test_an_erasure_beside_a_command_that_copies_records__is_refused(
     copied: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """Before its first copy only its announcement tells of it, and the copy has the key."""
-    copier = COPIERS[name]
-    rewrite, refusals = copier.copies.rewrite, list[str]()
+    copier, refusals = COPIERS[name], list[str]()
 
-    def first_copy(*given: Any) -> Any:
-        monkeypatch.setattr(copier.copies, "rewrite", rewrite)
+    def refused() -> None:
         with pytest.raises(UsageError, match=r"may still run.*--wait") as refusal:
             erase(str(copied), "events", ["gone"], vacuum=True)
         refusals.append(str(refusal.value))
-        return rewrite(*given)
 
-    monkeypatch.setattr(copier.copies, "rewrite", first_copy)
+    before_first(monkeypatch, copier.copies, "rewrite", refused)
     copier.call(copied)
     assert refusals
     assert announcements(copied) == []
@@ -175,16 +173,13 @@ def test_what_was_erased_before_an_announcement__is_not_copied(
     copied: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """A command may have read a version before; once it is announced, it goes by the newest."""
-    copier, announce = COPIERS[name], transaction.announced
 
-    def erased_before(*given: Any, **named: Any) -> Any:
-        monkeypatch.setattr(copier.announces, "announced", announce)
+    def erased_before() -> None:
         assert erase(str(copied), "events", ["gone"], vacuum=True).exit_code == 0
         assert files_with_the_key(copied) == []
-        return announce(*given, **named)
 
-    monkeypatch.setattr(copier.announces, "announced", erased_before)
-    copier.call(copied)
+    before_first(monkeypatch, COPIERS[name].announces, "announced", erased_before)
+    COPIERS[name].call(copied)
     assert files_with_the_key(copied) == []
 
 

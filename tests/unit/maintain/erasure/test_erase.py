@@ -6,7 +6,7 @@ import base64
 import itertools
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,26 +22,24 @@ from seglake.catalog.delta.commit_log import DeltaLog
 from seglake.catalog.quarantine import table as quarantine_table
 from seglake.catalog.quarantine.files import FILE_SCHEMA, write_rejects
 from seglake.catalog.quarantine.table import QuarantineTable
-from seglake.catalog.schema import SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.engine import LocalEngine
 from seglake.errors import QuarantineLimit, UsageError, VersionExpired
 from seglake.layout import LOG_TABLE, new_attempt
-from seglake.log.rewrite.keep import Keep
-from seglake.log.rewrite.segments import RewriteTarget, rewrite
-from seglake.maintain.commit import TopicReport
 from seglake.maintain.erasure import erase as erase_module
 from seglake.maintain.erasure import logs
 from seglake.maintain.erasure.erase import Erased, erase
 from seglake.maintain.erasure.logs import RejectErasure
 from seglake.maintain.health.repair import rebuild_catalog
 from seglake.maintain.health.verify import verify
+from seglake.maintain.merge import merge
 from seglake.maintain.undo import undo
 from seglake.maintain.vacuum import vacuum
 from seglake.reporting.figures import topic_figures
 from seglake.store import Store, open_store
 from seglake.write.driver.redrive import redrive
 from tests.harness.killed import killed
+from tests.harness.meanwhile import before_first
 from tests.judges.kafka_model import read_log
 from tests.makers.lakes import open_catalog
 from tests.makers.raw_events import (
@@ -99,18 +97,7 @@ class Lake:
         return erase(str(self.root), "events", keys or (SECRET, OTHER_SECRET), **options)
 
     def merge(self) -> None:
-        """One segment of all of each log partition, as merges make them."""
-        catalog, work = open_catalog(str(self.root)), TopicReport("events")
-        base, merged, replaced = catalog.snapshot(), list[SegmentRow](), list[tuple[int, int]]()
-        segments = catalog.segments(base, "events")
-        for partition in {row.partition for row in segments}:
-            rows = [row for row in segments if row.partition == partition]
-            merged.append(rewrite(catalog.store, rows, Keep(), RewriteTarget(work.attempt_id)))
-            replaced += [(partition, row.base_offset) for row in rows]
-        catalog.commit(
-            [*merged, work.row("merge")], topic="events", base=base, attempt_id=work.attempt_id,
-            replaced=replaced,
-        )  # fmt: skip
+        merge(str(self.root), "events", everything=True)
 
     def kept(self) -> Kept:
         """All records of both topics, except those that are to be erased."""
@@ -126,10 +113,6 @@ class Lake:
     def objects(self) -> dict[str, bytes]:
         paths = (path for path in self.root.rglob("*") if path.is_file())
         return {str(path.relative_to(self.root)): path.read_bytes() for path in paths}
-
-    def objects_but_fates(self) -> dict[str, bytes]:
-        """Without the objects that say that an attempt ended without a commit."""
-        return {name: data for name, data in self.objects().items() if not name.endswith("/fate")}
 
     def ends(self) -> dict[int, int]:
         return seglake.open(str(self.root)).topic("events").end_offsets()
@@ -329,20 +312,6 @@ def test_an_attempt_that_may_run__is_refused(tmp_path: Path) -> None:
     assert list(traces(lake.root)) == []
 
 
-def _before_the_commit(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
-    """Let something happen between the scan of an erasure and its first commit."""
-    real, calls = CatalogTable.commit, itertools.count()
-
-    def late(self: CatalogTable, *given: Any, **named: Any) -> int:
-        if next(calls) == 0:
-            with monkeypatch.context() as patch:
-                patch.setattr(CatalogTable, "commit", real)
-                act()
-        return real(self, *given, **named)
-
-    monkeypatch.setattr(CatalogTable, "commit", late)
-
-
 def test_an_ingest_that_commits_meanwhile__is_covered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -362,7 +331,7 @@ def test_an_ingest_that_commits_meanwhile__is_covered(
         lake.ingest(more)
         lake.merge()
 
-    _before_the_commit(monkeypatch, ingest_and_merge)
+    before_first(monkeypatch, CatalogTable, "commit", ingest_and_merge)
     report = lake.erase()
     assert (report.records, report.rejects, report.running) == (5, 1, [])
     assert sum(map(len, read_lake(lake.root).values())) == 3

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from seglake.catalog.quarantine.files import read_all_rejects, write_rejects
 from seglake.catalog.quarantine.table import QuarantineTable
@@ -30,9 +28,9 @@ from seglake.maintain.vacuum import vacuum
 from seglake.store import open_store
 from seglake.write.driver.redrive import RedriveReport, redrive
 from tests.harness.killed import killed
+from tests.harness.meanwhile import before_first
 from tests.makers.lakes import open_catalog
 from tests.makers.raw_events import Line, T, ingest, pipeline_of, quarantined, read_lake, write_file
-from tests.makers.strategies import examples
 
 KEYS = ("gone", "also", "kept")
 
@@ -104,17 +102,6 @@ def lake(tmp_path: Path) -> Lake:
     return made
 
 
-def test_another_erasure__ends_what_one_left_that_died(lake: Lake) -> None:
-    with between_the_commits():
-        lake.erase("gone")
-    assert len(lake.findings()) == 1
-    report = lake.erase("also")
-    assert (report.rejects, list(report.rejects_left.values())) == (2, [1])
-    assert lake.redrive().records == 1
-    assert lake.keys() == {"kept"}
-    assert (lake.lists(), lake.findings()) == ([], [])
-
-
 def test_a_redrive__is_refused_until_then(lake: Lake) -> None:
     with between_the_commits():
         lake.erase("gone")
@@ -147,38 +134,17 @@ def _delete_from_the_quarantine(lake: Lake, key: str) -> None:
     table.replace_files(table.version(), [old], [new], new_attempt())
 
 
-def test_an_erasure_overtaken_by_one_that_dies__ends_it(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = CatalogTable.commit
-
-    def late(self: CatalogTable, *given: Any, **named: Any) -> Any:
-        with monkeypatch.context() as patch:
-            patch.setattr(CatalogTable, "commit", real)
-            with between_the_commits():
-                lake.erase("gone", wait=True)
-        monkeypatch.setattr(CatalogTable, "commit", real)
-        return real(self, *given, **named)
-
-    monkeypatch.setattr(CatalogTable, "commit", late)
-    assert lake.erase("also").rejects == 2
-    assert lake.redrive().records == 1
-    assert (lake.keys(), lake.lists(), lake.findings()) == ({"kept"}, [], [])
-
-
 def test_a_late_list_of_a_try_that_lost__hides_none_of_the_next(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on S3: the request for the first list arrives once more when the second is written."""
-    real, first = CatalogTable.commit, list[tuple[Path, bytes]]()
+    first = list[tuple[Path, bytes]]()
 
-    def late(self: CatalogTable, *given: Any, **named: Any) -> Any:
-        monkeypatch.setattr(CatalogTable, "commit", real)
+    def overtake() -> None:
         first.extend((path, path.read_bytes()) for path in lake.lists())
         lake.ingest("gone", good=["kept"])
-        return real(self, *given, **named)
 
-    monkeypatch.setattr(CatalogTable, "commit", late)
+    before_first(monkeypatch, CatalogTable, "commit", overtake)
     with between_the_commits():
         lake.erase("gone", wait=True)
     ((path, data),) = first
@@ -243,44 +209,3 @@ def test_a_damaged_list__is_named(lake: Lake) -> None:
     for call in (partial(lake.erase, "also"), lake.redrive):
         with pytest.raises(CorruptData, match=f"{path.parent.name}/rejects"):
             call()
-
-
-erasures = st.lists(
-    st.tuples(st.sampled_from(KEYS[:2]), st.sampled_from(["ends", "dies", "stops", "ingest"])),
-    min_size=1,
-    max_size=5,
-)
-
-
-@pytest.mark.rest
-@given(erasures)
-@examples(5)
-def test_no_key_comes_back__whichever_erasures_die(
-    tmp_path_factory: pytest.TempPathFactory, story: list[tuple[str, str]]
-) -> None:
-    lake, erased = Lake(tmp_path_factory.mktemp("unfinished")), set[str]()
-    lake.ingest("gone", "also", "kept")
-    deaths = {"dies": (QuarantineTable, "replace_files"), "stops": (CatalogTable, "commit")}
-    for key, how in story:
-        if how == "ingest":
-            lake.ingest("kept", good=["kept"])
-        elif how == "ends":
-            lake.erase(key, grace_hours=0)
-        else:
-            with suppress(Crash), pytest.MonkeyPatch.context() as patch:
-                patch.setattr(*deaths[how], crash)
-                lake.erase(key, grace_hours=0)
-        erased |= {key} if how in {"ends", "dies"} else set()
-    if "dies" in [how for _, how in story]:
-        with suppress(CommitConflict):
-            lake.redrive()
-        assert erased.isdisjoint(_of_records(lake))
-    lake.erase("nobody", grace_hours=0)
-    lake.redrive()
-    assert erased.isdisjoint(lake.keys())
-    assert {"kept", *({"gone", "also"} - erased)} == lake.keys()
-    assert lake.findings() == []
-
-
-def _of_records(lake: Lake) -> set[str]:
-    return {(each.key or b"").decode() for log in read_lake(lake.root).values() for each in log}

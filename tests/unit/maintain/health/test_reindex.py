@@ -1,8 +1,7 @@
 """Index files made anew are those of the policy, and change no answer."""
 
-import contextlib
 import dataclasses
-from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from seglake.format.segment import rebuild
 from seglake.layout import SUFFIXES
 from seglake.log.files import index_files
 from seglake.maintain.health.reindex import reindex
+from tests.harness.meanwhile import before_first
 from tests.judges.described import describe
 from tests.makers.lakes import Event, LakeMaker, Shape
 from tests.makers.strategies import event_lists, examples
@@ -122,31 +122,14 @@ def test_a_topic_without_segments__needs_no_commit(tmp_path: Path) -> None:
     assert (report.version, report.segments) == (-1, 0)
 
 
-@contextlib.contextmanager
-def _meanwhile(patch: pytest.MonkeyPatch, act: Any) -> Iterator[None]:
-    """`act` happens just before the first commit."""
-    real, acts = CatalogTable.commit, [act]
-
-    def commit(self: CatalogTable, *args: Any, **options: Any) -> int:
-        with patch.context() as inner:
-            inner.setattr(CatalogTable, "commit", real)
-            for each in acts[:]:
-                acts.remove(each)
-                each()
-        return real(self, *args, **options)
-
-    with patch.context() as outer:
-        outer.setattr(CatalogTable, "commit", commit)
-        yield
-
-
 def test_segments_removed_meanwhile__do_not_come_back(
     maker: LakeMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     count = len(_rows(maker))
     start = next(row.end_offset for row in _rows(maker) if row.partition == 0)
-    with _meanwhile(monkeypatch, lambda: maker.delete_records(0, start)):
-        report = reindex(str(maker.root), "events")
+    act = partial(maker.delete_records, 0, start)
+    before_first(monkeypatch, CatalogTable, "commit", act)
+    report = reindex(str(maker.root), "events")
     assert (report.segments, report.skipped) == (count - 1, 1)
     assert len(_rows(maker)) == count - 1
 
@@ -155,8 +138,9 @@ def test_segments_indexed_meanwhile__are_left_to_the_winner(
     maker: LakeMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     count, dense = len(_rows(maker)), IndexPolicy("bytes", 0)
-    with _meanwhile(monkeypatch, lambda: reindex(str(maker.root), "events", dense)):
-        report = reindex(str(maker.root), "events", IndexPolicy("records", 9))
+    act = partial(reindex, str(maker.root), "events", dense)
+    before_first(monkeypatch, CatalogTable, "commit", act)
+    report = reindex(str(maker.root), "events", IndexPolicy("records", 9))
     assert (report.version, report.segments, report.skipped) == (-1, 0, count)
     assert {row.index_interval_kind for row in _rows(maker)} == {"bytes"}
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from tests.harness.processes import LINES, a_file, race, results, writers
-from tests.makers.lakes import open_catalog
 from tests.makers.raw_events import (
     Line,
     T,
@@ -43,18 +42,6 @@ def test_two_runs_that_name_the_same_file_ingest_it_once(tmp_path: Path) -> None
     mine = {done.report.run_id: tmp_path / done.report.run_id for done in (winner, loser)}
     first, second = mine.values()
     assert_holds(read_lake(lake), pipeline_of(lake, shared), [[shared, first], [second]])
-
-
-def test_one_run_started_twice_is_done_once(tmp_path: Path) -> None:
-    lake, path = tmp_path / "lake", a_file(tmp_path / "a.jsonl", 0)
-    with writers(2) as start:
-        futures = [start(pipeline_of(lake, path), "the same") for _ in range(2)]
-        done = results(futures)
-    assert sorted(each.report.status for each in done) == ["already done", "committed"]
-    assert len({each.report.attempt_id for each in done}) == 1
-    catalog = open_catalog(str(lake))
-    assert len(catalog.runs(catalog.snapshot(), "events")) == 1
-    assert_holds(read_lake(lake), pipeline_of(lake, path), [[path]])
 
 
 def test_a_race_with_a_changed_file_moves_what_is_written(tmp_path: Path) -> None:

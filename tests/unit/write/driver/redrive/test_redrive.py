@@ -46,6 +46,7 @@ from seglake.store import local
 from seglake.write.driver import redrive as redrive_input
 from seglake.write.driver.attempt import DeclaredRun
 from tests.harness.engines import ScatteredEngine
+from tests.harness.meanwhile import before_first
 from tests.makers.lakes import open_catalog
 from tests.makers.raw_events import T, ingest, read_lake
 from tests.makers.redriven import (
@@ -231,18 +232,6 @@ def model(tmp_path: Path) -> Model:
     return made
 
 
-def interfere(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
-    """Do `act` just before the first commit."""
-    real, calls = CatalogTable.commit, itertools.count()
-
-    def after_act(table: CatalogTable, rows: Any, **named: Any) -> int:
-        if next(calls) == 0:
-            act()
-        return real(table, rows, **named)
-
-    monkeypatch.setattr(CatalogTable, "commit", after_act)
-
-
 @pytest.mark.parametrize("other", ["b", "c", "a"])
 def test_of_two_redrives_at_once_the_second_takes_what_is_left(
     model: Model, monkeypatch: pytest.MonkeyPatch, other: str
@@ -253,7 +242,7 @@ def test_of_two_redrives_at_once_the_second_takes_what_is_left(
 
     given_ = {"paths": ["/nowhere"]}
     with monkeypatch.context() as patched:
-        interfere(patched, overtake)
+        before_first(patched, CatalogTable, "commit", overtake)
         report = redriven(model.settings([], "b", input=given_), "run 0")
     names = {"b": ("already done", "run 0 redrive 1"), "c": ("committed", "run 0 redrive 2"),
              "a": ("committed", "run 0 redrive 1")}  # fmt: skip
@@ -273,7 +262,7 @@ def test_the_id_of_a_redrive_is_nobody_elses(model: Model, monkeypatch: pytest.M
     def overtake() -> None:
         assert ingest(settings, "run 0 redrive 1").records == 1
 
-    interfere(monkeypatch, overtake)
+    before_first(monkeypatch, CatalogTable, "commit", overtake)
     report = redriven(model.settings([model.folder], "b"), "run 0")
     assert report.run_id == "run 0 redrive 2"
     with pytest.raises(ConfigError, match=r"'run 0 redrive 2'.* is a redrive: .*another --run-id"):
@@ -313,7 +302,7 @@ def test_a_redrive_whose_rejects_leave_meanwhile_loses(
 ) -> None:
     act, sentence = LOSSES[loss]
     with monkeypatch.context() as patched:
-        interfere(patched, lambda: act(model))
+        before_first(patched, CatalogTable, "commit", lambda: act(model))
         with pytest.raises(UsageError, match=sentence):
             redriven(model.settings([model.folder], "b"), "run 0")
     if loss == "undone":
@@ -326,7 +315,7 @@ def test_a_redrive_of_a_run_that_is_replaced_meanwhile_takes_the_new_rejects(
     model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The rows that the replacement made records of are no rejects any more."""
-    interfere(monkeypatch, lambda: _replace(model, "b"))
+    before_first(monkeypatch, CatalogTable, "commit", lambda: _replace(model, "b"))
     report = redriven(model.settings([model.folder], "c"), "run 0")
     assert (report.status, report.run_id) == ("committed", "run 0 redrive 1")
     run = model.runs[0]

@@ -84,10 +84,11 @@ def merge_files(parts: Iterable[tuple[str, FileTimes]]) -> dict[str, FileTimes]:
 def _absent_fields(pipeline: Pipeline, observed: Observed) -> Iterator[Finding]:
     """Find fields of settings that no row has. Most often, their names are misspelt."""
     timestamp, headers, topic = pipeline.timestamp, pipeline.headers, pipeline.topic
+    absent = observed.absent.fields or ()
     settings: dict[str, Sequence[str | None]] = {
         "timestamp.field": [timestamp.field],
         "timestamp.fields": timestamp.fields,
-        "key.fields": pipeline.key.fields,
+        "key.fields": [each[0] for each in pipeline.key.choices if {*each} <= {*absent}],
         "value.field": [pipeline.value.field],
         "value.columns": pipeline.value.columns,
         "headers.fields": headers.fields,
@@ -98,7 +99,7 @@ def _absent_fields(pipeline: Pipeline, observed: Observed) -> Iterator[Finding]:
     }
     names = observed.absent.names
     for setting, fields in settings.items():
-        for name in (each for each in fields if each and each in (observed.absent.fields or ())):
+        for name in (each for each in fields if each and each in absent):
             facts = {
                 "name": name,
                 "near": as_near(name, reversed(names)),

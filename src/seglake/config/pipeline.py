@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterator
+from itertools import chain
 from typing import Literal
 
 from pydantic import Field
@@ -72,7 +73,7 @@ class Pipeline(Section):
         """Return the fields that records are made from, in order of first use, each once."""
         named = (
             *self.timestamp.names,
-            *self.key.fields,
+            *chain.from_iterable(self.key.choices),
             self.value.field,
             *self.value.columns,
             *self.headers.fields,

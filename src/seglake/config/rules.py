@@ -37,6 +37,14 @@ def _names(value: object) -> object:
     return tuple(value) if isinstance(value, list) else value
 
 
+def _key_field(value: object) -> object:
+    """Convert a list of names to a tuple: fields of which the first that is not null is used."""
+    names = _names(value) if isinstance(value, list | tuple) else (value,)
+    if not (isinstance(names, tuple) and names and all(isinstance(n, str) and n for n in names)):
+        raise ValueError(f"{value!r} is no field; write a name, or a list of names to choose from")
+    return names if isinstance(value, list | tuple) else value
+
+
 def _listed(value: object) -> object:
     """Convert a list, or names between commas in a text, to a tuple. Refuse blanks in a text."""
     if not isinstance(value, str):
@@ -218,6 +226,8 @@ IndexNames = Annotated[
 ]
 ColumnNames = Annotated[
     tuple[Annotated[str, Field(max_length=1000)], ...],
+KeyField = Annotated[Any, BeforeValidator(_key_field)]  # str | tuple[str, ...]
+KeyFields = Annotated[tuple[KeyField, ...], BeforeValidator(_names)]
     BeforeValidator(_columns),
     AfterValidator(_distinct),
 ]

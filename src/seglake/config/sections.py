@@ -9,7 +9,7 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from seglake.config.rules import FieldName, FieldNames, Size, TimeFormatText, Zone
+from seglake.config.rules import FieldName, FieldNames, KeyFields, Size, TimeFormatText, Zone
 from seglake.times.grammar import (
     DAY,
     HALF,
@@ -154,10 +154,11 @@ class Timestamp(Section):
 class Key(Section):
     """The record key."""
 
-    fields: FieldNames = Field(
+    fields: KeyFields = Field(
         default=(),
         description="one field: its bytes are the key; several: joined by `separator`; none: the "
-        "key is null",
+        "key is null. A list in the list is one field, the first of them that is not null: "
+        '`[["after.id", "before.id"]]`',
     )
     separator: str = Field(default="\0", description="text between the fields of a key")
     required: bool = Field(
@@ -166,6 +167,11 @@ class Key(Section):
     )
 
     def _contradictions(self) -> Iterator[str]:
+    @property
+    def choices(self) -> list[FieldNames]:
+        """Return the names for each field of the key. The first that is not null is used."""
+        return [(each,) if isinstance(each, str) else each for each in self.fields]
+
         if self.required and not self.fields:
             yield "key.required needs key.fields; add the fields or remove required"
         if self._is_set("separator") and len(self.fields) < 2:

@@ -275,10 +275,11 @@ _MOST_DISTINCT = 0.95  # share of the values that may differ: a key occurs in se
 _MOST_KEY_LETTERS = 200
 
 
+_AFTER = re.compile(r"^(payload\.)?after\.")  # the row after a change, as Debezium writes it
 class KeyChoice(NamedTuple):
-    """The field of the key, with the reason for it."""
+    """The field of the key, with the reason for it. A list of names is as in `key.fields`."""
 
-    field: str
+    field: str | list[str]
     reason: str
     findings: list[Finding]
 
@@ -298,13 +299,21 @@ def choose_key(sample: Sample, times: Collection[str]) -> tuple[KeyChoice | None
     if not ranked:
         return None, []
     first, *others = [name for _, _, name in ranked]
-    values = [value for value in sample.fields[first] if value is not None]
+    # Debezium: a row that was deleted has only `before`, which may be null in all of the sample.
+    before = _AFTER.sub(r"\1before.", first)
+    is_change = before != first and any(f"{before}.".startswith(f"{n}.") for n in sample.fields)
+    names = [first, before] if is_change else [first]
+    columns = [sample.fields[name] for name in names if name in sample.fields]
+    firsts = (
+        next((cell for cell in row if cell is not None), None) for row in zip(*columns, strict=True)
+    )
+    values = [value for value in firsts if value is not None]
     found = []
     if absent := sample.rows - len(values):
         found.append(Finding("no-key", first, {"rows": sample.rows}, absent))
-    return KeyChoice(
-        first, f"{len({*values}):,} values in {sample.rows:,} sampled rows", found
-    ), others
+    reason = f"{len({*values}):,} values in {sample.rows:,} sampled rows"
+    others = [name for name in others if name not in names]
+    return KeyChoice(names if is_change else first, reason, found), others
 
 
 def _key_rank(name: str) -> tuple[int, ...] | None:
@@ -314,6 +323,7 @@ def _key_rank(name: str) -> tuple[int, ...] | None:
         words = [*_words(name.rpartition(".")[0]), *words]
     rest = {*words} - {*_KEY_WORDS} - _KEY_SUFFIXES
     known = [_KEY_WORDS.index(word) for word in words if word in _KEY_WORDS]
+    name = _AFTER.sub("", name)
     if rest or not known:
         return None
     return min(known), int("name" in words), name.count(".")

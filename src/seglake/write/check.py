@@ -9,7 +9,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -277,7 +277,7 @@ class _Sampler(NamedTuple):
 def _objects_as_keys(rows: Rows, pipeline: Pipeline) -> Iterator[Finding]:
     """Yield a finding for each field of the key that is an object in a line of JSON."""
     first = np.arange(min(len(rows.numbers), _OF_KEYS))
-    for name in pipeline.key.fields if pipeline.input.format == "jsonl" else ():
+    for name in chain(*pipeline.key.choices) if pipeline.input.format == "jsonl" else ():
         texts = rows.field(name).take(first).tolist()
         at = next((at for at, text in enumerate(texts) if text and text[:1] == b"{"), None)
         inner = [] if at is None else _names_below(rows.take_raw(first[at : at + 1]), name)

@@ -122,6 +122,18 @@ CASES = {
                                 codes=codes("array-of-objects", "no-time", NO_KEY)),
     "two units": Case("a.jsonl", objects(lambda n, t: {"ts": ms(t) if n % 3 else ms(t) // 1000}),
                       "ts", "epoch_ms", codes=codes("mixed-formats", NO_KEY), exact=False),
+    "dates of MongoDB": Case(
+        "a.jsonl", objects(lambda n, t: {"at": {"$date": f"{t:%FT%TZ}"}, "user": n % 7}), "at",
+        "iso8601", "user"),
+    "times of BigQuery": Case(
+        "a.jsonl", objects(lambda n, t: {"at": f"{t:%F %T}{'.5' * (n % 2)} UTC"}), "at", "iso8601",
+        codes=codes(NO_KEY)),
+    "fractions in some times": Case(
+        "a.csv", rows(lambda n, t: f"{t:%d.%m.%Y %T}{'.123' * (n % 2)},{n}", "at,n"), "at",
+        "%d.%m.%Y %H:%M:%S[.%f]", codes=codes(ZONE, NO_KEY)),
+    "changes of a database": Case(
+        "a.jsonl", objects(lambda n, t: {"before": None, "after": {"id": n % 7}, "ts_ms": ms(t)}),
+        "ts_ms", "epoch_ms", ["after.id", "before.id"]),
     # CSV
     "semicolons": Case("a.csv", rows(lambda n, t: f"{t:%d.%m.%Y %H:%M:%S};{n % 3}", "Zeit;user_no"),
                        "Zeit", "%d.%m.%Y %H:%M:%S", "user_no", codes(ZONE),

@@ -6,6 +6,7 @@ not empty, a CSV record other than the header, or a row of a Parquet file or a D
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +19,7 @@ from seglake.format.batch import OVERHEAD
 from seglake.format.records import Flags, Headers, Int32s, Int64s, Records, Spans
 from seglake.limits import ALL_TIMES
 from seglake.text.spans import (
+    choose,
     constant,
     decimal_text,
     fnv_hashes,
@@ -294,7 +296,9 @@ def _timestamps(
 def _keys(rows: Rows, pipeline: Pipeline, reasons: Codes) -> Spans:
     if not pipeline.key.fields:
         return Spans.nulls(len(reasons))
-    fields = [rows.field(name) for name in pipeline.key.fields]
+    fields = [
+        reduce(choose, [rows.field(name) for name in names]) for names in pipeline.key.choices
+    ]
     keys = join_fields(fields, pipeline.key.separator.encode())
     if pipeline.key.required:
         _reject(reasons, keys.lengths < 0, Reason.KEY_MISSING)

@@ -61,6 +61,19 @@ def test_good_rows_stay_in_order_among_bad_ones() -> None:
     assert [reject.line for reject in found.rejects] == list(range(0, 30, 3))
 
 
+def test_a_list_of_key_fields_is_the_first_that_is_not_null() -> None:
+    rows = [{"after": {"id": 1}}, {"before": {"id": 2}, "after": None}, {"after": {"id": None}}, {}]
+    rows.append({"before": {"id": 3}, "after": {"id": 4}})
+    data = "".join(f"{json.dumps(row)}\n" for row in rows).encode()
+    key: dict[str, Any] = {"fields": [["after.id", "before.id"]]}
+    assert [row.key for row in read_bytes(data, key=key).rows] == [b"1", b"2", None, None, b"4"]
+    required = read_bytes(data, key={**key, "required": True})
+    assert [reject.line for reject in required.rejects] == [2, 3]
+    with_other = {"fields": ["x", ["y", "z"]], "separator": "|"}
+    cells = read_bytes(b"x,y,z\n1,,3\n1,2,3\n1,,\n", "csv", key=with_other)
+    assert [row.key for row in cells.rows] == [b"1|3", b"1|2", None]
+
+
 def test_keys_of_several_fields() -> None:
     data = b'{"a":"x","b":1}\n{"a":"x"}\n{"a":"","b":"\\u0041"}'
     found = read_bytes(data, key={"fields": ["a", "b"]})

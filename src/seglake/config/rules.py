@@ -17,7 +17,7 @@ from seglake.credentials import has_credentials, is_secret
 from seglake.layout import is_topic_id, is_topic_name
 from seglake.limits import INT64_MAX
 from seglake.text.patterns import groups_of
-from seglake.times.grammar import EPOCH_POWERS, ISO, SUPPORTED, unsupported
+from seglake.times.grammar import EPOCH_POWERS, ISO, SUPPORTED, alternatives, unsupported
 from seglake.times.intervals import duration_ms
 
 
@@ -126,6 +126,9 @@ def _location(value: str) -> str:
     return value
 
 
+_ALTERNATIVES = 3**3  # each is tried on the times that those before it do not read
+
+
 def _time_format(text: str) -> str:
     if text in EPOCH_POWERS or text == ISO:
         return text
@@ -137,6 +140,8 @@ def _time_format(text: str) -> str:
     if unknown:
         directives = " ".join(f"%{d}" for d in SUPPORTED)
         raise ValueError(f"%{unknown[0]} is not supported; use {directives}")
+    if len(alternatives(text)) > _ALTERNATIVES:
+        raise ValueError("at most three parts in brackets may be missing; write fewer")
     return text
 
 
@@ -221,13 +226,13 @@ Location = Annotated[str, Field(min_length=1), AfterValidator(_location)]
 Encoding = Annotated[str, AfterValidator(_encoding)]
 FieldName = Annotated[str, Field(min_length=1)]
 FieldNames = Annotated[tuple[FieldName, ...], BeforeValidator(_names)]
+KeyField = Annotated[Any, BeforeValidator(_key_field)]  # str | tuple[str, ...]
+KeyFields = Annotated[tuple[KeyField, ...], BeforeValidator(_names)]
 IndexNames = Annotated[
     tuple[Annotated[str, Field(min_length=1, max_length=1000)], ...], BeforeValidator(_listed)
 ]
 ColumnNames = Annotated[
     tuple[Annotated[str, Field(max_length=1000)], ...],
-KeyField = Annotated[Any, BeforeValidator(_key_field)]  # str | tuple[str, ...]
-KeyFields = Annotated[tuple[KeyField, ...], BeforeValidator(_names)]
     BeforeValidator(_columns),
     AfterValidator(_distinct),
 ]

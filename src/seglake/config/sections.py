@@ -59,8 +59,9 @@ class Timestamp(Section):
         default=None,
         description="`epoch_s`, `epoch_ms`, `epoch_us`, `epoch_ns` (numbers, also in quotes and "
         "with a decimal comma), `iso8601` (such as `2026-01-31T12:00:00.5+01:00`; fraction, "
-        "seconds, time and zone may be missing) or a strptime pattern, in which names of months "
-        "and days are English; Parquet columns with a time type need none",
+        "seconds, time and zone may be missing, and ` UTC` is a zone) or a strptime pattern, in "
+        "which names of months and days are English; a part in brackets with seconds, a fraction "
+        "or a zone may be missing: `%H:%M:%S[.%f]`; Parquet columns with a time type need none",
     )
     zone: Zone = Field(default="UTC", description="IANA zone of times without a zone")
     ambiguous: Literal["earliest", "latest", "reject"] = Field(
@@ -166,12 +167,12 @@ class Key(Section):
         description="quarantine rows without a key field; otherwise their key is null",
     )
 
-    def _contradictions(self) -> Iterator[str]:
     @property
     def choices(self) -> list[FieldNames]:
         """Return the names for each field of the key. The first that is not null is used."""
         return [(each,) if isinstance(each, str) else each for each in self.fields]
 
+    def _contradictions(self) -> Iterator[str]:
         if self.required and not self.fields:
             yield "key.required needs key.fields; add the fields or remove required"
         if self._is_set("separator") and len(self.fields) < 2:

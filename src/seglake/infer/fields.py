@@ -23,7 +23,7 @@ _DAY_MS = 86_400_000
 _PLAUSIBLE_MS = range(100_000_000_000, 4_102_444_800_000)  # 1973 to 2099
 _MOST = 0.95  # share of the values that must be times
 _SOME = 0.5  # share of the values that one of several formats must read
-_SAMPLED_TEXTS = 20  # number of texts whose formats are tried
+_SAMPLED_TEXTS = 20  # number of texts, with different shapes, whose formats are tried
 _PADDING = b"\0" * 64  # kernels read some bytes after a text
 _NO_VALUE = {"NULL", "null", "None", "N/A", "n/a", "NA", "NaN", "nan", "-", "--", "\\N"}
 _WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
@@ -37,6 +37,7 @@ _NO_TIMES = {  # words in the names of other numbers
     "id", "uid", "phone", "number", "no", "nr", "code", "zip", "account", "serial", "sequence",
     "size", "bytes", "count", "amount", "duration", "elapsed", "age", "total",
 }  # fmt: skip
+_FRACTION = re.compile("%S([.,:])%f")
 _CLOCK = re.compile(r"\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?")
 _NUMBERS = {*EPOCH_POWERS, "%Y%m%d%H%M%S", "%Y%m%d%H%M", "%Y%m%d%H", "%Y%m%d", "%y%m%d"}
 _ZONED = re.compile(  # 20-11-2026 and 20-Nov-2026 end with a year, not with an offset
@@ -142,10 +143,14 @@ def _fit(name: str, values: list[str]) -> _Fit | None:
     future, then the smallest range of times. If only several formats together read nearly all
     values, return the format that reads the most, provided that it reads half of them.
     """
-    texts = dict.fromkeys(values[:: max(1, len(values) // _SAMPLED_TEXTS)])
+    shapes = {re.sub(r"\d", "0", value): value for value in reversed(values)}
+    texts = [*reversed(shapes.values())][:_SAMPLED_TEXTS]
     forms = dict.fromkeys(form for text in texts for form in candidate_formats(text))
     if not _NO_TIMES.isdisjoint(_words(name)):
         forms = {form: None for form in forms if form not in _NUMBERS}
+    # Times that have a fraction only if it is not zero.
+    forms |= {_FRACTION.sub(r"%S[\1%f]", form): None for form in forms
+              if _FRACTION.sub("%S", form) in {*forms} - {form}}  # fmt: skip
     fits = [fit for form in forms if (fit := _read(values, form)) is not None]
     whole = [fit for fit in fits if fit.read + fit.early >= _MOST * len(values)]
     if whole:
@@ -270,12 +275,12 @@ _KEY_WORDS = (  # words in the name of a key, the likelier first
     "vehicle", "tenant", "order", "invoice", "cart", "trace", "host", "server", "node", "station",
     "ip", "service", "process", "source", "id",
 )  # fmt: skip
+_AFTER = re.compile(r"^(payload\.)?after\.")  # the row after a change, as Debezium writes it
 _KEY_SUFFIXES = {"id", "key", "uuid", "no", "number", "name", "code"}
 _MOST_DISTINCT = 0.95  # share of the values that may differ: a key occurs in several events
 _MOST_KEY_LETTERS = 200
 
 
-_AFTER = re.compile(r"^(payload\.)?after\.")  # the row after a change, as Debezium writes it
 class KeyChoice(NamedTuple):
     """The field of the key, with the reason for it. A list of names is as in `key.fields`."""
 
@@ -318,12 +323,12 @@ def choose_key(sample: Sample, times: Collection[str]) -> tuple[KeyChoice | None
 
 def _key_rank(name: str) -> tuple[int, ...] | None:
     """Rank a name by its word, ids before names, and by its depth. Return None for other names."""
+    name = _AFTER.sub("", name)
     words = _words(name)
     if "." in name and _KEY_SUFFIXES.issuperset(words):  # user.id
         words = [*_words(name.rpartition(".")[0]), *words]
     rest = {*words} - {*_KEY_WORDS} - _KEY_SUFFIXES
     known = [_KEY_WORDS.index(word) for word in words if word in _KEY_WORDS]
-    name = _AFTER.sub("", name)
     if rest or not known:
         return None
     return min(known), int("name" in words), name.count(".")

@@ -175,7 +175,7 @@ def _json_lines(heads: Sequence[Head], lines: Sequence[str]) -> Sample | None:
     objects = [row for line in lines if isinstance(row := parse_json(line), dict)]
     if 2 * len(objects) < len(lines):
         return None
-    items = [dict(flat(row)) for row in objects]
+    items = [dict(flat(_with_dates(row))) for row in objects]
     names = dict.fromkeys(name for item in items for name in item)
     fields: Fields = {
         name: [_as_text(item.get(name)) for item in items]
@@ -187,6 +187,16 @@ def _json_lines(heads: Sequence[Head], lines: Sequence[str]) -> Sample | None:
     if wrong := len(lines) - len(objects):
         found.append(Finding("not-json", heads[0].path, {"lines": len(lines)}, wrong))
     return Sample({"format": "jsonl"}, fields, len(objects), "JSON lines", tuple(found))
+
+
+def _with_dates(value: Any) -> Any:
+    """Return JSON with the text or the milliseconds of MongoDB's {"$date": …} instead of it."""
+    if isinstance(value, dict) and value.keys() == {"$date"}:
+        date = value["$date"]
+        return date.get("$numberLong") if isinstance(date, dict) else date
+    if isinstance(value, dict):
+        return {name: _with_dates(member) for name, member in value.items()}
+    return value
 
 
 def _as_text(value: Any) -> str | None:

@@ -69,7 +69,8 @@ _YEAR = re.compile(r" (?:19|20)\d{2}(?!\d)")
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)?")
 _EPOCH_DIGITS = {10: "epoch_s", 13: "epoch_ms", 16: "epoch_us", 19: "epoch_ns"}
 _ISO = re.compile(
-    r"\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?(?:Z| ?[+-]\d{2}(?::?\d{2})?)?)?"
+    r"\d{4}-\d{2}-\d{2}"
+    r"(?:[T ]\d{2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?(?:Z| UTC| ?[+-]\d{2}(?::?\d{2})?)?)?"
 )
 _DIGITS = {  # for `expression_for`
     **dict.fromkeys("Y", r"\d{4}"), **dict.fromkeys("ymd", r"\d{2}"),

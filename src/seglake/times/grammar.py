@@ -83,6 +83,28 @@ SHORTHANDS = {"T": "%H:%M:%S", "D": "%m/%d/%y", "F": "%Y-%m-%d", "R": "%H:%M"}
 SUPPORTED = (*DIRECTIVES, *SHORTHANDS, "%")
 
 
+_OPTIONAL = re.compile(r"\[((?:[^\[\]%]|%[SfzZ%])*%[SfzZ](?:[^\[\]%]|%[SfzZ%])*)\]")
+
+
+def alternatives(pattern: str) -> list[str]:
+    """Return the patterns without optional parts that a pattern stands for.
+
+    A part in brackets may be missing if it has no more than seconds, a fraction and a zone. The
+    brackets may also be in the text, so that patterns which have them as plain text stay valid.
+
+    Example:
+        >>> alternatives("%H:%M[:%S]")
+        ['%H:%M:%S', '%H:%M', '%H:%M[:%S]']
+    """
+    part = _OPTIONAL.search(pattern)
+    if part is None:
+        return [pattern.replace("\1", "[").replace("\2", "]")]
+    before, after = pattern[: part.start()], pattern[part.end() :]
+    texts = (part[1], "", f"\1{part[1]}\2")  # \1 and \2: brackets that are not optional parts
+    found = (each for text in texts for each in alternatives(f"{before}{text}{after}"))
+    return [*dict.fromkeys(found)]
+
+
 def expanded(pattern: str) -> str:
     """Return the pattern with its shorthands spelled out."""
     return re.sub(r"%(.)", lambda match: SHORTHANDS.get(match[1], match[0]), pattern)

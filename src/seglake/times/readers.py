@@ -26,12 +26,14 @@ from seglake.times.grammar import (
     NUMBER,
     Directive,
     TimeFormat,
+    alternatives,
     expanded,
 )
 from seglake.times.time_kernels import (
     MAX_MS,
     OUT_OF_RANGE,
     READ,
+    UNREADABLE,
     Codes,
     Names,
     Steps,
@@ -67,7 +69,13 @@ def read_times(texts: Spans, form: TimeFormat) -> Times:
         ms, codes, local = read_iso(*texts)
     else:
         year = -1 if form.year is None else form.year
-        ms, codes, local = read_pattern(*texts, compile_pattern(form.text), NAMES, year)
+        first, *others = map(compile_pattern, alternatives(form.text))
+        ms, codes, local = read_pattern(*texts, first, NAMES, year)
+        for steps in others:
+            left = np.flatnonzero(codes == UNREADABLE)
+            if len(left):
+                again = read_pattern(*texts.take(left), steps, NAMES, year)
+                ms[left], codes[left], local[left] = again
     local &= codes == READ
     return in_range(read_local(ms, codes, local, form), codes, local)
 

@@ -202,7 +202,10 @@ def _instant(parts: Int64s) -> tuple[int, bool]:
 
 @njit(cache=True, nogil=True)
 def _iso(base: int, position: int, end: int, parts: Int64s) -> bool:
-    """Fill `parts` from a text in the extended form of ISO 8601. Return False for another form."""
+    """Fill `parts` from a text in the extended form of ISO 8601. Return False for another form.
+
+    The zone may also be " UTC", as BigQuery writes it.
+    """
     for part, width, mark in _ISO_STEPS:
         if part > YEAR:
             byte = byte_at(base, position) if position < end else 0
@@ -225,6 +228,9 @@ def _iso(base: int, position: int, end: int, parts: Int64s) -> bool:
     if position == end:
         return True
     parts[OFFSET], size = _zone(base, position, end)
+    if end - position == 4 and byte_at(base, position) == 0x20 and byte_at(base, end - 3) == 0x55:
+        is_utc = byte_at(base, end - 2) == 0x54 and byte_at(base, end - 1) == 0x43
+        size = 4 if is_utc else 0
     parts[HAS_ZONE] = size > 0
     return size > 0 and position + size == end
 

@@ -78,7 +78,7 @@ class Case(NamedTuple):
     content: bytes
     time: str | list[str] | None
     form: str | None = None
-    key: str | None = None
+    key: Any = None
     codes: frozenset[str] = frozenset()
     settings: Mapping[str, Any] = MappingProxyType({})
     rejects: int = 0

@@ -118,6 +118,8 @@ def test_iso_reads_nothing_that_python_refuses(text: str) -> None:
 def test_iso_examples() -> None:
     texts = ["2016-12-31T23:59:60Z", "2016-01-01T10:00:00,5Z", "2016-01-01T10:00:00.123456789Z"]
     assert times("iso8601", texts) == [1483228800000, 1451642400500, 1451642400123]
+    utc = ["2016-01-01 10:00 UTC", "2016-01-01 10:00:00 UTC", "2016-01-01T10:00:00.000456 UTC"]
+    assert times("iso8601", utc, zone="Asia/Tokyo") == [1451642400000] * 3
     bad = [
         "2016-02-30",
         "2016-13-01",
@@ -127,6 +129,7 @@ def test_iso_examples() -> None:
     ]
     bad += ["20160101", "2016-1-1", "2016-01-01T10", "2016-01-01T10:00:00.", "2016-01-01Z", ""]
     bad += ["2016-01-01T10:00:00.1234567890Z", "2016-01-01T10:00+2", "2016-01-01T10:00 Z"]
+    bad += ["2016-01-01 UTC", "2016-01-01T10:00UTC", "2016-01-01T10:00 UTC ", "2016-01-01T10:00 UT"]
     assert times("iso8601", bad) == ["unreadable"] * len(bad)
     assert times("iso8601", ["1969-12-31", "1970-01-01T00:30+01:00"]) == ["range", "range"]
 
@@ -173,6 +176,21 @@ def test_patterns_read_nothing_that_strptime_refuses(
     if found not in ("unreadable", "range"):
         zone = wanted if wanted.tzinfo else wanted.replace(tzinfo=UTC)
         assert found == (zone - EPOCH) // timedelta(milliseconds=1)
+
+
+@given(MOMENTS, st.booleans(), st.booleans(), st.sampled_from(["[{}]", "{}"]))
+def test_parts_in_brackets_may_be_missing(
+    moment: datetime, seconds: bool, fraction: bool, around: str
+) -> None:
+    written = "%Y-%m-%d %H:%M" + ":%S" * seconds + ".%f" * (seconds and fraction) + " %Z"
+    text = around.format(moment.replace(tzinfo=UTC).strftime(written).replace(" UTC", " GMT"))
+    exact = datetime.strptime(text, around.format(written))
+    assert times(around.format("%Y-%m-%d %H:%M[:%S[.%f]] %Z"), [text]) == [ms_of(exact)]
+    bare = ms_of(moment.replace(second=0, microsecond=0))
+    between = moment.strftime("%Y-%m-%d [%H:%M]")  # brackets around other parts are plain text
+    assert times("%Y-%m-%d [%H:%M]", [between, between[:11]]) == [bare, "unreadable"]
+    in_text = moment.strftime("%Y-%m-%d %H:%M[:%S]")
+    assert times("%Y-%m-%d %H:%M[:%S]", [in_text]) == [ms_of(moment.replace(microsecond=0))]
 
 
 def test_every_directive_that_the_settings_allow_is_compiled() -> None:

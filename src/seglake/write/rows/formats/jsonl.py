@@ -12,10 +12,17 @@ from seglake.config import Pipeline
 from seglake.format.records import Spans
 from seglake.text.json_fields import FieldNames, JsonFields
 from seglake.text.newlines import split_lines
+from seglake.times.grammar import ISO, TimeFormat
+from seglake.times.readers import Times, read_times
+from seglake.times.time_kernels import READ
 from seglake.write.rows.lines import LineChunk, LineFormat, LineRows
 from seglake.write.rows.rows import LackedFields, Reason, Rows
 
 _REASONS = np.array([Reason.NONE, Reason.NOT_PARSEABLE, Reason.INVALID_UTF8], np.int8)
+
+# MongoDB's Extended JSON: {"$date": "2026-01-31T12:00:00Z"}, or milliseconds since 1970.
+_DATES = (("$date.$numberLong", "epoch_ms"), ("$date", "epoch_ms"), ("$date", ISO))
+_DATE_NAMES = FieldNames({date for date, _ in _DATES})
 
 
 class Jsonl(LineFormat):
@@ -44,6 +51,20 @@ class JsonRows(LineRows):
     def json(self, name: str) -> Spans:
         """Return the values of a field as JSON, as they are in the file; null if missing."""
         return self._fields.json(name)
+
+    def times(self, name: str, form: TimeFormat) -> Times:
+        """Return the values of a field as times. MongoDB's {"$date": …} is a time in any format."""
+        texts = self.field(name)
+        times = read_times(texts, form)
+        first = texts.data[np.where(texts.lengths > 0, texts.starts, 0)]
+        objects = np.flatnonzero((texts.lengths > 0) & (first == ord("{")))
+        if len(objects):
+            dates = JsonFields(texts.take(objects), _DATE_NAMES)
+            for date, text in _DATES:
+                found = read_times(dates.text(date), form._replace(text=text))
+                for column, part in zip(times, found, strict=True):
+                    column[objects[found.codes == READ]] = part[found.codes == READ]
+        return times
 
     def absent(self, names: Iterable[str]) -> LackedFields | None:
         """Return the fields that no row has, not even as null; None if no row can be parsed."""

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from seglake.write.rows.rows import Reason
 from tests.judges.json_lines import Number, check, parse, scan
+from tests.makers.files import read_bytes
 
 KEYS = st.sampled_from(["a", "b", "c", "a.b", "b.c", "a.b.c", "é", "", "x" * 40])
 
@@ -141,3 +142,24 @@ def test_tokens_end_with_the_line_although_bytes_follow() -> None:
             b'{"a":1}\x00',
         ]
     )
+
+
+@pytest.mark.parametrize("form", ["iso8601", "epoch_s"])
+def test_dates_of_mongodb_are_times_in_any_format(form: str) -> None:
+    dates = [
+        '{"$date":"2026-01-31T12:00:00.123Z"}',
+        '{"$date": 1769860800123}',
+        '{"$date":{"$numberLong":"1769860800123"}}',
+        '"2026-01-31T12:00:00.123Z"',
+        "1769860800.123",
+        '{"$date":null}',
+        '{"$date":{}}',
+        '{"date":1}',
+        "{}",
+        "[]",
+    ]
+    data = "".join(f'{{"t":{date}}}\n' for date in dates).encode()
+    found = read_bytes(data, timestamp={"field": "t", "format": form})
+    assert [row.timestamp for row in found.rows] == [1769860800123] * 4
+    other = 4 if form == "iso8601" else 3  # the other format of texts that are no objects
+    assert [reject.line for reject in found.rejects] == [other, 5, 6, 7, 8, 9]

@@ -33,6 +33,7 @@ class Result(NamedTuple):
     rejects: list[Reject]
     partitions: list[int]
     chunks: int
+    comments: int = 0
 
 
 def pipeline(paths: str | Path | list[str], form: str = "jsonl", **tables: Any) -> Pipeline:
@@ -59,7 +60,7 @@ def read(settings: Pipeline, limits: RowLimits = UNLIMITED) -> Result:
     rows: list[Row] = []
     rejects: list[Reject] = []
     partitions: list[int] = []
-    path, first, chunks = "", 0, 0
+    path, first, chunks, comments = "", 0, 0, 0
     for split in splits_of(settings):
         first = first if split.file.path == path else 0
         path, lines = split.file.path, 0
@@ -73,9 +74,10 @@ def read(settings: Pipeline, limits: RowLimits = UNLIMITED) -> Result:
             rejects += [Reject(*place) for place in places]
             partitions += [] if found.partitions is None else found.partitions.tolist()
             lines += found.line_count
+            comments += found.comment_lines
             chunks += 1
         first += lines
-    return Result(rows, rejects, partitions, chunks)
+    return Result(rows, rejects, partitions, chunks, comments)
 
 
 def _rows(records: Any) -> list[Row]:

@@ -17,7 +17,13 @@ from seglake.advice.finding import Finding
 from seglake.advice.observe import PLAUSIBLE_MS
 from seglake.config import Pipeline
 from seglake.terminal.wording import as_near
-from seglake.times.candidates import date_orders, is_region, zone_in
+from seglake.times.candidates import (
+    date_orders,
+    is_region,
+    with_optional_fraction,
+    without_fraction,
+    zone_in,
+)
 from seglake.times.grammar import EPOCH_POWERS
 from seglake.times.instants import format_ms
 
@@ -167,6 +173,10 @@ def _unread_times(pipeline: Pipeline, observed: Observed) -> Iterator[Finding]:
     best.sort(key=lambda form: form[:2] != given[:2])
     others = [form for form in best[1:] if form in date_orders(best[0])]
     facts = {"format": best[0], "given": given, "records": observed.records}
+    if without_fraction(best[0]) == without_fraction(given):
+        both = with_optional_fraction(max(best[0], given, key=len))
+        yield Finding("fraction-in-some-times", settings.named, {"format": both}, most)
+        return
     if observed.records:
         code = "other-order" if _is_another_order(best[0], given) else "some-times-in-format"
         yield Finding(code, settings.named, facts, most)

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from seglake.advice.finding import Finding
 from seglake.advice.json_shapes import has_constants, json_shape_finding
-from seglake.config import Pipeline
+from seglake.config import Input, Pipeline
 from seglake.format.records import Flags, Int64s, Spans
 from seglake.text.spans import to_arrow
 from seglake.text.utf8 import invalid_utf8
@@ -86,6 +86,8 @@ def observe(chunk: Chunk, pipeline: Pipeline) -> list[Finding]:
         found += _of_json(chunk, found_before=bool(found))
     if pipeline.input.format == "text":
         found += _of_patterns(chunk, pipeline.input.multiline_start_pattern)
+    if pipeline.input.format in {"csv", "text"}:
+        found += _of_marks(chunk, pipeline.input)
     return [*found, *_of_formats(chunk, pipeline), *_of_zones(chunk, pipeline)]
 
 
@@ -160,6 +162,22 @@ def _of_patterns(chunk: Chunk, start: str | None) -> Iterator[Finding]:
         )
         if lines:
             yield Finding("continued-times", count=int(lines))
+
+
+def _of_marks(chunk: Chunk, settings: Input) -> Iterator[Finding]:
+    """Count rows that cannot be read, and that another setting would read or leave out."""
+    wrong = np.flatnonzero(chunk.unparseable)
+    if not len(wrong):
+        return
+    texts = to_arrow(chunk.rows.take_raw(wrong), pa.large_binary())
+    escaped = settings.format == "csv" and settings.escape is None
+    for name, given, expression in (
+        ("escaped-quotes", not escaped, rf"\\{settings.quote}"),
+        ("comments", settings.comment is not None, "^#"),
+    ):
+        count = 0 if given else pc.sum(pc.match_substring_regex(texts, expression)).as_py()
+        if count:
+            yield Finding(name, chunk.path, count=count)
 
 
 def _first(rows: Rows) -> bytes:

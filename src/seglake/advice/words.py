@@ -83,6 +83,10 @@ _SENTENCES = {
     "no-event-start": "{subject} has no event at its start: none of {lines:line} matches "
     "input.multiline_start_pattern, so all continue one event. Correct the pattern, or leave the "
     "file out with input.exclude.",
+    "escaped-quotes": "{count:row} that cannot be read have a backslash before a quote, as Spark "
+    "and MySQL write it. Set input.escape = '\\'.",
+    "comments": "{count:row} that cannot be read begin with '#'. If they are comments, set "
+    "input.comment = '#'.",
     "continued-times": "{count:line} inside events begin with a time. If events begin there, "
     "correct input.multiline_start_pattern and input.pattern.",
     "absent-field": "{subject} {name!r} is in no row; {near_or_has}",
@@ -103,6 +107,8 @@ _SENTENCES = {
     "other-order": "{subject}: {count:row} can be read as {format}, and {records:other} as "
     "{given!r}, which has another order. Set timestamp.format = {format!r} if it is right for all, "
     "else correct these rows.",
+    "fraction-in-some-times": "{subject}: {count:row} differ from timestamp.format only in the "
+    "fraction. Set timestamp.format = {format!r}, which reads both.",
     "several-zones": "{subject}: the times end with the zones {zones}, which a format cannot read. "
     "Remove the zones and set timestamp.zone to the region, such as 'America/Los_Angeles', or use "
     "a pipeline for each zone.",

@@ -1,13 +1,14 @@
 """Define the section `[input]`, and the properties of each input format."""
 
 from collections.abc import Iterator
+from itertools import chain, combinations
 from typing import Annotated, Literal, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import BeforeValidator, Field
 
-from seglake.config.rules import Encoding, FieldName, Globs, Locations, OneByte
+from seglake.config.rules import Encoding, FieldName, Globs, Locations, NullValues, OneByte
 from seglake.config.sections import Section
 from seglake.text.patterns import groups_of
 
@@ -17,7 +18,7 @@ FormatName = Literal["jsonl", "csv", "parquet", "text", "dataframe"]
 class InputFormat(NamedTuple):
     """The properties of an input format."""
 
-    own_keys: tuple[str, ...] = ()  # keys of `[input]` that no other format has
+    own_keys: tuple[str, ...] = ()  # keys of `[input]` that not every format has
     in_files: bool = True  # False: the rows are in a DataFrame
     columnar: bool = False  # True: rows are typed columns; False: lines
     knows_columns: bool = True  # False: each row has its own fields
@@ -25,9 +26,11 @@ class InputFormat(NamedTuple):
 
 INPUT_FORMATS: dict[FormatName, InputFormat] = {
     "jsonl": InputFormat(knows_columns=False),
-    "csv": InputFormat(("delimiter", "quote", "multiline")),
+    "csv": InputFormat(
+        ("delimiter", "quote", "escape", "multiline", "skip_lines", "comment", "null_values")
+    ),
     "parquet": InputFormat(columnar=True),
-    "text": InputFormat(("pattern", "multiline_start_pattern")),
+    "text": InputFormat(("pattern", "multiline_start_pattern", "comment", "null_values")),
     "dataframe": InputFormat(("order_column",), in_files=False, columnar=True),
 }
 
@@ -78,9 +81,32 @@ class Input(Section):
         default=",", description="csv: separator of fields, one ASCII character"
     )
     quote: OneByte = Field(default='"', description="csv: quote around a field; doubled inside one")
+    escape: OneByte | None = Field(
+        default=None,
+        description='csv: `"\\\\"` for what `df.write.csv` of Spark and MySQL write: inside '
+        "quotes, it precedes a quote or itself; in front of another character, and outside of "
+        "quotes, it is an ordinary character",
+    )
     multiline: bool = Field(
         default=True,
         description="csv: quoted fields may contain line breaks; `false` lets large files be split",
+    )
+    skip_lines: int = Field(
+        default=0,
+        ge=0,
+        le=100_000,
+        description="csv: so many lines of each file precede its header; such a file is one split",
+    )
+    comment: OneByte | None = Field(
+        default=None,
+        description="csv, text: lines that begin with this character are left out, and counted as "
+        "`comment_lines`. In CSV, `#Fields:` in such a line (W3C logs; Zeek's `#fields`) names the "
+        "columns of the lines after it, and a file is one split",
+    )
+    null_values: NullValues = Field(
+        default=(),
+        description='csv, text: texts of fields that are null, such as `["-", "NULL"]`; an empty '
+        "field is always null",
     )
     pattern: str | None = Field(
         default=None,
@@ -121,10 +147,13 @@ class Input(Section):
         return () if self.pattern is None else groups_of(self.pattern)
 
     def _contradictions(self) -> Iterator[str]:
-        for kind in INPUT_FORMATS.values():
-            for key in kind.own_keys if kind != self.kind else ():
-                if self._is_set(key) and getattr(self, key) is not None:
-                    yield f"input.{key} contradicts input.format = {self.format!r}; remove one"
+        for key in chain.from_iterable(kind.own_keys for kind in INPUT_FORMATS.values()):
+            if (
+                key not in self.kind.own_keys
+                and self._is_set(key)
+                and getattr(self, key) is not None
+            ):
+                yield f"input.{key} contradicts input.format = {self.format!r}; remove one"
         for key in ("paths", "include", "exclude") if not self.kind.in_files else ():
             if getattr(self, key):
                 yield f"input.{key} contradicts input.format = {self.format!r}; remove {key}"
@@ -134,8 +163,10 @@ class Input(Section):
             yield f"input.compression contradicts input.format = {self.format!r}; remove it"
         if self.columnar and self._is_set("encoding"):
             yield f"input.encoding contradicts input.format = {self.format!r}; remove it"
-        if self.delimiter == self.quote:
-            yield "input.delimiter and input.quote are the same character; change one"
+        keys = ("delimiter", "quote", "escape", "comment")
+        for one, other in combinations((key for key in keys if getattr(self, key)), 2):
+            if getattr(self, one) == getattr(self, other):
+                yield f"input.{one} and input.{other} are the same character; change one"
         yield from self._pattern_problems()
 
     def _pattern_problems(self) -> Iterator[str]:

@@ -238,6 +238,7 @@ ColumnNames = Annotated[
 ]
 Pattern = Annotated[str, Field(max_length=8000), AfterValidator(_pattern)]
 OneByte = Annotated[str, AfterValidator(_one_character)]
+NullValues = Annotated[tuple[str, ...], BeforeValidator(_names)]
 Globs = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(_names)]
 Locations = Annotated[tuple[Location, ...], BeforeValidator(_names), Field(min_length=1)]
 TopicId = Annotated[str, AfterValidator(_topic_id)]

@@ -112,6 +112,9 @@ class Topic(Section):
     value_quote: OneByte = Field(
         default='"', description="csv: quote around a field; doubled inside one"
     )
+    value_escape: OneByte | None = Field(
+        default=None, description="csv: in quotes, in front of a quote or of itself"
+    )
     value_pattern: Pattern | None = Field(
         default=None,
         description="text: RE2 expression that matches from the start of a value; its named "
@@ -276,8 +279,12 @@ class Topic(Section):
             yield "topic.value.columns is missing: name the columns of the CSV, in order"
         if self.value_format == "text" and self.value_pattern is None:
             yield "topic.value.pattern is missing: write an expression with (?P<name>...) groups"
-        if self.value_delimiter == self.value_quote:
-            yield "topic.value.delimiter and topic.value.quote are the same character; change one"
+        marks = (self.value_delimiter, self.value_quote, self.value_escape or "")
+        if len({*marks}) < len(marks):
+            yield (
+                "of topic.value.delimiter, topic.value.quote and topic.value.escape, two are the "
+                "same character; change one"
+            )
         if len(value_format_of(self.settings)) > _FORMAT_BYTES:
             yield f"topic.value.columns takes more than {_FORMAT_BYTES} bytes; shorten the names"
 

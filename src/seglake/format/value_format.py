@@ -14,7 +14,7 @@ ValueFormat = str
 JSON: ValueFormat = ""
 OWN_SETTINGS: Mapping[str, Mapping[str, Any]] = {  # of each format, with their defaults
     "json": {},
-    "csv": {"value.columns": (), "value.delimiter": ",", "value.quote": '"'},
+    "csv": {"value.columns": (), "value.delimiter": ",", "value.quote": '"', "value.escape": None},
     "text": {"value.pattern": None},
 }
 
@@ -26,7 +26,8 @@ def value_format_of(settings: Mapping[str, Any]) -> ValueFormat:
         return JSON
     own = OWN_SETTINGS.get(name, {})
     parts = {key.removeprefix("value."): settings.get(key, own[key]) for key in own}
-    return line_of({"format": name, **parts})
+    # Older key indexes have a line without the settings that were added later.
+    return line_of({"format": name, **{k: v for k, v in parts.items() if v is not None}})
 
 
 def line_of(parts: Mapping[str, Any]) -> ValueFormat:

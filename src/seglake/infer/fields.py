@@ -13,7 +13,14 @@ from seglake.advice.finding import Finding
 from seglake.clock import now_ms
 from seglake.format.records import Spans
 from seglake.infer.sample import Sample
-from seglake.times.candidates import candidate_formats, date_orders, is_region, zone_in
+from seglake.times.candidates import (
+    candidate_formats,
+    date_orders,
+    is_region,
+    with_optional_fraction,
+    without_fraction,
+    zone_in,
+)
 from seglake.times.grammar import EPOCH_POWERS, ISO, TimeFormat
 from seglake.times.instants import format_ms
 from seglake.times.readers import read_times
@@ -37,7 +44,6 @@ _NO_TIMES = {  # words in the names of other numbers
     "id", "uid", "phone", "number", "no", "nr", "code", "zip", "account", "serial", "sequence",
     "size", "bytes", "count", "amount", "duration", "elapsed", "age", "total",
 }  # fmt: skip
-_FRACTION = re.compile("%S([.,:])%f")
 _CLOCK = re.compile(r"\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?")
 _NUMBERS = {*EPOCH_POWERS, "%Y%m%d%H%M%S", "%Y%m%d%H%M", "%Y%m%d%H", "%Y%m%d", "%y%m%d"}
 _ZONED = re.compile(  # 20-11-2026 and 20-Nov-2026 end with a year, not with an offset
@@ -148,9 +154,12 @@ def _fit(name: str, values: list[str]) -> _Fit | None:
     forms = dict.fromkeys(form for text in texts for form in candidate_formats(text))
     if not _NO_TIMES.isdisjoint(_words(name)):
         forms = {form: None for form in forms if form not in _NUMBERS}
-    # Times that have a fraction only if it is not zero.
-    forms |= {_FRACTION.sub(r"%S[\1%f]", form): None for form in forms
-              if _FRACTION.sub("%S", form) in {*forms} - {form}}  # fmt: skip
+    # Some writers leave out a fraction of zero.
+    forms |= {
+        with_optional_fraction(form): None
+        for form in forms
+        if without_fraction(form) in {*forms} - {form}
+    }
     fits = [fit for form in forms if (fit := _read(values, form)) is not None]
     whole = [fit for fit in fits if fit.read + fit.early >= _MOST * len(values)]
     if whole:

@@ -10,9 +10,9 @@ import csv
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import chain
+from itertools import chain, filterfalse
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -44,7 +44,7 @@ _SAMPLED_ROWS = 1000
 _MOST = 0.9  # share of the lines that must fit a format
 _DELIMITERS = (",", ";", "\t", "|")
 _COMMA_IN_A_CLOCK = re.compile(r":\d{2},\d{3}[^\d,]")
-_COLUMN_NAME = re.compile(r"[^\W\d][\w .#/()*€$£%&'+°²³?:@-]*")
+_COLUMN_NAME = re.compile(r"[^\W\d][\w \n.#/()*€$£%&'+°²³?:@-]*")
 _FIRST_LINES = 200  # number of lines in which a time is searched
 
 Fields = dict[str, list[str | None]]
@@ -96,7 +96,7 @@ def _lines(files: Sequence[SourceFile], store: InputStore) -> Sample:
     lines = [line for head in heads for line in head.lines]
     if not lines:
         raise InputError(f"{files[0].path}: has no lines; name other files")
-    sample = next((found for each in RECOGNISERS if (found := each(heads, lines))), None)
+    sample = _w3c(heads, lines) or _without_comments(heads) or _recognised(heads, lines)
     if sample is None:
         raise InputError(
             f"{heads[0].path}: line {heads[0].numbers[0]:,} and others were not understood: they "
@@ -109,6 +109,29 @@ def _lines(files: Sequence[SourceFile], store: InputStore) -> Sample:
         refused={**refused, **sample.refused},
         findings=(*findings, *sample.findings),
     )
+
+
+def _recognised(heads: Sequence[Head], lines: Sequence[str]) -> Sample | None:
+    return next((found for each in RECOGNISERS if (found := each(heads, lines))), None)
+
+
+def _without_comments(heads: Sequence[Head]) -> Sample | None:
+    """Read files that begin with a comment, unless it is the header."""
+    kept = [head._replace(lines=[*filterfalse(_is_comment, head.lines)]) for head in heads]
+    lines = [line for head in kept for line in head.lines]
+    comments = sum(len(head.lines) for head in heads) - len(lines)
+    if not any(map(_is_comment, (head.lines[0] for head in heads if head.lines))):
+        return None
+    sample = None if len(lines) < comments else _recognised(kept, lines)
+    if sample is None or sample.settings["format"] not in {"csv", "text"}:
+        return None
+    if any(each.code == "no-header" for each in sample.findings):
+        return None
+    return sample._replace(settings={**sample.settings, "comment": "#"})
+
+
+def _is_comment(line: str) -> bool:
+    return line.startswith("#")
 
 
 # ---------------------------------------------------------------- Parquet
@@ -212,8 +235,16 @@ def _csv(heads: Sequence[Head], lines: Sequence[str]) -> Sample | None:
     for delimiter in (*_DELIMITERS[in_clocks:], *" " * _has_column_names(lines[0].split(" "), 4)):
         if len(lines) < 2 or delimiter not in lines[0]:
             continue
+        other = f"[^{re.escape(delimiter)}]"
+        # A quote after a backslash that neither ends a field nor is doubled.
+        escaped = re.compile(rf'(?<!{other})"(?:[^"]|"")*?\\"(?!"){other}').search
+        null = re.compile(rf"(?<!{other})\\N(?!{other})")
+        how = {"delimiter": delimiter, "escapechar": "\\" if any(map(escaped, lines)) else None}
         try:
-            tables = {each.file: [*csv.reader(each.lines, delimiter=delimiter)] for each in heads}
+            tables = {
+                each.file: [*csv.reader((null.sub("", f"{line}\n") for line in each.lines), **how)]
+                for each in heads
+            }
         except csv.Error:  # a cell has more than 128 KiB
             continue
         by_file = {file: rows for file, rows in tables.items() if rows}
@@ -222,7 +253,13 @@ def _csv(heads: Sequence[Head], lines: Sequence[str]) -> Sample | None:
         rows = [*chain.from_iterable(rows for file, rows in by_file.items() if file not in others)]
         width = len(rows[0])
         if width > 1 and sum(len(row) == width for row in rows) >= _MOST * len(rows):
-            return _table(rows, delimiter, lines, others)
+            found = _table(rows, delimiter, lines, others)
+            if found is not None and found.settings["format"] == "csv":
+                found.settings.update({"escape": "\\"} if how["escapechar"] else {})
+                found.settings.update(
+                    {"null_values": [r"\N"]} if any(map(null.search, lines)) else {}
+                )
+            return found
     return None
 
 
@@ -273,6 +310,57 @@ def _has_column_names(cells: Sequence[str], at_least: int = 1) -> bool:
 
 def _is_value(cell: str) -> bool:
     return sum(map(str.isdecimal, cell)) > sum(map(str.isalpha, cell))
+
+
+# ---------------------------------------------------------------- W3C logs
+
+_FIELDS = re.compile(r"#fields(?::|\t)(.*)", re.IGNORECASE)
+_EMPTY_FIELD = re.compile(r"#empty_field\t(.+)")  # of Zeek
+
+
+def _w3c(heads: Sequence[Head], lines: Sequence[str]) -> Sample | None:
+    """Read logs whose columns are named by `#Fields:` (IIS, CloudFront) or `#fields` (Zeek)."""
+    named = {head.file: [*filter(None, map(_FIELDS.match, head.lines))] for head in heads}
+    first = next(filter(None, named.values()), None)
+    if first is None:
+        return None
+    data = [line for line in lines if not _is_comment(line)]
+    usual = "," if "," in first[0][1] else " "
+    delimiter = "\t" if any("\t" in line for line in data) else usual
+    nulls = ["-", *dict.fromkeys(each[1] for each in map(_EMPTY_FIELD.match, lines) if each)]
+    rows = [row for head in heads for row in _w3c_rows(head.lines, delimiter)]
+    # The first names of every file: a run requires the fields that it uses to be among them.
+    firsts = [_names(each[0], delimiter) for each in named.values() if each]
+    names = [name for name in firsts[0] if all(name in others for others in firsts)]
+    cells: Fields = {name: [row.get(name) for row in rows] for name in names}
+    fields = {name: [None if v in nulls else v for v in column] for name, column in cells.items()}
+    found = list[Finding]()
+    if len(rows) < len(data):
+        facts = {"rows": len(data), "width": len(names)}
+        found.append(Finding("uneven-rows", "", facts, len(data) - len(rows)))
+    refused = {
+        file: f"{file.path}: has no line `#Fields:`, as other files have; ingest it by a pipeline "
+        "of its own"
+        for file, each in named.items()
+        if not each
+    }
+    settings = {"format": "csv", "delimiter": delimiter, "comment": "#", "null_values": nulls}
+    reason = "a W3C log: `#Fields:` names the columns"
+    return Sample(settings, fields, len(rows), reason, tuple(found), refused=refused)
+
+
+def _w3c_rows(lines: Sequence[str], delimiter: str) -> Iterator[dict[str, str]]:
+    names = list[str]()
+    for line in lines:
+        cells = line.split(delimiter)
+        if match := _FIELDS.match(line):
+            names = _names(match, delimiter)
+        elif not _is_comment(line) and len(cells) == len(names):
+            yield dict(zip(names, cells, strict=True))
+
+
+def _names(match: re.Match[str], delimiter: str) -> list[str]:
+    return match[1].strip().split(delimiter if delimiter == "," else None)
 
 
 # ---------------------------------------------------------------- text
@@ -394,4 +482,7 @@ def _matched(heads: Sequence[Head], pattern: str, start: str, kind: str) -> Samp
 
 Recogniser = Callable[[Sequence[Head], Sequence[str]], Sample | None]
 RECOGNISERS: tuple[Recogniser, ...] = (_json_lines, _well_known_log, _logfmt, _csv, _time_first)
-"""What `seglake init` is sure of, in the order in which it is tried on lines of text."""
+"""What `seglake init` is sure of, in the order in which it is tried on lines of text.
+
+W3C logs are tried before these, and comments are removed; see `_lines`.
+"""

@@ -1,7 +1,11 @@
 """Scan CSV: find the positions of records, and of the fields that have a slot.
 
 A CSV record ends at an LF outside quotes; one CR preceding the LF belongs to the line end. Quotes
-are special only at the beginning of a field.
+are special only at the beginning of a field. An escape is special only inside quotes, preceding a
+quote or an escape, as Spark writes it.
+
+The kernels take `marks`, which are (delimiter, quote, whether quoted fields may contain line feeds,
+escape, character that begins a comment). The last two may be -1.
 """
 
 import numpy as np
@@ -9,20 +13,23 @@ import numpy.typing as npt
 
 from seglake.compile.jit import njit
 from seglake.format.records import Bytes, Flags, Int32s, Int64s
-from seglake.text.newlines import count_newlines, first_newline
+from seglake.text.newlines import count_newlines, first_newline, mark_length
 from seglake.text.simd import PADDING, WIDTH, byte_at, lowest_bit, pair_mask
 
 _BAD_QUOTES = -1
 _NOT_ENDED = -2
+_FIELDS = tuple(b"fields")
 
 Codes = npt.NDArray[np.int8]
 
 
 @njit(cache=True, nogil=True)
-def _next(base: int, position: int, end: int, byte: int) -> int:
-    """Return the position of the next LF or `byte` in [position, end), or `end`."""
+def _next(base: int, position: int, end: int, byte: int, other: int) -> int:
+    """Return the position of the next LF, `byte` or `other` in [position, end), or `end`."""
     while position < end:
         mask = pair_mask(base, position, byte)
+        if other >= 0:
+            mask |= pair_mask(base, position, other)
         if mask:
             return min(position + lowest_bit(mask), end)
         position += WIDTH
@@ -30,25 +37,27 @@ def _next(base: int, position: int, end: int, byte: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def _closing_quote(base: int, position: int, end: int, quote: int) -> tuple[int, int, int]:
+def _closing_quote(
+    base: int, position: int, end: int, quote: int, escape: int
+) -> tuple[int, int, int]:
     """Find the closing quote. `position` is the byte after the opening quote.
 
     Returns the position of the closing quote, or `end` if it is missing; the number of doubled
-    quotes; and the number of line feeds.
+    quotes and of escapes; and the number of line feeds.
     """
-    doubled = feeds = 0
+    pairs = feeds = 0
     while True:
-        position = _next(base, position, end, quote)
+        position = _next(base, position, end, quote, escape)
         if position == end:
-            return end, doubled, feeds
-        if byte_at(base, position) != quote:
-            feeds += 1
-            position += 1
-        elif position + 1 < end and byte_at(base, position + 1) == quote:
-            doubled += 1
-            position += 2
-        else:
-            return position, doubled, feeds
+            return end, pairs, feeds
+        byte = byte_at(base, position)
+        after = byte_at(base, position + 1) if position + 1 < end else -1
+        if byte == quote and after != quote:
+            return position, pairs, feeds
+        is_pair = byte == quote or (byte == escape and after in (quote, escape))
+        pairs += is_pair
+        feeds += byte == 0x0A
+        position += 1 + is_pair
 
 
 @njit(cache=True, nogil=True)
@@ -57,9 +66,8 @@ def _record(
 ) -> tuple[int, int, int]:
     """Read one record. Return the position of its LF (or `end`), and its counts of columns and LFs.
 
-    `marks` is (delimiter, quote, whether quoted fields may contain line feeds). For a column with a
-    slot, spans[slot] becomes (start, length, doubled quotes). If a record cannot be read, the
-    position is _BAD_QUOTES, or _NOT_ENDED if `end` is inside quotes.
+    For a column with a slot, spans[slot] becomes (start, length, doubled quotes and escapes). If a
+    record cannot be read, the position is _BAD_QUOTES, or _NOT_ENDED if `end` is inside quotes.
     """
     delimiter, quote = marks[0], marks[1]
     column = feeds = 0
@@ -68,7 +76,7 @@ def _record(
         start = position
         if position < end and byte_at(base, position) == quote:
             start += 1
-            stop, doubled, inside = _closing_quote(base, start, end, quote)
+            stop, doubled, inside = _closing_quote(base, start, end, quote, marks[3])
             feeds += inside
             if inside and not marks[2]:
                 return _BAD_QUOTES, column, feeds
@@ -82,7 +90,7 @@ def _record(
             if after not in (delimiter, 0x0A):
                 return _BAD_QUOTES, column, feeds
         else:
-            position = _next(base, position, end, delimiter)
+            position = _next(base, position, end, delimiter, -1)
             stop = position
             if (stop == end or byte_at(base, stop) == 0x0A) and stop > start:
                 stop -= byte_at(base, stop - 1) == 0x0D
@@ -96,6 +104,15 @@ def _record(
 
 
 @njit(cache=True, nogil=True)
+def _names_columns(base: int, position: int) -> bool:
+    """Return whether the comment at `position` is `#Fields:` or Zeek's `#fields`, in any case."""
+    for k in range(len(_FIELDS)):
+        if byte_at(base, position + 1 + k) | 0x20 != _FIELDS[k]:
+            return False
+    return byte_at(base, position + 1 + len(_FIELDS)) in (0x3A, 0x09)
+
+
+@njit(cache=True, nogil=True)
 def scan_records(
     data: Bytes,
     position: int,
@@ -106,20 +123,36 @@ def scan_records(
     slot_count: int,
     most: int,
     stop_at: int,
-) -> tuple[Int64s, Int64s, Int64s, Codes, Int64s, int, int, bool]:
+) -> tuple[Int64s, Int64s, Int64s, Codes, Int64s, int, int, int, bool, bool]:
     """Find at most `most` records in data[position:end] that begin before `stop_at`.
 
     Returns starts, lengths, line numbers, reasons and spans of the records; then the position where
-    the records end, the number of lines before that position, and whether records follow for the
-    next call. Unless `final`, a record that reaches `end` is omitted, and the last result is False.
+    the records end, the numbers of lines and of comments before that position, whether other lines
+    follow for the next call, and whether the first of them is a comment that names columns. Unless
+    `final`, a record or comment that reaches `end` is omitted, and the last results are False. A
+    byte order mark at the beginning of a line is skipped, because files may be joined.
     """
     base = data.ctypes.data
     most = min(count_newlines(data, position, min(stop_at, end)) + 1, most)
     starts, lengths = np.empty(most, np.int64), np.empty(most, np.int64)
     numbers, reasons = np.empty(most, np.int64), np.zeros(most, np.int8)
     spans = np.zeros((most, slot_count, 3), np.int64)
-    row = number = 0
+    row = number = comments = 0
+    named = False
     while position < min(stop_at, end) and row < most:
+        position += mark_length(base, position)
+        if byte_at(base, position) == marks[4]:
+            stop = first_newline(data, position, end)
+            if stop == end and not final:
+                end = position
+                break
+            if _names_columns(base, position):
+                named = True
+                break
+            number += 1
+            comments += 1
+            position = min(stop + 1, end)
+            continue
         stop, columns, feeds = _record(base, position, end, marks, slots, spans[row])
         reason = 0 if columns == len(slots) else 1
         if stop < 0:
@@ -143,7 +176,7 @@ def scan_records(
         position = min(stop + 1, end)
     return (
         starts[:row], lengths[:row], numbers[:row], reasons[:row], spans[:row],
-        position, number, position < end,
+        position, number, comments, position < end, named,
     )  # fmt: skip
 
 
@@ -173,19 +206,26 @@ def scan_values(
 
 @njit(cache=True, nogil=True)
 def undouble(
-    data: Bytes, starts: Int64s, lengths: Int32s, doubled: Int64s, quote: int
+    data: Bytes, starts: Int64s, lengths: Int32s, pairs: Int64s, quote: int, escape: int
 ) -> tuple[Bytes, Int64s]:
-    """Join the items, with one quote for each doubled quote. Return the bytes and item ends."""
+    """Join the items, without the first character of each pair. Return the bytes and item ends.
+
+    A pair is a doubled quote, or an escape and the character that it escapes; `pairs` counts them.
+    """
     total = 0
     for row in range(len(starts)):
-        total += max(lengths[row], 0) - doubled[row]
+        total += max(lengths[row], 0) - pairs[row]
     out, ends = np.empty(total + PADDING, np.uint8), np.empty(len(starts), np.int64)
     base, size = data.ctypes.data, 0
     for row in range(len(starts)):
         position, end = starts[row], starts[row] + max(lengths[row], 0)
         while position < end:
+            byte = byte_at(base, position)
+            if pairs[row] > 0 and byte in (quote, escape) and position + 1 < end:
+                after = byte_at(base, position + 1)
+                position += byte == quote or after in (quote, escape)
             out[size] = byte_at(base, position)
-            position += 1 + (doubled[row] > 0 and out[size] == quote)
+            position += 1
             size += 1
         ends[row] = size
     return out, ends

@@ -1,4 +1,7 @@
-"""Find lines in a buffer. A line ends at LF; one CR preceding the LF belongs to the line end."""
+"""Find lines in a buffer. A line ends at LF; one CR preceding the LF belongs to the line end.
+
+A byte order mark at the beginning of a line does not belong to it: files may be joined.
+"""
 
 import numpy as np
 
@@ -25,6 +28,19 @@ def count_newlines(data: Bytes, start: int, end: int) -> int:
 
 
 @njit(cache=True, nogil=True)
+def mark_length(base: int, position: int) -> int:
+    """Return the length of the byte order marks at `position`: of the file, and of joined files."""
+    length = 0
+    while (
+        byte_at(base, position + length) == 0xEF
+        and byte_at(base, position + length + 1) == 0xBB
+        and byte_at(base, position + length + 2) == 0xBF
+    ):
+        length += 3
+    return length
+
+
+@njit(cache=True, nogil=True)
 def split_lines(data: Bytes, start: int, end: int) -> tuple[Int64s, Int32s, Int64s, int]:
     """Return starts, lengths and 0-based numbers of lines that are not empty, and the line count.
 
@@ -44,6 +60,7 @@ def split_lines(data: Bytes, start: int, end: int) -> tuple[Int64s, Int32s, Int6
         while mask:
             stop = position + lowest_bit(mask)
             mask &= mask - 1
+            line += mark_length(base, line)
             length = stop - line
             length -= length > 0 and byte_at(base, stop - 1) == 0x0D
             starts[rows], lengths[rows], numbers[rows] = line, length, number
@@ -52,6 +69,7 @@ def split_lines(data: Bytes, start: int, end: int) -> tuple[Int64s, Int32s, Int6
             line = stop + 1
         position += WIDTH
     if line < end:
+        line += mark_length(base, line)
         length = end - line
         length -= byte_at(base, end - 1) == 0x0D
         starts[rows], lengths[rows], numbers[rows] = line, length, number

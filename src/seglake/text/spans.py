@@ -208,6 +208,21 @@ def fnv_hashes(data: Bytes, starts: Int64s, lengths: Int32s) -> Int64s:
     return hashes
 
 
+def is_one_of(values: Spans, texts: Sequence[bytes]) -> npt.NDArray[np.bool_]:
+    """Return whether each value is one of `texts`, by length and hash."""
+    choices = Spans.of(list(texts))
+    same = np.isin(fnv_hashes(*values.fixed()), fnv_hashes(*choices.fixed()))
+    chosen: npt.NDArray[np.bool_] = same & np.isin(values.lengths, choices.lengths)
+    return chosen
+
+
+def null_if(values: Spans, texts: Sequence[str]) -> Spans:
+    """Return the values, with null where a value is one of `texts`."""
+    if not texts:
+        return values
+    return where_null(values, is_one_of(values, [text.encode() for text in texts]))
+
+
 @njit(cache=True, nogil=True)
 def with_line_feed(data: Bytes, starts: Int64s, lengths: Int32s) -> npt.NDArray[np.bool_]:
     """Return which items contain a line feed."""

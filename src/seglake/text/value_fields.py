@@ -6,7 +6,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 import pyarrow.compute
@@ -91,8 +91,9 @@ def finder(value_format: ValueFormat, names: Iterable[str]) -> Finder:
     if not value_format:
         return partial(JsonFields, fields=FieldNames(names))
     match json.loads(value_format):
-        case {"format": "csv", "columns": columns, "delimiter": delimiter, "quote": quote}:
-            return partial(CsvFields, columns=CsvColumns(columns, delimiter, quote, names))
+        case {"format": "csv", "columns": columns, "delimiter": delimiter, "quote": quote, **rest}:
+            marks = csv_marks(delimiter, quote, cast("str | None", rest.get("escape")))
+            return partial(CsvFields, columns=CsvColumns(columns, marks, names))
         case {"format": "text", "pattern": pattern}:
             return partial(TextFields, pattern=pattern)
     raise ConfigError(
@@ -112,28 +113,40 @@ def names_in(value_format: ValueFormat) -> list[str]:
 # Return the texts of the fields of CSV records, from the positions that the scanner found.
 
 
-def texts_of(data: Spans, places: Int64s, quote: int) -> Spans:
-    """Return the texts of one field without quotes; null if empty.
+def csv_marks(
+    delimiter: str,
+    quote: str,
+    escape: str | None = None,
+    comment: str | None = None,
+    *,
+    multiline: bool = True,
+) -> Int64s:
+    """Return the marks for the kernels of CSV."""
+    others = [ord(each) if each else -1 for each in (escape, comment)]
+    return np.array([ord(delimiter), ord(quote), multiline, *others], np.int64)
 
-    `places` has, for each record, the start, the length and the number of doubled quotes.
+
+def texts_of(data: Spans, places: Int64s, marks: Int64s) -> Spans:
+    """Return the texts of one field without quotes and escapes; null if empty.
+
+    `places` has, for each record, the start, the length and the number of pairs; see `undouble`.
     """
-    start, length, doubled = places.T
+    start, length, pairs = places.T
     spans = Spans(data.data, start.copy(), length.astype(np.int32))
-    if doubled.any():
-        spans = from_ends(*undouble(*spans, np.ascontiguousarray(doubled), quote))
+    if pairs.any():
+        quote, escape = int(marks[1]), int(marks[3])
+        spans = from_ends(*undouble(*spans, np.ascontiguousarray(pairs), quote, escape))
     return Spans(spans.data, spans.starts, np.where(length == 0, np.int32(NULL), spans.lengths))
 
 
 class CsvColumns:
     """The columns of CSV records, with a slot for each column that has one of `names`."""
 
-    def __init__(
-        self, columns: Sequence[str], delimiter: str, quote: str, names: Iterable[str]
-    ) -> None:
+    def __init__(self, columns: Sequence[str], marks: Int64s, names: Iterable[str]) -> None:
+        self.marks = marks
         fields = [name for name in dict.fromkeys(names) if name and name in columns]
         self.slots = {name: slot for slot, name in enumerate(fields)}
         self.by_column = np.array([self.slots.get(name, -1) for name in columns], np.int64)
-        self.marks = np.array([ord(delimiter), ord(quote), True], np.int64)
 
 
 class CsvFields(UntypedFields):
@@ -156,7 +169,7 @@ class CsvFields(UntypedFields):
         slot = self._columns.slots.get(name)
         if slot is None:
             return Spans.nulls(len(self.fine))
-        return texts_of(self._values, self._places[:, slot], int(self._columns.marks[1]))
+        return texts_of(self._values, self._places[:, slot], self._columns.marks)
 
 
 # ---------------- text fields

@@ -65,6 +65,7 @@ _ZONE = re.compile(
     rf"|(?P<name> ?[(\[]?{_ZONE_NAME}[)\]]?)"
 )
 _ZONE_IN = re.compile(rf"[ (\[a-zM]({_ZONE_NAME})[)\]]?(?: %Y)?$")
+_FRACTION = re.compile("%S([.,:])%f")
 _YEAR = re.compile(r" (?:19|20)\d{2}(?!\d)")
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)?")
 _EPOCH_DIGITS = {10: "epoch_s", 13: "epoch_ms", 16: "epoch_us", 19: "epoch_ns"}
@@ -117,6 +118,16 @@ def date_orders(form: str) -> list[str]:
         if len(forms) > 1 and (begin := next(filter(form.startswith, forms), None)):
             return [f"{each}{form[len(begin) :]}" for each in forms]
     return [form]
+
+
+def without_fraction(form: str) -> str:
+    """Return the format without the fraction of its seconds."""
+    return _FRACTION.sub("%S", form)
+
+
+def with_optional_fraction(form: str) -> str:
+    """Return the format, in which the fraction of seconds may be missing."""
+    return _FRACTION.sub(r"%S[\1%f]", form)
 
 
 def zone_in(form: str) -> str:

@@ -112,6 +112,15 @@ CASES = {
     "lines of another form": one(
         lines(*SYSLOG, *["[2026-11-17 00:09:31] web cron[2]: event"] * 9),
         unread("continued-times", 9), "%b %d %H:%M:%S", LOG),
+    "quotes after backslashes": one(
+        lines("ts,x", rf'{T},"a \"b\" c"', f'{T},"a"b', f"{T},a"), unread("escaped-quotes", 1),
+        "epoch_ms", CSV),
+    "such quotes, as set": one(
+        lines("ts,x", rf'{T},"a \"b\" c"', f'{T},"a"b', f"{T},a"), {}, "epoch_ms",
+        {"input": {"format": "csv", "escape": "\\"}, "key": {"fields": []}}),
+    "comments in CSV": one(lines("ts,x", "# by x", f"{T},#", "#"), unread("comments", 2),
+                           "epoch_ms", CSV),
+    "comments in text": one(lines("# by x", f"{T} a"), unread("comments", 1), "epoch_ms", TEXT),
     "tracebacks": one(lines(*SYSLOG, *TRACE, *SYSLOG), {}, "%b %d %H:%M:%S", LOG),
     "no key to compact by": one(
         times(T), unread("no-keys-to-compact", 0), "epoch_ms",
@@ -151,6 +160,10 @@ CASES = {
         times(*(f"{day:02}.{month:02}.26" for day in range(1, 29) for month in (9, 10))),
         unread("other-order", 32, format="%d.%m.%y", records=24)
         | {"no-zone-in-times": (24, {})}, "%m.%d.%y"),
+    "a fraction in some times": one(
+        times("31.01.2026 12:00:00Z", "31.01.2026 12:00:00.5Z"),
+        unread("fraction-in-some-times", 1, format="%d.%m.%Y %H:%M:%S[.%f]%z"),
+        "%d.%m.%Y %H:%M:%S%z"),
     "a time that nothing reads": one(times("yesterday"), {}),
     # odd times
     "no zone": one(times("2026-01-31 12:00:00"), unread("no-zone-in-times", 1), "iso8601"),

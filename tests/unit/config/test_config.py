@@ -168,6 +168,13 @@ MISTAKES = [
         {"input.format": "text", "input.multiline_start_pattern": "(x"},
         "input.multiline_start_pattern: Invalid regular expression: missing ): ^(?:(x)",
     ),
+    ({**CSV, "input.escape": '"'}, "input.quote and input.escape are the same character; change"),
+    ({**CSV, "input.comment": ","}, "input.delimiter and input.comment are the same character"),
+    ({**CSV, "input.comment": "//"}, "input.comment: '//' is not one ASCII character; write one"),
+    ({**CSV, "input.skip_lines": -1}, "input.skip_lines: -1 should be greater than or equal to 0"),
+    ({"input.comment": "#"}, "input.comment contradicts input.format = 'jsonl'; remove one"),
+    ({"input.null_values": ["-"]}, "input.null_values contradicts input.format = 'jsonl'; remove"),
+    ({"input.format": "text", "input.escape": "x"}, "input.escape contradicts input.format = 'te"),
     ({"input.include": ""}, "input.include.0: "),
     ({"input.format": "text"}, "field 'ts' is no named group of input.pattern; add (?P<ts>...)"),
     ({"input.format": "parquet", "input.compression": "gzip"}, "input.compression contradicts"),
@@ -205,9 +212,8 @@ MISTAKES = [
 def test_formats_and_their_own_keys() -> None:
     assert tuple(INPUT_FORMATS) == get_args(FormatName)
     assert set(FORMATS) == {name for name, form in INPUT_FORMATS.items() if form.in_files}
-    own_keys = [key for form in INPUT_FORMATS.values() for key in form.own_keys]
-    assert len(own_keys) == len(set(own_keys))
-    assert set(own_keys) <= set(Input.model_fields)
+    own_keys = {key for form in INPUT_FORMATS.values() for key in form.own_keys}
+    assert own_keys <= set(Input.model_fields)
 
 
 @pytest.mark.parametrize(("overrides", "text"), MISTAKES, ids=lambda m: str(m)[:60])

@@ -162,6 +162,40 @@ CASES = {
                    settings={"input.encoding": "cp1252"}),
     "utf-16": Case("a.csv", rows(lambda n, t: f"{ms(t)};Straße", "ts;x").decode().encode("utf-16"),
                    "ts", "epoch_ms", codes=codes("encoding", NO_KEY)),
+    "quotes with a backslash": Case(
+        "a.csv", rows(lambda n, t: rf'{t.isoformat()},u{n % 3},"a \"b\", c"', "at,user,text"), "at",
+        "iso8601", "user", settings={"input.escape": "\\"}),
+    "quotes doubled": Case(
+        "a.csv", rows(lambda n, t: rf'{t.isoformat()},"C:\","a\""b"', "at,user,text"), "at",
+        "iso8601", codes=codes(NO_KEY)),
+    "a header over lines": Case(
+        "a.csv", rows(lambda n, t: f'{t.isoformat()},u{n % 3},"a\nb"', 'at,user,"the\ntext"'), "at",
+        "iso8601", "user"),
+    "nulls": Case("a.csv", rows(lambda n, t: rf"{t.isoformat()},u{n % 3},\N", "at,user,x"), "at",
+                  "iso8601", "user", settings={"input.null_values": [r"\N"]}),
+    "comments": Case(
+        "a.csv", b"# by\n#\n" + rows(lambda n, t: f"{ms(t)},u{n % 3}" + "\n# x" * (n < 9),
+                                     "ts,user"),
+        "ts", "epoch_ms", "user", settings={"input.comment": "#"}),
+    "a header that looks like a comment": Case(
+        "a.csv", rows(lambda n, t: f"{ms(t)},{n}", "#ts,n"), "#ts", "epoch_ms",
+        codes=codes(NO_KEY)),
+    # W3C logs
+    "IIS": Case("u_ex.log", rows(lambda n, t: f"{t:%F %T} GET /{n} -",
+                                 "#Software: x\n#Fields: date time cs-method path query"),
+                ["date", "time"], "%Y-%m-%d %H:%M:%S", codes=codes(ZONE, NO_KEY),
+                settings={"input.comment": "#", "input.null_values": ["-"]}),
+    "CloudFront": Case(
+        "a.gz", gzip.compress(rows(lambda n, t: f"{t:%F\t%T}\tFRA{n}\t-",
+                                   "#Version: 1.0\n#Fields: date time edge cs(Host)")),
+        ["date", "time"], "%Y-%m-%d %H:%M:%S", codes=codes(ZONE, NO_KEY),
+        settings={"input.delimiter": "\t", "input.comment": "#"}),
+    "Exchange": Case("a.log", rows(lambda n, t: f"{t:%FT%TZ},10.0.0.{n % 4},",
+                                   "#Fields: date-time,client-ip,server"),
+                     "date-time", "iso8601", "client-ip", exact=False),
+    "Zeek": Case("conn.log", rows(lambda n, t: f"{t.timestamp()}\tu{n % 3}\t(empty)",
+                                  "#empty_field\t(empty)\n#fields\tts\tuser\tx\n#types\ttime"),
+                 "ts", "epoch_s", "user", settings={"input.null_values": ["-", "(empty)"]}),
     # Parquet
     "parquet": Case("a.parquet", parquet(pa.array(TIMES, pa.timestamp("us", "UTC"))), "at", None,
                     "user"),
@@ -177,6 +211,9 @@ CASES = {
                      "time", "iso8601", codes=codes(NO_KEY), exact=False),
     "logfmt": Case("a.log", lines('time="%Y-%m-%dT%H:%M:%SZ" level=info msg="a \\" b" dur=1'),
                    "time", "iso8601", codes=codes(NO_KEY)),
+    "comments among lines": Case(
+        "a.log", b"# rotated\n" + rows(lambda n, t: f"{t:%F %T} a\n# b\n  c"), "time", "iso8601",
+        codes=codes(ZONE, NO_KEY, "continued-lines"), settings={"input.comment": "#"}),
     "several lines": Case("app.log", lines("%Y-%m-%d %H:%M:%S,000 INFO x says {n}\n  and more"),
                           "time", "iso8601", codes=codes(ZONE, NO_KEY, "continued-lines")),
     "a named zone": Case("a.log", lines("%Y-%m-%d %H:%M:%S CET hello {n}"), "time",

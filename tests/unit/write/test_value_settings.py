@@ -103,6 +103,26 @@ def test_delimiter_and_quote_and_odd_names_come_along(tmp_path: Path) -> None:
     assert len(log.find(where={"an x;y": 3, "k": "a;b"}).read_all()) == 1
 
 
+def test_fields_of_values_are_found_with_the_escape(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("ts,k,path\n" + r'1,"say \"hi\", C:\\dir",1' + "\n2,a,2\n")
+    ingest(_pipeline(tmp_path / "lake", path, input={"escape": "\\"}))
+    assert _settings(tmp_path / "lake") == {**CSV, "value.escape": "\\"}
+    log = seglake.open(str(tmp_path / "lake")).topic("events")
+    (key,) = log.find(where={"k": 'say "hi", C:\\dir'}, columns=["key"]).read_all()["key"]
+    assert key.as_py() == rb'say "hi", C:\dir'
+    assert log.plan_find(where={"k": "a"}).scanned == 0
+
+
+def test_columns_of_comments_give_no_value_format(tmp_path: Path) -> None:
+    path = tmp_path / "u_ex.log"
+    path.write_text("#Fields: ts k path\n1 a 1\n#Fields: path ts k\n2 2 b\n")
+    report = ingest(_pipeline(tmp_path / "lake", path, input={"comment": "#", "delimiter": " "}))
+    assert (report.records, report.input_rows, report.comment_lines) == (2, 2, 2)
+    assert report.summary == "2 records, 0 rejected, 2 comment lines left out"
+    assert _settings(tmp_path / "lake") == {}
+
+
 def test_what_is_stored_decides(tmp_path: Path) -> None:
     path, text = _csv(tmp_path / "a.csv"), _text(tmp_path / "a.log")
     jsonl = tmp_path / "a.jsonl"

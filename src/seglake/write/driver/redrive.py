@@ -769,7 +769,7 @@ def _same(raw: Spans, rejects: Rejected) -> RejectFlags:
 class ChosenRows:
     """Some rows of a chunk, which begin at the lines `numbers`."""
 
-    line_count = 0
+    line_count = comment_lines = 0
 
     def __init__(self, rows: Rows, at: Int64s, numbers: Int64s) -> None:
         self._rows, self._at = rows, at

@@ -40,7 +40,7 @@ from seglake.terminal.wording import counted, short_bytes
 from seglake.write.driver.run_input import Differences, InputSelection
 
 _UNUSUAL = (
-    "replaced_runs", "replaced_records", "replaced_files", "skipped_records",
+    "replaced_runs", "replaced_records", "replaced_files", "skipped_records", "comment_lines",
     "missing_paths", "left_out", "findings",
 )  # fmt: skip
 
@@ -62,8 +62,9 @@ class Report(ShowsTable):
     """The result of one run.
 
     `input_rows` is always `records` + `quarantined`. `skipped_records` are additional rows whose
-    offset was already in the log. `reasons` counts the quarantined rows by reason.
-    `interval_records` counts the records in the declared interval, see `RunRow`.
+    offset was already in the log, and `comment_lines` begin with `input.comment`: these are not in
+    `input_rows`. `reasons` counts the quarantined rows by reason. `interval_records` counts the
+    records in the declared interval, see `RunRow`.
 
     `skipped_files` were ingested before. If nothing is new, `owner` is the run that ingested them;
     of several runs, the one with the nearest id. `missing_paths` are input paths that do not exist,
@@ -101,6 +102,7 @@ class Report(ShowsTable):
     interval_records: int | None = None
     quarantined: int = 0
     skipped_records: int = 0
+    comment_lines: int = 0
     reasons: dict[str, int] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
     segments: int = 0
@@ -215,6 +217,8 @@ class Report(ShowsTable):
     def _ingested(self) -> str:
         if self.input_files or self.input_rows or self.skipped_records:
             skipped = f", {self.skipped_records:,} skipped" if self.skipped_records else ""
+            if self.comment_lines:
+                skipped += f", {counted(self.comment_lines, 'comment line')} left out"
             return f"{counted(self.records, 'record')}, {self.quarantined:,} rejected{skipped}"
         present = len(self.skipped_files) + len(self.changed_files)
         if not present:

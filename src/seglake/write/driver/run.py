@@ -359,6 +359,7 @@ def count(attempt: Attempt, spooled: pa.Table) -> SplitCounts:
     totals = add_up(summaries)
     report.reasons, report.max_lateness_ms = totals.reasons, totals.max_lateness_ms
     report.skipped_records, report.interval_records = totals.skipped, totals.times.inside
+    report.comment_lines = totals.comment_lines
     report.input_rows = sum(split.rows for split in totals.splits.values()) - totals.skipped
     report.records = _records(spooled, *WITH_RECORDS)
     origins = attempt.input.origins(totals.splits)

@@ -584,7 +584,7 @@ class UnitSummary:
         self._splits: dict[int, SplitCount] = {}
         self._reasons: Counter[str] = Counter()
         self._absent = AbsentFields()
-        self._skipped = 0
+        self._skipped = self._comment_lines = 0
         self._findings: list[Finding] = []
 
     def begin(self, split: int) -> None:
@@ -608,6 +608,7 @@ class UnitSummary:
         if chunk.absent is not None:
             self._absent = self._absent.merge(AbsentFields.from_row(*chunk.absent))
         self._skipped += chunk.skipped
+        self._comment_lines += chunk.comment_lines
         self._findings = merge_findings([*self._findings, *chunk.findings])[:_MOST_FINDINGS]
 
     def blob(self, unit: int, arrivals: Arrivals | None = None) -> Blob:
@@ -616,6 +617,7 @@ class UnitSummary:
         counted = {"splits": self._splits, "reasons": self._reasons, "absent": self._absent}
         counted |= {
             "skipped": self._skipped,
+            "comment_lines": self._comment_lines,
             "times": self._times,
             "findings": [each.as_dict() for each in self._findings],
         }
@@ -627,8 +629,8 @@ class Summary(NamedTuple):
 
     `splits` has the counts of every split, `reasons` the number of rejects for each reason.
     `max_lateness_ms` is None without an order of arrival. `absent` has the fields that no row has.
-    `skipped` counts the rows whose offset is already in the log. `times` are compared with the
-    interval that the run declares.
+    `skipped` counts the rows whose offset is already in the log, and `comment_lines` the lines that
+    begin with `input.comment`. `times` are compared with the interval that the run declares.
     """
 
     splits: dict[int, SplitCount]
@@ -636,6 +638,7 @@ class Summary(NamedTuple):
     max_lateness_ms: int | None
     absent: AbsentFields
     skipped: int
+    comment_lines: int
     findings: list[Finding]
     times: IntervalTimes
 
@@ -659,5 +662,6 @@ def add_up(texts: Iterable[str]) -> Summary:
     arrivals = [summary["arrivals"] for summary in summaries]
     lateness = None if None in arrivals else largest_lateness_ms(arrivals)
     skipped = sum(summary["skipped"] for summary in summaries)
+    comments = sum(summary["comment_lines"] for summary in summaries)
     by_reason = dict(sorted(reasons.items()))
-    return Summary(splits, by_reason, lateness, absent, skipped, findings, times)
+    return Summary(splits, by_reason, lateness, absent, skipped, comments, findings, times)

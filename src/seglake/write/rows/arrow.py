@@ -71,7 +71,7 @@ class ArrowRows:
 
     def __init__(self, path: str, batch: Any) -> None:
         self._path, self._batch = path, batch
-        self.line_count = batch.num_rows
+        self.line_count, self.comment_lines = batch.num_rows, 0
         self.numbers = np.arange(batch.num_rows, dtype=np.int64)
         self.reasons = np.zeros(batch.num_rows, np.int8)
 

@@ -29,7 +29,6 @@ from seglake.write.rows.rows import Codes, Format, LackedFields, Reason, Rows, m
 REJECTED_BYTES = 64 * 1024  # the quarantine stores at most this much of a rejected row
 _TAIL_BYTES = 64 * 1024  # first step when reading on to the end of a split's last line
 _COPIED_BYTES = 8 << 20  # size of a chunk whose rows become JSON objects
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _WHOLE_FILE = 2**62
 
 
@@ -58,6 +57,7 @@ class LineRows(ABC):
 
     numbers: Int64s
     line_count: int
+    comment_lines: int = 0
     reasons: Codes
     raw: Spans
     all_names: Sequence[str] = ()  # names of all fields, if the input declares them
@@ -230,11 +230,6 @@ class LineBuffer:
         self.begin = min(stop + 1, self.filled)
         return stop < self.filled
 
-    def skip_mark(self) -> None:
-        """Consume the byte order mark, if the buffer begins with one."""
-        if self.data[self.begin : self.begin + 3].tobytes() == _BYTE_ORDER_MARK:
-            self.begin += 3
-
 
 class LineChunk(NamedTuple):
     """Whole lines, data[start:end] of a padded buffer; if `too_long`, the beginning of one line."""
@@ -253,11 +248,8 @@ def line_chunks(stream: ByteStream, size: int, limit: int, *, partial: bool) -> 
     beginning of the line.
     """
     buffer = LineBuffer(stream, size, limit)
-    skipping, at_start = partial, not partial
+    skipping = partial
     while not buffer.done and buffer.fill():
-        if at_start:
-            buffer.skip_mark()
-            at_start = False
         if skipping:
             skipping = not buffer.skip_line()
             if skipping or buffer.done:

@@ -22,8 +22,8 @@ from seglake.text.spans import (
     choose,
     constant,
     decimal_text,
-    fnv_hashes,
     interleave,
+    is_one_of,
     join_fields,
     unsigned_integers,
     where_null,
@@ -98,7 +98,8 @@ class Extracted:
     the number of the chunk's first line. `absent` has the fields that are missing in all rows, or
     None if the rows cannot show that. `broker_fields` has the offsets if `topic.offset_field` is
     set, else None. `skipped` counts the rows below the end of their log partition, which become
-    neither records nor rejects. `findings` are observations about the rows.
+    neither records nor rejects. `findings` are observations about the rows. `comment_lines` counts
+    the lines that begin with `input.comment`.
     """
 
     records: Records
@@ -109,6 +110,7 @@ class Extracted:
     broker_fields: BrokerFields | None = None
     skipped: int = 0
     findings: Sequence[Finding] = ()
+    comment_lines: int = 0
 
     @property
     def row_count(self) -> int:
@@ -231,6 +233,7 @@ def extract(
         broker_fields,
         len(skipped),
         observe(chunk, pipeline),
+        rows.comment_lines,
     )
 
 
@@ -327,18 +330,9 @@ def _broker_fields(rows: Rows, pipeline: Pipeline, reasons: Codes) -> BrokerFiel
         by_topic = pipeline.topic.message_timestamp_type == "LogAppendTime"
         return BrokerFields(offsets, np.full(len(offsets), by_topic))
     kinds = rows.field(kind)
-    event, append = (_is_one_of(kinds, texts) for texts in (_CREATE_TIME, _LOG_APPEND_TIME))
+    event, append = (is_one_of(kinds, texts) for texts in (_CREATE_TIME, _LOG_APPEND_TIME))
     _reject(reasons, ~(event | append), Reason.TIMESTAMP_TYPE_UNREADABLE)
     return BrokerFields(offsets, append)
-
-
-def _is_one_of(values: Spans, texts: Sequence[bytes]) -> Flags:
-    """Return whether each value is one of `texts`."""
-    choices = Spans.of(list(texts))
-    hashes = fnv_hashes(*choices.fixed())
-    same = np.isin(fnv_hashes(*values.fixed()), hashes)
-    chosen: Flags = same & np.isin(values.lengths, choices.lengths)
-    return chosen
 
 
 def _rows_in_log(

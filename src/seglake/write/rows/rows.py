@@ -112,6 +112,10 @@ class Rows(Protocol):
         """Return the number of lines of the chunk, including empty lines and headers."""
 
     @property
+    def comment_lines(self) -> int:
+        """Return the number of lines that begin with `input.comment`, and are left out."""
+
+    @property
     def reasons(self) -> Codes:
         """Return, for each row, why it cannot be read, or Reason.NONE if it can."""
 

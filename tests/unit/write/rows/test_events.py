@@ -20,19 +20,22 @@ def model(
     data: bytes, max_lines: int, max_bytes: int
 ) -> tuple[list[tuple[int, bytes]], list[Reject]]:
     """Events with the 0-based numbers of their first lines; events that are too long."""
-    marked = len(BOM) if data.startswith(BOM) else 0
     events: list[list[tuple[int, int, bytes]]] = []  # the lines of each: number, position, bytes
-    at, lines = marked, data[marked:].split(b"\n")
+    edges = list[int]()  # where the first line of each begins, and the end
+    at, lines = 0, data.split(b"\n")
     for number, line in enumerate(lines):
-        text = line.removesuffix(b"\r")
+        marked = len(re.match(b"(?:\xef\xbb\xbf)*", line)[0])  # type: ignore[index]
+        text = line[marked:].removesuffix(b"\r")
+        text = b"" if text.startswith(b"#") else text
         if text and (not events or re.match(b"\\[|\xc3\x89", text[:max_bytes])):
             events.append([])
+            edges.append(at)
         if events and not (number == len(lines) - 1 and not line):
-            events[-1].append((number, at, text))
+            events[-1].append((number, at + marked, text))
         at += len(line) + 1
-    edges = [event[0][1] for event in events] + [len(data)]
     good, long = [], []
-    for event, begin, end in zip(events, edges, edges[1:], strict=False):
+    for event, end in zip(events, [*edges[1:], len(data)], strict=False):
+        begin = event[0][1]
         full = [line for line in event[:max_lines] if line[2] and line[1] < begin + max_bytes]
         stop = min(full[-1][1] + len(full[-1][2]), begin + max_bytes)
         if len(event) > max_lines or end - begin > max_bytes:
@@ -44,13 +47,14 @@ def model(
 
 def read_events(data: bytes, lines: int = 4, size: int = 31, **task: Any) -> Result:
     bounds = {"multiline_max_lines": lines, "multiline_max_bytes": size}
-    settings = {"compression": "none", "multiline_start_pattern": START, **bounds}
+    settings = {"compression": "none", "multiline_start_pattern": START, "comment": "#", **bounds}
     return read_bytes(data, "text", input=settings, task={"chunk_bytes": 64, **task})
 
 
 pieces = st.sampled_from(
     [b"\n", b"\n\n", b"\r\n", b"\r", b"\n[", b"\n\xc3\x89", b"a", b" b", b"\n c", b"\x00",
-     b"\xff", b"\n[\xff", b"\n" * 40, b"x" * 31, b"\n[" + b"y" * 29, b"z" * 70]
+     b"\xff", b"\n[\xff", b"\n" * 40, b"x" * 31, b"\n[" + b"y" * 29, b"z" * 70,
+     BOM, b"\n" + BOM + b"[", b"#", b"\n#a"]
 )  # fmt: skip
 contents = st.lists(pieces, max_size=30).map(b"".join)
 
@@ -81,7 +85,7 @@ def test_every_cut_gives_the_events_of_one_pass(
 def test_an_event_has_the_line_of_its_first(data: bytes, chunk_bytes: int) -> None:
     good, _ = model(data, 4, 31)
     settings = {"multiline_start_pattern": START, "multiline_max_lines": 4}
-    settings |= {"multiline_max_bytes": 31, "compression": "none"}
+    settings |= {"multiline_max_bytes": 31, "compression": "none", "comment": "#"}
     task = {"chunk_bytes": chunk_bytes}
     found = read_bytes(data, "text", input=settings, task=task, headers={"source": True})
     numbers = [int(dict(row.headers)[b"seglake.source.line"] or b"") for row in found.rows]

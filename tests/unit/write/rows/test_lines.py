@@ -1,6 +1,7 @@
 """Lines, chunks and splits: however a file is cut, the same rows come out."""
 
 import io
+import re
 from typing import Any
 
 from hypothesis import example, given
@@ -15,22 +16,25 @@ BOM = b"\xef\xbb\xbf"
 def model(data: bytes, chunk_bytes: int) -> tuple[list[tuple[int, bytes]], list[Reject]]:
     """Line numbers and lines; and the lines that are too long for a chunk."""
     good, long = [], []
-    lines = data.removeprefix(BOM).split(b"\n")
-    for number, line in enumerate(lines):
+    for number, line in enumerate(data.split(b"\n")):
+        marks = re.match(b"(?:\xef\xbb\xbf)*", line)
+        text = line[marks.end() if marks else 0 :].removesuffix(b"\r")
         if len(line) >= chunk_bytes:
             long.append(Reject(number, "record too large", line[:chunk_bytes]))
-        elif line.removesuffix(b"\r"):
-            good.append((number, line.removesuffix(b"\r")))
+        elif text:
+            good.append((number, text))
     return good, long
 
 
-def read_lines(data: bytes, **task: Any) -> Result:
-    return read_bytes(data, "text", task=task, input={"compression": "none"})
+def read_lines(data: bytes, comment: str | None = None, **task: Any) -> Result:
+    settings = {"compression": "none", "comment": comment}
+    return read_bytes(data, "text", task=task, input=settings)
 
 
 pieces = st.sampled_from(
-    [b"\n", b"\r\n", b"\n\n", b"\r", b"a", b"bb", b"\x00", b"\xff", b"x" * 63, b"y" * 70]
-)
+    [b"\n", b"\r\n", b"\n\n", b"\r", b"a", b"bb", b"\x00", b"\xff", b"x" * 63, b"y" * 70, BOM,
+     b"\n" + BOM, BOM + b"\n"]
+)  # fmt: skip
 contents = st.lists(pieces, max_size=30).map(b"".join)
 
 
@@ -44,6 +48,17 @@ def test_lines_as_split_by_python(data: bytes, chunk_bytes: int, split_bytes: in
     found = read_lines(data, chunk_bytes=chunk_bytes, split_bytes=split_bytes)
     assert [row.value for row in found.rows] == [line for _, line in good]
     assert found.rejects == long
+
+
+@given(contents, st.integers(64, 100), st.integers(1, 90), st.sampled_from("ab#"))
+def test_comments_are_left_out_and_counted(
+    data: bytes, chunk_bytes: int, split_bytes: int, comment: str
+) -> None:
+    good, long = model(data, chunk_bytes)
+    found = read_lines(data, comment, chunk_bytes=chunk_bytes, split_bytes=split_bytes)
+    rows = [line for _, line in good if not line.startswith(comment.encode())]
+    assert [row.value for row in found.rows] == rows
+    assert (found.rejects, found.comments) == (long, len(good) - len(rows))
 
 
 @given(contents, st.integers(64, 100))

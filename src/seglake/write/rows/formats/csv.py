@@ -4,12 +4,17 @@ A CSV record ends at an LF outside quotes; one CR preceding the LF belongs to th
 are special only at the beginning of a field. If the quotes of a record are wrong, its first line is
 rejected and reading continues at the next line, so that one stray quote does not swallow a file.
 Empty lines are skipped. A record with more or fewer fields than the header is rejected.
+
+With `input.comment`, the comment `#Fields:` (W3C logs; Zeek's `#fields`) names the columns of the
+lines after it, instead of a header. Another such comment later in the file changes the columns, so
+a file with comments is one split.
 """
 
 import csv
 import json
+import re
 from codecs import BOM_UTF8
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple
@@ -22,7 +27,8 @@ from seglake.format.records import Spans
 from seglake.limits import REQUESTS
 from seglake.text.csv_kernels import scan_records
 from seglake.text.newlines import first_newline
-from seglake.text.value_fields import texts_of
+from seglake.text.spans import null_if
+from seglake.text.value_fields import csv_marks, texts_of
 from seglake.write.input.binaries import NO_TEXT, binary_remark, is_binary
 from seglake.write.input.codecs import HEAD_BYTES
 from seglake.write.input.content import InputStore
@@ -50,19 +56,30 @@ _REMEDY = "correct the settings, the file or input.delimiter"
 _OF_ONE_FILE = "correct the file, or leave it out with input.exclude"
 
 Header = tuple[str, ...]
+_FIELDS = re.compile(rb".fields(?::|\t)(.*)", re.IGNORECASE)  # as in `csv_kernels`
 
 
 class Csv(Format):
     """CSV records, with a header line."""
 
     def check(self, files: Sequence[SourceFile], store: InputStore, pipeline: Pipeline) -> None:
-        """Raise InputError unless all files that are not empty have equal headers."""
+        """Raise InputError unless all files that are not empty have equal headers.
+
+        Files whose columns a comment names need only the columns that the pipeline uses.
+        """
         read = partial(read_header, store=store, settings=pipeline.input)
         with ThreadPoolExecutor(REQUESTS) as pool:
             headers = zip(files, pool.map(read, files), strict=True)
-            headed = [_Headed(file, header) for file, header in headers if header]
-        for other in headed[1:]:
-            if other.header != headed[0].header:
+            headed = [
+                _Headed(file, first.names, first.in_comment)
+                for file, first in headers
+                if first and first.names
+            ]
+        for other in headed:
+            if other.in_comment and (missing := _missing(other.header, pipeline)):
+                path, header = other.file.path, other.header
+                raise InputError(_no_column(path, missing, header, pipeline, _OF_ONE_FILE))
+            if not other.in_comment and other.header != headed[0].header:
                 raise InputError(_difference(headed[0], other, pipeline))
 
     def value_settings(
@@ -70,22 +87,26 @@ class Csv(Format):
     ) -> dict[str, Any]:
         """Return the columns of the first file with a header, and how records are written.
 
-        Duplicate column names are ignored. Raises InputError.
+        Duplicate column names are ignored. Return {} for columns that a comment names, because they
+        may change in a file. Raises InputError.
         """
         text = pipeline.input
         headers = (read_header(file, store, text) for file in files)
-        header = next(filter(None, headers), ())
+        first = next(filter(None, headers), None)
+        header = first.names if first and first.names and not first.in_comment else ()
         columns = [name if header.count(name) == 1 else "" for name in header]
         if not any(columns):
             return {}
         return {
-            "value.format": "csv", "value.columns": columns,
-            "value.delimiter": text.delimiter, "value.quote": text.quote,
+            "value.format": "csv", "value.columns": columns, "value.delimiter": text.delimiter,
+            "value.quote": text.quote, "value.escape": text.escape,
         }  # fmt: skip
 
     def can_split(self, file: SourceFile, store: InputStore, pipeline: Pipeline) -> bool:
         """Return whether records are lines, and the file can be cut like a file of lines."""
-        return not pipeline.input.multiline and store.can_be_cut(file)
+        text = pipeline.input
+        whole = text.multiline or text.comment or text.skip_lines
+        return not whole and store.can_be_cut(file)
 
     def read(
         self, split: Split, store: InputStore, pipeline: Pipeline
@@ -93,21 +114,25 @@ class Csv(Format):
         """Yield the records of a split; see `Format.read`."""
         for part in streams_of(split, store):
             header = read_header(split.file, store, pipeline.input) if part.partial else None
-            for rows in _rows_of(part, header, pipeline):
+            for rows in _rows_of(part, header and header.names, pipeline):
                 yield part.path, rows
 
 
 class Layout:
     """The columns of a CSV file. The columns that the pipeline uses are numbered as slots.
 
+    Columns that are missing are null if `may_lack`.
+
     Raises:
         InputError: A used column is missing in the header, or occurs twice.
     """
 
-    def __init__(self, path: str, header: Sequence[str], pipeline: Pipeline) -> None:
+    def __init__(
+        self, path: str, header: Sequence[str], pipeline: Pipeline, *, may_lack: bool = False
+    ) -> None:
         every = header if pipeline.wants_every_column else ()
         names = list(dict.fromkeys([*pipeline.fields(), *every]))
-        if missing := _missing(header, pipeline):
+        if not may_lack and (missing := _missing(header, pipeline)):
             raise InputError(_no_column(path, missing, header, pipeline))
         twice = [name for name in names if list(header).count(name) > 1]
         if twice:
@@ -118,14 +143,18 @@ class Layout:
         self.by_column = np.array([self.slots.get(name, -1) for name in header], np.int64)
         self.bounds = ChunkBounds.of(names, path, pipeline)
         text = pipeline.input
-        self.marks = np.array([ord(text.delimiter), ord(text.quote), text.multiline], np.int64)
+        self.null_values = text.null_values
+        self.marks = csv_marks(
+            text.delimiter, text.quote, text.escape, text.comment, multiline=text.multiline
+        )
 
 
 class _Headed(NamedTuple):
-    """A file, and its header."""
+    """A file, its header, and whether a comment has it."""
 
     file: SourceFile
     header: Header
+    in_comment: bool
 
 
 def _difference(first: _Headed, other: _Headed, pipeline: Pipeline) -> str:
@@ -184,6 +213,8 @@ def _no_column(
             f"{path}: begins with the mark of UTF-8, and input.encoding is {encoding!r}: set "
             "'utf-8', in a pipeline of its own if other files are in another one"
         )
+    if pipeline.input.comment is None and "".join(header[:1]).startswith("#"):
+        return f"{path}: begins with '#': set input.comment = '#' if such lines are comments"
     if not any(header):
         return f"{path}: its first line, which is the header, is empty: remove that line"
     return f"{text}; {nearest(missing[0], header, 'it')}; {remedy}"
@@ -199,20 +230,23 @@ def _delimiter_of(header: Sequence[str], names: Iterable[str], settings: Input) 
 
 
 def _cut(line: str, delimiter: str, settings: Input) -> list[str]:
-    return next(csv.reader([line], delimiter=delimiter, quotechar=settings.quote), [])
+    return next(_parsed([line], settings.model_copy(update={"delimiter": delimiter})), [])
+
+
+def _parsed(lines: Iterable[str], settings: Input, *, strict: bool = False) -> Iterator[list[str]]:
+    quote, escape, delimiter = settings.quote, settings.escape, settings.delimiter
+    return csv.reader(lines, delimiter=delimiter, quotechar=quote, escapechar=escape, strict=strict)
 
 
 class CsvRows(LineRows):
     """The CSV records in data[begin:end] of a line buffer, up to the layout's bounds.
 
     After construction, `end` is the end of the last record, and `more_follow` is True if other
-    records begin there. `lines_before` counts header lines preceding the records. Unless `final`, a
-    record that reaches the argument `end` is omitted.
+    lines begin there. If `are_named`, the first of them is a comment that names their columns.
+    Unless `final`, a record that reaches the argument `end` is omitted.
     """
 
-    def __init__(
-        self, buffer: LineBuffer, end: int, final: bool, layout: Layout, lines_before: int = 0
-    ) -> None:
+    def __init__(self, buffer: LineBuffer, end: int, final: bool, layout: Layout) -> None:
         rows, size = layout.bounds
         scanned = scan_records(
             buffer.data,
@@ -225,17 +259,30 @@ class CsvRows(LineRows):
             rows,
             buffer.begin + size,
         )
-        starts, lengths, numbers, self.reasons, self._spans, *ends = scanned
-        self.end, count, more_follow = ends
-        self.more_follow = bool(more_follow)
-        self.numbers, self.line_count = numbers + lines_before, count + lines_before
+        starts, lengths, self.numbers, self.reasons, self._spans, *ends = scanned
+        self.end, self.line_count, self.comment_lines, *flags = ends
+        self.more_follow, self.are_named = map(bool, flags)
         self.raw = Spans(buffer.data, starts, lengths.astype(np.int32))
         self._layout, self.all_names = layout, layout.header
 
     def field(self, name: str) -> Spans:
-        """Return the values without their quotes; null if empty."""
-        slot = self._layout.slots[name]
-        return texts_of(self.raw, self._spans[:, slot], int(self._layout.marks[1]))
+        """Return the values without their quotes; null if empty, or in `input.null_values`."""
+        slot, layout = self._layout.slots[name], self._layout
+        texts = texts_of(self.raw, self._spans[:, slot], layout.marks)
+        return null_if(texts, layout.null_values)
+
+
+class _NoRows(LineRows):
+    """Lines that are no rows: a header and the lines before it."""
+
+    def __init__(self, line_count: int, comment_lines: int) -> None:
+        self.line_count, self.comment_lines = line_count, comment_lines
+        self.numbers, self.reasons = np.zeros(0, np.int64), np.zeros(0, np.int8)
+        self.raw = Spans.nulls(0)
+
+    def field(self, _name: str) -> Spans:
+        """Return an empty column."""
+        return Spans.nulls(0)
 
 
 def _rows_of(part: SplitStream, header: Header | None, pipeline: Pipeline) -> Iterator[Rows]:
@@ -253,67 +300,161 @@ def _rows_of(part: SplitStream, header: Header | None, pipeline: Pipeline) -> It
             if skipping or buffer.done:
                 continue
         if layout is None:
-            layout = Layout(part.path, _take_header(buffer, part.path, pipeline.input), pipeline)
-            yield CsvRows(buffer, buffer.begin, True, layout, lines_before=1)
+            first = _take_header(buffer, part.path, pipeline.input)
+            yield _NoRows(first.line_count, first.comment_lines)
+            if first.names is None:
+                return
+            layout = Layout(part.path, first.names, pipeline)
             if buffer.done:
                 continue
-        multiline = pipeline.input.multiline
-        end, final = (buffer.filled, buffer.final) if multiline else (buffer.line_end(), True)
-        begin, more_follow = buffer.begin, True
-        while more_follow:
-            rows = CsvRows(buffer, end, final, layout)
-            if rows.end > buffer.begin:
-                yield rows
-            buffer.begin, more_follow = rows.end, rows.more_follow
+        begin = buffer.begin
+        layout = yield from _records(buffer, layout, part.path, pipeline)
         if buffer.begin == begin and buffer.full:
             stop = first_newline(buffer.data, 0, min(buffer.filled, REJECTED_BYTES))
             yield TooLongRow(LineChunk(buffer.data, 0, stop, True))
             skipping = True
 
 
-def read_header(file: SourceFile, store: InputStore, settings: Input) -> Header | None:
-    """Return the names in the header line of a CSV file, or None if the file is empty."""
+def _records(
+    buffer: LineBuffer, layout: Layout, path: str, pipeline: Pipeline
+) -> Generator[Rows, None, Layout]:
+    """Consume the records in the buffer, and yield them. Return the layout of the next records."""
+    multiline = pipeline.input.multiline
+    end, final = (buffer.filled, buffer.final) if multiline else (buffer.line_end(), True)
+    more_follow = True
+    while more_follow:
+        rows = CsvRows(buffer, end, final, layout)
+        if rows.end > buffer.begin:
+            yield rows
+        buffer.begin, more_follow = rows.end, rows.more_follow
+        if rows.are_named:
+            names = _named_columns(next(_lines(buffer)), pipeline.input)
+            layout = Layout(path, names or (), pipeline, may_lack=True)
+            buffer.skip_line()
+            yield _NoRows(1, 1)
+            more_follow = buffer.begin < end
+    return layout
+
+
+class FirstLines(NamedTuple):
+    """The first lines of a file, through its header. Without a header, `names` is None.
+
+    If `in_comment`, a comment names the columns.
+    """
+
+    names: Header | None
+    in_comment: bool
+    line_count: int
+    comment_lines: int
+
+
+def read_header(file: SourceFile, store: InputStore, settings: Input) -> FirstLines | None:
+    """Return the header of a CSV file and the lines before it, or None if there are no names."""
     for path, stream in store.texts(file):
         # The limit of 0 makes the buffer read in small steps, because most headers are short.
         buffer = LineBuffer(stream, _HEADER_BYTES, 0)
         if buffer.fill():
-            return _take_header(buffer, path, settings)
+            first = _take_header(buffer, path, settings)
+            return first if first.names else None
     return None
 
 
-def _take_header(buffer: LineBuffer, path: str, settings: Input) -> Header:
-    """Consume the first line of the stream, and return the names in it."""
-    while not (buffer.has_line or buffer.final or buffer.full):
-        buffer.fill()
-    buffer.skip_mark()
-    begin = buffer.begin
-    if remark := binary_remark(
-        buffer.data[begin : min(begin + HEAD_BYTES, buffer.filled)].tobytes()
-    ):
+def _take_header(buffer: LineBuffer, path: str, settings: Input) -> FirstLines:
+    """Consume the lines of the stream through its header, and return the names in it."""
+    lines = _lines(buffer)
+    line, line_count, comment_lines, size = next(lines, None), 0, 0, 0
+    head = buffer.data[buffer.begin : min(buffer.begin + HEAD_BYTES, buffer.filled)]
+    if remark := binary_remark(head.tobytes().removeprefix(BOM_UTF8)):
         raise InputError(f"{path}: {remark}")
-    if not buffer.skip_line() and not buffer.final:
-        raise InputError(f"{path}: no line ends in the first {buffer.filled} bytes; is it CSV?")
-    try:
-        line = buffer.data[begin : buffer.begin].tobytes().decode()
-    except UnicodeDecodeError:
-        raise InputError(
-            f"{path}: the header is not in {settings.encoding}: set input.encoding to what the "
-            "file is in"
-        ) from None
-    if _is_object(line):
+    names: Header | None = None
+    in_comment = False
+    while line is not None and names is None:
+        line_count += 1
+        size += len(line)
+        if line_count > settings.skip_lines:
+            in_comment = line.removeprefix(BOM_UTF8)[:1].decode("latin-1") == settings.comment
+            comment_lines += in_comment
+            if in_comment:
+                names = _named_columns(line, settings)
+            else:
+                names, more = _names(line, lines, path, settings)
+                line_count += len(more)
+                size += sum(map(len, more))
+        line = next(lines, None) if names is None else None
+    if names is None and not buffer.final:
+        raise InputError(f"{path}: no header ends in the first {buffer.filled} bytes; is it CSV?")
+    buffer.begin += size
+    return FirstLines(names, in_comment, line_count, comment_lines)
+
+
+def _lines(buffer: LineBuffer) -> Iterator[bytes]:
+    """Yield the next lines of a stream, which remain in the buffer, as far as they fit there."""
+    at = 0
+    while True:
+        start = buffer.begin + at
+        stop = min(first_newline(buffer.data, start, buffer.filled) + 1, buffer.filled)
+        if stop > start and (buffer.final or buffer.data[stop - 1] == ord("\n")):
+            at += stop - start
+            yield buffer.data[start:stop].tobytes()
+        elif buffer.final or buffer.full:
+            return
+        else:
+            buffer.fill()
+
+
+def _names(
+    line: bytes, rest: Iterator[bytes], path: str, settings: Input
+) -> tuple[Header, list[bytes]]:
+    """Return the names in a header that begins with `line`, and its lines after the first.
+
+    If its quotes are wrong, the header is only the first line, as with records.
+    """
+    text = line.removeprefix(BOM_UTF8).decode(errors="surrogateescape")
+    if _is_object(text):
         raise InputError(f"{path}: {_IS_JSONL}")
-    if "\r" in line.rstrip("\r\n"):
-        if is_binary(line.encode()):
+    if "\r" in text.rstrip("\r\n"):
+        if is_binary(line):
             raise InputError(f"{path}: {NO_TEXT}")
         raise InputError(
             f"{path}: lines end with CR, which does not end a line of CSV here: end them with LF, "
             "as `tr '\\r' '\\n' < FILE` does"
         )
-    text = csv.reader([line], delimiter=settings.delimiter, quotechar=settings.quote)
+    more = list[bytes]()
+
+    def texts() -> Iterator[str]:
+        yield text
+        for each in rest if settings.multiline else ():
+            more.append(each)
+            yield each.decode(errors="surrogateescape")
+
     try:
-        return tuple(next(text, []))
+        try:
+            names = next(_parsed(texts(), settings, strict=True), [])
+        except csv.Error:
+            names, more = next(_parsed([text], settings), []), list[bytes]()
+        "".join(names).encode()
     except csv.Error as problem:
         raise InputError(f"{path}: the header cannot be read: {problem}; correct it") from None
+    except UnicodeEncodeError:
+        raise InputError(
+            f"{path}: the header is not in {settings.encoding}: set input.encoding to what the "
+            "file is in"
+        ) from None
+    return tuple(names), more
+
+
+def _named_columns(line: bytes, settings: Input) -> Header | None:
+    """Return the names in a comment that names the columns, else None.
+
+    Blanks are between them also where the delimiter is a tab, as CloudFront writes them.
+    """
+    match = _FIELDS.match(line.removeprefix(BOM_UTF8))
+    if match is None:
+        return None
+    text = match[1].decode(errors="replace").strip()
+    return tuple(
+        text.split() if settings.delimiter.isspace() else next(_parsed([text], settings), [])
+    )
 
 
 def _is_object(line: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from typing import Any, NamedTuple
@@ -13,7 +14,7 @@ import pyarrow.compute as pc
 from seglake.config import Input, Pipeline
 from seglake.format.records import Bytes, Flags, Int64s, Spans
 from seglake.text.newlines import count_newlines, last_newline, skip_lines, split_lines
-from seglake.text.spans import to_arrow, where_null
+from seglake.text.spans import null_if, to_arrow, where_null
 from seglake.text.utf8 import invalid_utf8
 from seglake.text.value_fields import TextFields
 from seglake.write.input.content import InputStore
@@ -57,9 +58,11 @@ class Text(LineFormat):
         """Return a function from a chunk to rows whose fields are groups of `input.pattern`."""
 
         def rows_of(chunk: LineChunk) -> Rows:
-            starts, lengths, numbers, count = split_lines(chunk.data, chunk.start, chunk.end)
-            raw, too_long = Spans(chunk.data, starts, lengths), np.zeros(len(starts), np.bool_)
-            return TextRows(EventChunk(raw, numbers, too_long, count), pipeline.input)
+            lines = _split(chunk.data, chunk.start, chunk.end, pipeline.input)
+            raw = Spans(chunk.data, lines.starts, (lines.ends - lines.starts).astype(np.int32))
+            too_long = np.zeros(len(raw), np.bool_)
+            counts = lines.total, len(lines.comments)
+            return TextRows(EventChunk(raw, lines.numbers, too_long, *counts), pipeline.input)
 
         return rows_of
 
@@ -68,18 +71,19 @@ class TextRows(LineRows):
     """The events of a chunk. With a pattern, an event must be UTF-8 and match it."""
 
     def __init__(self, events: EventChunk, settings: Input) -> None:
-        self.raw, self.numbers, too_long, self.line_count = events
+        self.raw, self.numbers, too_long, self.line_count, self.comment_lines = events
         self.reasons = np.zeros(len(self.numbers), np.int8)
         self.all_names = settings.groups()
         if settings.pattern is not None:
+            self._null_values = settings.null_values
             self._fields = TextFields(self.raw, settings.pattern)
             self.reasons[~self._fields.fine] = Reason.NOT_PARSEABLE
             self.reasons[self._fields.invalid] = Reason.INVALID_UTF8
         self.reasons[too_long] = Reason.EVENT_TOO_LONG
 
     def field(self, name: str) -> Spans:
-        """Return the text of a group; null if the group is empty or not part of the match."""
-        return self._fields.text(name)
+        """Return the text of a group; null if it is empty, unmatched, or in `input.null_values`."""
+        return null_if(self._fields.text(name), self._null_values)
 
 
 # ---------------- events
@@ -94,6 +98,8 @@ class TextRows(LineRows):
 # `input.multiline_max_bytes` bytes up to the next event. Its beginning becomes a rejected row. The
 # pattern is matched with at most `input.multiline_max_bytes` of a line. So the rows do not depend
 # on how a file is split.
+#
+# Comment lines are treated like empty lines: between the lines of an event they are part of it.
 
 # Lines that are scanned in one step. `input.multiline_max_lines` is always smaller.
 _MOST_LINES = 1 << 16
@@ -104,19 +110,19 @@ _MOST_ROWS, _MOST_BYTES = 1 << 14, 8 << 20
 class EventChunk(NamedTuple):
     """Consecutive events of a split, in a padded buffer.
 
-    `numbers` and `line_count` are defined in `Rows`. If an event is `too_long`, `raw` has only its
-    beginning.
+    The other fields are defined in `Rows`. If an event is `too_long`, `raw` has only its beginning.
     """
 
     raw: Spans
     numbers: Int64s
     too_long: Flags
     line_count: int
+    comment_lines: int
 
     def parts(self) -> Iterator[EventChunk]:
         """Yield the chunk in bounded parts. Line numbers count from its first line.
 
-        The last part has the line count of the whole chunk, and the other parts have 0.
+        The last part has the line counts of the whole chunk, and the other parts have 0.
         """
         if not len(self.numbers):
             yield self
@@ -126,9 +132,9 @@ class EventChunk(NamedTuple):
         cuts = np.flatnonzero(np.diff(rows // _MOST_ROWS) | np.diff(size // _MOST_BYTES)) + 1
         parts = np.split(rows, cuts)
         for part in parts:
-            line_count = self.line_count if part is parts[-1] else 0
+            counts = (self.line_count, self.comment_lines) if part is parts[-1] else (0, 0)
             raw = self.raw.take(part)
-            yield EventChunk(raw, self.numbers[part], self.too_long[part], line_count)
+            yield EventChunk(raw, self.numbers[part], self.too_long[part], *counts)
 
 
 class _State(Enum):
@@ -140,12 +146,32 @@ class _State(Enum):
 
 
 class _Lines(NamedTuple):
-    """The lines in data[begin:end] that are not empty, and the count of all lines."""
+    """The lines of a part of a buffer that are neither empty nor comments.
 
+    `begins` are their starts with byte order marks. `comments` are the starts of comment lines, and
+    `total` is the count of all lines.
+    """
+
+    begins: Int64s
     starts: Int64s
     ends: Int64s
     numbers: Int64s
+    comments: Int64s
     total: int
+
+
+def _split(data: Bytes, begin: int, end: int, settings: Input) -> _Lines:
+    """Return the lines in data[begin:end] of a padded buffer."""
+    starts, lengths, numbers, total = split_lines(data, begin, end)
+    begins = starts.copy()
+    while (marked := (begins > begin) & (data[begins - 1] == BOM_UTF8[-1])).any():
+        begins[marked] -= len(BOM_UTF8)
+    rows, comments = np.arange(len(starts)), starts[:0]
+    if settings.comment is not None:
+        is_comment = data[starts] == ord(settings.comment)
+        rows, comments = np.flatnonzero(~is_comment), begins[is_comment]
+    ends = starts + lengths
+    return _Lines(begins[rows], starts[rows], ends[rows], numbers[rows], comments, total)
 
 
 def event_chunks(part: SplitStream, size: int, settings: Input) -> Iterator[EventChunk]:
@@ -169,9 +195,9 @@ class _EventReader:
         self._limit, self._pattern = part.limit, f"^(?:{settings.multiline_start_pattern})"
         self._max_lines = settings.multiline_max_lines
         self._max_bytes = settings.multiline_max_bytes
+        self._settings = settings
         self._state = _State.JOINED if part.partial else _State.BEGIN
         self._in_line = part.partial  # the unread bytes begin inside a line
-        self._maybe_marked = not part.partial
         self._uncounted = 0  # consumed lines that begin after the limit
 
     def wants_more(self) -> bool:
@@ -182,22 +208,17 @@ class _EventReader:
     def advance(self) -> EventChunk | None:
         """Consume lines. Return None if that requires more bytes, or no event can follow."""
         buffer = self.buffer
-        if self._maybe_marked:
-            self._maybe_marked = False
-            buffer.skip_mark()
-            if buffer.begin:
-                # If the split ends inside the byte order mark, the first line still belongs to it.
-                self._limit = max(self._limit, buffer.begin + 1)
         if self._in_line:
             self._in_line = not buffer.skip_line()
         end = self._known_end()
         if self._in_line or end == buffer.begin or not self.wants_more():
             return None
-        starts, lengths, numbers, count = split_lines(buffer.data, buffer.begin, end)
-        lines = _Lines(starts, starts + lengths, numbers, count)
-        if len(starts):
+        lines = _split(buffer.data, buffer.begin, end, self._settings)
+        if len(lines.starts):
             return self._events(lines, end)
-        return EventChunk(Spans.nulls(0), numbers, np.zeros(0, np.bool_), self._consume(end))
+        self._in_line = bool(buffer.data[end - 1] != ord("\n"))  # a long comment
+        counts = self._consume(end, lines)
+        return EventChunk(Spans.nulls(0), lines.numbers, np.zeros(0, np.bool_), *counts)
 
     def _known_end(self) -> int:
         """Return the end of the lines that can be matched: whole lines, or one of `_max_bytes`."""
@@ -214,18 +235,18 @@ class _EventReader:
         ours = self._state is _State.OPEN or (self._state is _State.BEGIN and not begins[0])
         begins[0] |= self._state is not _State.JOINED
         firsts = np.flatnonzero(begins)
-        own = lines.starts[firsts] < self._limit - self.buffer.position
+        own = lines.begins[firsts] < self._limit - self.buffer.position
         own[:1] |= ours
-        sizes = np.diff(lines.starts[firsts], append=end)
+        sizes = np.append(lines.begins[firsts[1:]], end) - lines.starts[firsts]
         counts = np.diff(lines.numbers[firsts], append=lines.total)
         too_long = (sizes > self._max_bytes) | (counts > self._max_lines)
         stop = self._stop(lines, firsts, own, too_long, end)
         if stop == self.buffer.begin:
             return None
-        chosen = np.flatnonzero(own & (lines.starts[firsts] < stop))
+        chosen = np.flatnonzero(own & (lines.begins[firsts] < stop))
         raw = self._spans(lines, firsts).take(chosen)
         numbers = lines.numbers[firsts[chosen]] + self._uncounted
-        return EventChunk(raw, numbers, too_long[chosen], self._consume(stop))
+        return EventChunk(raw, numbers, too_long[chosen], *self._consume(stop, lines))
 
     def _matches(self, lines: _Lines) -> Flags:
         """Return which lines match the pattern. A line that is not UTF-8 is matched as bytes."""
@@ -245,12 +266,12 @@ class _EventReader:
         """Return the position up to which events are complete. Set the state for the next line."""
         if not own.all():  # an event of a later split
             self._state = _State.JOINED
-            return int(lines.starts[firsts[np.argmin(own)]])
+            return int(lines.begins[firsts[np.argmin(own)]])
         if end == self.buffer.filled and self.buffer.final:
             return end
         if len(firsts) and not too_long[-1]:
             self._state = _State.OPEN
-            return int(lines.starts[firsts[-1]])
+            return int(lines.begins[firsts[-1]])
         self._state = _State.JOINED
         self._in_line = bool(self.buffer.data[end - 1] != ord("\n"))
         return end
@@ -265,13 +286,17 @@ class _EventReader:
         ends = np.minimum(ends, starts + self._max_bytes)
         return Spans(self.buffer.data, starts, (ends - starts).astype(np.int32))
 
-    def _consume(self, stop: int) -> int:
-        """Consume the lines up to `stop`, and return how many of them begin in the split."""
+    def _consume(self, stop: int, lines: _Lines) -> tuple[int, int]:
+        """Consume the lines up to `stop`. Return how many lines, comments of them are the split's.
+
+        These begin in the split.
+        """
         data, begin = self.buffer.data, self.buffer.begin
-        counted = _lines_from(data, begin, min(stop, self._limit - self.buffer.position))
+        end = min(stop, self._limit - self.buffer.position)
+        counted = _lines_from(data, begin, end)
         self._uncounted += _lines_from(data, begin, stop) - counted
         self.buffer.begin = stop
-        return counted
+        return counted, int((lines.comments < end).sum())
 
 
 def _lines_from(data: Bytes, begin: int, end: int) -> int:

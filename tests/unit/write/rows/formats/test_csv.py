@@ -3,7 +3,7 @@
 import csv
 import io
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import example, given
@@ -17,34 +17,50 @@ from tests.makers.files import pipeline, read, read_bytes
 from tests.makers.inputs import splits_of
 from tests.makers.strategies import examples
 
-fields = st.text(st.sampled_from(list("ab,;\"\n\r'é ")), max_size=8)
+fields = st.text(st.sampled_from(list("ab,;\"\n\r'é \\")), max_size=8)
 tables = st.lists(st.lists(fields, min_size=3, max_size=3), max_size=12)
 KEYS = {"fields": ["y"]}
 
 
-def written(rows: list[list[str]], delimiter: str, every: bool) -> list[bytes]:
-    """Each record without its end; fields in quotes where RFC 4180 demands it, or everywhere."""
+def written(
+    rows: list[list[str]], delimiter: str, every: bool, escape: str | None = None
+) -> list[bytes]:
+    """Each record without its end; fields in quotes where RFC 4180 demands it, or everywhere.
+
+    With an escape as Spark writes it, see tests/spark.
+    """
 
     def cell(text: str) -> str:
         plain = not every and not any(mark in text for mark in (delimiter, '"', "\r", "\n"))
-        return text if plain else '"' + text.replace('"', '""') + '"'
+        text = text.replace(escape, escape * 2) if escape and not plain else text
+        return text if plain else '"' + text.replace('"', (escape or '"') + '"') + '"'
 
     return [delimiter.join(map(cell, row)).encode() for row in rows]
 
 
-@given(tables, st.sampled_from(["\n", "\r\n"]), st.sampled_from(",;"), st.booleans(), st.booleans())
-@example([["", "", ""]], "\n", ",", False, False)
-@example([["a", "b", "c"], ["x", "y", '"']], "\r\n", ",", False, True)
+@given(
+    tables,
+    st.sampled_from(["\n", "\r\n"]),
+    st.sampled_from(",;"),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from([None, "\\", "'"]),
+)
+@example([["", "", ""]], "\n", ",", False, False, None)
+@example([["a", "b", "c"], ["x", "y", '"']], "\r\n", ",", False, True, None)
+@example([["\\", "b\\", '\\"'], ["x\\\\", "\\y", '"\\"']], "\n", ",", False, True, "\\")
 def test_records_and_fields(
-    rows: list[list[str]], ending: str, delimiter: str, every: bool, ended: bool
+    rows: list[list[str]], ending: str, delimiter: str, every: bool, ended: bool, escape: str | None
 ) -> None:
-    records = written([["x", "y", "z"], *rows], delimiter, every)
+    records = written([["x", "y", "z"], *rows], delimiter, every, escape)
     data = ending.encode().join(records) + (ending.encode() if ended else b"")
-    parsed = list(csv.reader(io.StringIO(data.decode(), newline=""), delimiter=delimiter))
-    assert parsed[1:] == rows  # Python reads what was written
+    if every or escape is None:  # outside of quotes, Python reads escapes that nobody writes
+        text = io.StringIO(data.decode(), newline="")
+        parsed = list(csv.reader(text, delimiter=delimiter, escapechar=escape))
+        assert parsed[1:] == rows  # Python reads what was written
     headers = {"fields": ["x", "z"]}
     settings: dict[str, Any] = {
-        "input": {"delimiter": delimiter}, "headers": headers, "key": KEYS,
+        "input": {"delimiter": delimiter, "escape": escape}, "headers": headers, "key": KEYS,
     }  # fmt: skip
     for chunk_bytes in (64, 200, 100_000):
         found = read_bytes(data, "csv", task={"chunk_bytes": chunk_bytes}, **settings)
@@ -54,7 +70,8 @@ def test_records_and_fields(
         assert [row.value for row in found.rows] == records[1:]
         cells = [(h[0][1], row.key, h[1][1]) for row in found.rows for h in [row.headers]]
         assert cells == [tuple(cell.encode() or None for cell in row) for row in rows]
-        columns = {"value.columns": ["x", "y", "z"], "value.delimiter": delimiter}
+        columns = {"value.columns": ["x", "y", "z"], "value.delimiter": delimiter,
+                   "value.escape": escape}  # fmt: skip
         find = finder(value_format_of({"value.format": "csv", **columns}), ["y"])
         fields = find(Spans.of([row.value for row in found.rows]))  # as an ingest finds them
         assert fields.text("y").tolist() == [row.key for row in found.rows]
@@ -84,6 +101,109 @@ def test_any_text_comes_out_once(text: str, chunk_bytes: int) -> None:
     joined = b"".join(part for _, part in sorted(parts))
     drop = bytes.maketrans(b"", b"")
     assert joined.translate(drop, b"\r\n") == data.translate(drop, b"\r\n")
+
+
+class Section(NamedTuple):
+    """The columns that a comment names, and the lines below it: cells, comments or blank lines."""
+
+    columns: list[str]
+    lines: list[list[str] | str]
+
+
+cells = st.lists(st.sampled_from(["a", "-", "NULL", "\xe9"]), min_size=1, max_size=3)
+others = st.sampled_from(["", "#", "#x: y", "#fields of gold", "#Field: a", "# Fields: a"])
+sections = st.lists(
+    st.builds(
+        Section,
+        st.permutations(["x", "y", "z"]).flatmap(lambda p: st.sampled_from([p, p[:2], ["x", "y"]])),
+        st.lists(cells | others, max_size=6),
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+@given(
+    sections, st.sampled_from([" ", "\t", ","]), st.integers(64, 300), st.sampled_from([1, 9, 100])
+)
+def test_comments_name_columns_wherever_the_file_is_cut(
+    parts: list[Section], delimiter: str, chunk_bytes: int, split_bytes: int
+) -> None:
+    parts[0].columns[:] = sorted({*parts[0].columns, "x", "y"})  # the settings use these
+    lines, good, bad, comments = ["#Software: s"], [], [], len(parts) + 1
+    for part in parts:
+        blanks = " " if delimiter == "\t" else delimiter  # as CloudFront
+        lines.append(f"#Fields: {blanks.join(part.columns)}")
+        for line in part.lines:
+            raw = line if isinstance(line, str) else delimiter.join(line)
+            comments += raw.startswith("#")
+            lines.append(raw)
+            if not isinstance(line, str) and len(line) == len(part.columns):
+                row = {n: c for n, c in zip(part.columns, line, strict=True) if c != "-"}
+                fields = [row.get(name, "").encode() or None for name in "xy"]
+                good.append((raw.encode(), *fields, b"%d" % len(lines)))
+            elif not isinstance(line, str):
+                bad.append((len(lines) - 1, raw.encode()))
+    found = read_bytes(
+        "\r\n".join([*lines, ""]).encode(), "csv",
+        input={"comment": "#", "delimiter": delimiter, "null_values": ["-", "\\N"]},
+        key={"fields": ["x"]}, headers={"fields": ["y"], "source": True},
+        task={"chunk_bytes": chunk_bytes, "split_bytes": split_bytes},
+    )  # fmt: skip
+    rows = [(row.value, row.key, row.headers[0][1], row.headers[2][1]) for row in found.rows]
+    assert (rows, [(each.line, each.raw) for each in found.rejects]) == (good, bad)
+    assert found.comments == comments
+
+
+def test_columns_that_a_later_comment_does_not_name_are_null() -> None:
+    data = b"#fields\tx\ty\n1\t2\n#fields\tz\n3\n#fields\ty\tx\n4\t5\n"
+    tables: dict[str, Any] = {
+        "input": {"comment": "#", "delimiter": "\t"},
+        "value": {"from": "columns"},
+    }
+    found = read_bytes(data, "csv", key={"fields": ["x"]}, **tables)
+    assert [row.key for row in found.rows] == [b"1", None, b"5"]
+    values = [b'{"x":"1","y":"2"}', b'{"z":"3"}', b'{"y":"4","x":"5"}']
+    assert [row.value for row in found.rows] == values
+    with pytest.raises(InputError, match="file: no column 'nope' in the header"):
+        read_bytes(data, "csv", key={"fields": ["nope"]}, **tables)
+
+
+def test_files_of_comments_may_differ_but_need_the_columns_of_the_settings(tmp_path: Path) -> None:
+    for name, columns in (("a", "x y"), ("b", "z x"), ("c", "")):
+        (tmp_path / name).write_text(f"#Fields: {columns}\n1 2\n" if columns else "# empty\n")
+    text = {"comment": "#", "delimiter": " "}
+    found = read(pipeline(tmp_path, "csv", input=text, key={"fields": ["x"]}))
+    assert ([row.key for row in found.rows], found.comments) == ([b"1", b"2"], 3)
+    settings = pipeline(tmp_path, "csv", input=text, key={"fields": ["y"]})
+    with pytest.raises(InputError, match=r"b: no column 'y' in the header"):
+        splits_of(settings)
+
+
+def test_a_header_after_comments_and_skipped_lines() -> None:
+    data = b'exported by\n"x\n#\n# y\nx,"y\nz",w\n1,2,\\N\n#3,4,5\n\xef\xbb\xbf5,NULL,"\\N"\n'
+    nulls = {"null_values": ["\\N", "NULL"]}
+    tables: dict[str, Any] = {
+        "input": {"skip_lines": 2, "comment": "#", **nulls},
+        "value": {"from": "columns"},
+    }
+    found = read_bytes(data, "csv", headers={"source": True}, **tables)
+    assert [row.value for row in found.rows] == [
+        b'{"x":"1","y\\nz":"2","w":null}', b'{"x":"5","y\\nz":null,"w":null}'
+    ]  # fmt: skip
+    assert ([row.headers[1][1] for row in found.rows], found.comments) == ([b"7", b"9"], 3)
+
+
+@pytest.mark.parametrize("header", [b'"x",y"', b'"x","y', b'"x"z,y'])
+def test_header_with_wrong_quotes_is_one_line(header: bytes) -> None:
+    for rows in (b"1,2\n3,4", b'1,2\n3,"4"', b"1,2\n" * 9):
+        found = read_bytes(header + b"\n" + rows, "csv")
+        assert [row.value for row in found.rows] == rows.split()
+
+
+def test_comments_without_the_setting_are_an_error_that_names_it() -> None:
+    with pytest.raises(InputError, match=r"file: begins with '#': set input.comment = '#'"):
+        read_bytes(b"#Fields: x y\n1 2\n", "csv", key={"fields": ["x"]})
 
 
 def test_wrong_quotes_cost_one_line() -> None:

@@ -164,12 +164,12 @@ def manifest_of(key: str) -> str | None:
     return match[1] if match is not None and match[2].startswith("manifest") else None
 
 
-def new_chronicle_key() -> str:
+def new_archive_key() -> str:
     """Return a new key of a manifest archive. Two vacuums may write at the same time."""
     return f"{CHRONICLES}/{uuid.uuid4()}"
 
 
-def is_chronicle_key(key: str) -> bool:
+def is_archive_key(key: str) -> bool:
     """Return whether this is the key of a manifest archive, not a leftover of a crashed write."""
     return re.fullmatch(rf"{CHRONICLES}/{_UUID}", key) is not None
 
@@ -190,12 +190,12 @@ def attempt_objects(attempt_id: str) -> str:
     return f"{ATTEMPTS}/{attempt_id}"
 
 
-def begun_key(attempt_id: str) -> str:
+def announcement_key(attempt_id: str) -> str:
     """Return the key of an attempt's announcement that it reads its input."""
     return _attempt_key(attempt_id, "begun")
 
 
-def fate_key(attempt_id: str) -> str:
+def claim_key(attempt_id: str) -> str:
     """Return the key of the claim: the object that decides whether an attempt may commit."""
     return _attempt_key(attempt_id, "fate")
 

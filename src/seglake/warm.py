@@ -32,7 +32,7 @@ from seglake.errors import ConfigError, QuarantineLimit
 from seglake.format.value_format import JSON, value_format_of
 from seglake.infer.pipeline import infer_pipeline
 from seglake.layout import new_attempt
-from seglake.log.rewrite.keep import Keep, OnlyOffsets, WithoutKeys
+from seglake.log.rewrite.keep import ExcludeKeys, KeepOffsets, RecordFilter
 from seglake.log.rewrite.segments import RewriteTarget, rewrite
 from seglake.maintain.compaction.compact import compact
 from seglake.read.field_list import listed
@@ -238,8 +238,8 @@ def _rewrite(root: Path) -> None:
     """Rewrite the segments: with joined batches like a merge, and without some records."""
     table = CatalogTable.open(open_store(str(root)))
     for row in table.segments(table.snapshot(), "warm"):
-        some = OnlyOffsets.of([(row.base_offset, b"\x77" * (EVENTS // 8))])
-        for keep in (Keep(), WithoutKeys.of([b"u0"]), some):
+        some = KeepOffsets.of([(row.base_offset, b"\x77" * (EVENTS // 8))])
+        for keep in (RecordFilter(), ExcludeKeys.of([b"u0"]), some):
             for batch_bytes in (None, 2**14):
                 target = RewriteTarget(new_attempt(), batch_bytes=batch_bytes)
                 rewrite(table.store, [row], keep, target)

@@ -28,7 +28,7 @@ from seglake.config import Pipeline
 from seglake.engine import Engine, LocalEngine, SparkEngine
 from seglake.layout import QUARANTINE_TABLE
 from seglake.store import open_store
-from seglake.write.driver.commit import Move
+from seglake.write.driver.commit import RebaseTask
 from seglake.write.driver.run import DeclaredRun, ingest_files
 from tests.chaos.verbs import VERBS
 from tests.harness.unruly import make_unruly
@@ -178,7 +178,7 @@ class _Steps:
             _wrap(store, "delete", partial(self._around, _what_is_removed))
         _wrap(delta_rs, "create_table", partial(self._around, _what_is_created))
         _wrap(DeltaTable, "create_checkpoint", partial(self._around, lambda *_: "checkpoint"))
-        _wrap(Move, "run", partial(self._named, "moved"))  # what is copied after a lost race
+        _wrap(RebaseTask, "run", partial(self._named, "moved"))  # what is copied after a lost race
         _wrap(file_merges, "merge", partial(self._named, "merged"))
 
     def _write(self, moment: str, what: str) -> None:

@@ -16,7 +16,7 @@ from seglake.catalog.version.snapshot import EMPTY
 from seglake.engine import LocalEngine
 from seglake.layout import new_attempt
 from seglake.store import open_store
-from seglake.write.driver.commit import Move
+from seglake.write.driver.commit import RebaseTask
 from tests.chaos import victim
 from tests.makers.raw_events import TINY, Line, T, ingest, pipeline_of, write_file
 
@@ -62,7 +62,7 @@ def _warm(folder: Path, order: str, clock: str) -> None:
     with patch.object(CatalogTable, "create", lambda *_: catalog):
         ingest(settings)
     segments = [row for row in catalog.rows if isinstance(row, SegmentRow)]
-    Move(catalog.store, {0: 5}, new_attempt(), T + 1).run(LocalEngine(), segments)
+    RebaseTask(catalog.store, {0: 5}, new_attempt(), T + 1).run(LocalEngine(), segments)
 
 
 open_store("s3://any")  # imports what it needs, and contacts nothing

@@ -54,10 +54,10 @@ from seglake.log.zones.search import ZoneSearch
 from seglake.store import Listed
 from seglake.write.spool.sorted_records import SortedRecords
 from seglake.write.spool.spool import (
-    expand_records,
+    compress_records,
+    decompress_records,
     pack_batches,
     pack_records,
-    squeeze_records,
     unpack_batches,
     unpack_records,
 )
@@ -308,7 +308,7 @@ def _blobs() -> list[bytes]:
         SortedRecords(keys, keys.copy(), made.timestamps, bodies),
     ]
     wholes = [b"".join(pack_records(run)) for run in runs]
-    squeezed = [squeeze_records(run) for run in runs]
+    squeezed = [compress_records(run) for run in runs]
     hashed = packed._replace(keys=KeyHashes.of_bodies(*bodies.fixed()[:3]))
     finished = [pack_batches(each) for each in (batches, packed, hashed)]
     return [
@@ -326,7 +326,7 @@ def blobs(data: bytes) -> None:
         batches = unpack_batches(guarded(rest).data)
         assert batches.table.dtype.names
         return
-    run = (unpack_records if kind == b"\1" else expand_records)(guarded(rest).data)
+    run = (unpack_records if kind == b"\1" else decompress_records)(guarded(rest).data)
     assert len(run.sort_keys) == len(run.timestamps) == len(run.bodies)
     assert np.all(run.bodies.sizes >= 0)
     assert run.bodies.sizes.sum() <= len(run.bodies.data)

@@ -14,7 +14,7 @@ def killed() -> Iterator[None]:
     """In the block, a command that ends by an exception withdraws nothing and deletes nothing."""
     with (
         patch.object(transaction._Transaction, "_withdraw", lambda _: None),
-        patch.object(transaction, "end", lambda *_: False),
-        patch.object(transaction, "_take_back", lambda *_: None),
+        patch.object(transaction, "abandon_unless_claimed", lambda *_: False),
+        patch.object(transaction, "_delete_own_segments", lambda *_: None),
     ):
         yield

@@ -8,7 +8,7 @@ from typing import Any
 from unittest.mock import patch
 
 from seglake.write.map import unit
-from seglake.write.spool import scratch
+from seglake.write.spool import spill_buffer
 
 
 @contextmanager
@@ -16,5 +16,5 @@ def large_runs() -> Iterator[None]:
     """Runs unit 400 bytes for each log partition, in a file; one unit may have it all."""
     small: dict[str, Any] = {"_FEW_BLOBS": 0, "_SHARE_BYTES": 400, "_CORES": 1, "_MOST_BLOBS": 20}
     small |= {"_RANGE_BYTES": 300}
-    with patch.multiple(unit, **small), patch.object(scratch, "_MEMORY_BYTES", 500):
+    with patch.multiple(unit, **small), patch.object(spill_buffer, "_MEMORY_BYTES", 500):
         yield

@@ -19,7 +19,7 @@ from seglake.format.segment import rebuild
 from seglake.layout import attempt_folder, new_attempt
 from seglake.log.files import index_files
 from seglake.maintain.compaction.compact import compact_topic
-from seglake.maintain.compaction.passes import How, Policy, groups_of
+from seglake.maintain.compaction.passes import CompactionOptions, Policy, groups_of
 from seglake.maintain.health.verify import verify
 from tests.judges.described import describe
 from tests.judges.kafka_broker import Broker
@@ -132,7 +132,7 @@ def test_the_same_logs_are_due(
             home = copy_log(history.maker, 0, Path(place, str(number)))
             assert_planned(cleaner, history, home, kafkas)
             if number in rounds:
-                how = How(force=False, now_ms=history.now_ms)
+                how = CompactionOptions(force=False, now_ms=history.now_ms)
                 compact_topic(history.maker.catalog, "events", LocalEngine(), how)
                 history.logs[0].batches.clear()  # nobody asks for the model
 
@@ -146,7 +146,7 @@ def assert_planned(
     told: CleanerRound = cleaner.clean(
         home, settings, history.now_ms, cleaned_offset=view.cleaned_offset, act=False
     )
-    how = How(force=False, now_ms=history.now_ms)
+    how = CompactionOptions(force=False, now_ms=history.now_ms)
     plan = compact_topic(catalog, "events", LocalEngine(), how, dry_run=True)
     first = next((each for each in plan.partitions if not each.partition), None)
     if first is None:  # nothing that can be cleaned
@@ -231,7 +231,7 @@ def test_markers_and_producers_stay(kafka: Kafka, cleaner: KafkaCleaner, tmp_pat
     home = tmp_path / "kafka" / "events-0"
     shutil.copytree(folder, home)
     cleaner.clean(home, SETTINGS, T + 500)
-    how = How(force=True, now_ms=T + 500)
+    how = CompactionOptions(force=True, now_ms=T + 500)
     compact_topic(maker.catalog, "events", LocalEngine(), how)
     ours = copy_log(maker, 0, tmp_path / "ours")
     assert batches_in(kafka, ours, 0) == batches_in(kafka, home, 0)

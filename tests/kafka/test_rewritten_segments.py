@@ -19,7 +19,7 @@ from seglake.format.decode import Decoded
 from seglake.format.filter import NO_HORIZON
 from seglake.format.records import Int64s
 from seglake.layout import new_attempt
-from seglake.log.rewrite.keep import GOES, UNDECIDED, Fates, Flags, OnlyOffsets
+from seglake.log.rewrite.keep import GOES, UNDECIDED, BatchRetention, Flags, KeepOffsets
 from seglake.log.rewrite.segments import RewriteTarget, rewrite
 from seglake.store import open_store
 from tests.judges.kafka_judge import Kafka, StoredBatch
@@ -35,15 +35,15 @@ from tests.makers.strategies import Stored, T, examples, stored_logs
 NOW, RETENTION = T + 10**9, 86_400_000
 
 
-class Cleaned(OnlyOffsets):
+class Cleaned(KeepOffsets):
     """Keeps some offsets; a batch with a tombstone gets Kafka's delete horizon."""
 
-    def fates(self, table: BatchTable) -> Fates:
-        fates = np.where(super().fates(table) == GOES, GOES, UNDECIDED).astype(np.int8)
+    def batch_retention(self, table: BatchTable) -> BatchRetention:
+        fates = np.where(super().batch_retention(table) == GOES, GOES, UNDECIDED).astype(np.int8)
         fates[-1:] = UNDECIDED  # so that the last batch is read, as Kafka reads it
         return fates
 
-    def horizons(self, table: BatchTable, decoded: Decoded, stays: Flags) -> Int64s:
+    def delete_horizons_ms(self, table: BatchTable, decoded: Decoded, stays: Flags) -> Int64s:
         tombs = decoded.batch[stays & (decoded.records.values.lengths < 0)]
         has_tomb = np.bincount(tombs, minlength=len(table)) > 0
         return np.where(has_tomb, NOW + RETENTION, NO_HORIZON)
@@ -80,7 +80,7 @@ def test_kafkas_filter_keeps_the_same(
             keep |= set(offsets[: data.draw(st.integers(0, 40))])
             old = root / "old.log"
             old.write_bytes(b"".join((root / row.key("log")).read_bytes() for row in rows))
-            cleaned = Cleaned(*fields_of(OnlyOffsets.of(bitmaps(keep, rows))))
+            cleaned = Cleaned(*fields_of(KeepOffsets.of(bitmaps(keep, rows))))
             new = rewrite(open_store(name), rows, cleaned, RewriteTarget(new_attempt()))
             arguments = str(old), json.dumps(sorted(keep)), NOW, RETENTION, rows[-1].end_offset
             kafkas = root / "kafkas.log"
@@ -92,7 +92,7 @@ def test_kafkas_filter_keeps_the_same(
             rows = [new]
 
 
-def fields_of(keep: OnlyOffsets) -> tuple[Any, ...]:
+def fields_of(keep: KeepOffsets) -> tuple[Any, ...]:
     return keep.bases, keep.places, keep.sizes, keep.bits
 
 

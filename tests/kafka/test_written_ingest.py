@@ -16,7 +16,7 @@ from seglake.engine import LocalEngine
 from seglake.format.codecs.compression import NAMES
 from seglake.layout import SUFFIXES, new_attempt
 from seglake.store import open_store
-from seglake.write.driver.commit import Move
+from seglake.write.driver.commit import RebaseTask
 from seglake.write.driver.run import DeclaredRun, ingest_files
 from tests.harness.tiers import rest_but_today
 from tests.judges.kafka_judge import Header, Kafka, Record
@@ -166,7 +166,7 @@ def test_an_ingest_and_its_move(kafka: Kafka, codec: str, order: str) -> None:
 
         deltas = {0: 1000, 1: 2**40}  # another run was first there, but not in partition 2
         later = rows[0].created_at_ms + 5
-        moved = Move(open_store(pipeline.root), deltas, new_attempt(), later).run(
+        moved = RebaseTask(open_store(pipeline.root), deltas, new_attempt(), later).run(
             LocalEngine(), rows
         )
         for partition, records in judged(kafka, root / "lake", moved).items():

@@ -16,8 +16,8 @@ from seglake.catalog.table import CatalogTable
 from seglake.engine import Engine, LocalEngine
 from seglake.layout import new_attempt
 from seglake.maintain.compaction import passes as keys
-from seglake.maintain.compaction.compact import Compacted, compact_topic
-from seglake.maintain.compaction.passes import How
+from seglake.maintain.compaction.compact import CompactResult, compact_topic
+from seglake.maintain.compaction.passes import CompactionOptions
 from seglake.maintain.health.verify import verify
 from tests.harness.engines import ScatteredEngine
 from tests.judges.latest import Counts, ModelLog, live_rows, stored_batches
@@ -145,10 +145,10 @@ class History:
         log.start = min(log.start + step.by, view.end_offset)
         self.maker.delete_records(step.partition, log.start)
 
-    def clean(self, step: Clean) -> Compacted:
+    def clean(self, step: Clean) -> CompactResult:
         """A round, and what it says of itself."""
         self.now_ms += step.later_ms
-        how = How(force=True, now_ms=self.now_ms, bucket_rows=step.bucket_rows)
+        how = CompactionOptions(force=True, now_ms=self.now_ms, bucket_rows=step.bucket_rows)
         ends = [
             max((row.end_offset for row in live_rows(self.maker, p)), default=0) for p in (0, 1)
         ]

@@ -33,7 +33,7 @@ from seglake.format.decode import decode_batches, scan_batches, with_extremes
 from seglake.format.segment import rebuild
 from seglake.layout import new_attempt
 from seglake.log.files import put_indexes
-from seglake.log.rewrite.keep import WithoutOffsets
+from seglake.log.rewrite.keep import ExcludeOffsets
 from seglake.log.rewrite.segments import RewriteTarget, rewrite
 from tests.makers.lakes import Event, LakeMaker, Shape, Written
 from tests.makers.strategies import T
@@ -153,7 +153,7 @@ def _rewritten(
 ) -> SegmentRow:  # fmt: skip
     """The one segment that takes the place of neighbouring segments."""
     if loss.by_rewrite:
-        keep = WithoutOffsets.of((offset, offset + 1) for offset in gone)
+        keep = ExcludeOffsets.of((offset, offset + 1) for offset in gone)
         return rewrite(maker.store, rows, keep, RewriteTarget(attempt))
     batches = list[bytes]()
     end = rows[-1].end_offset

@@ -11,7 +11,7 @@ from seglake.write.driver.run_input import plan_splits
 from seglake.write.input.content import InputStore
 from seglake.write.input.files import SourceFile, Split
 from seglake.write.input.listing import find_inputs
-from seglake.write.map.unit import MapSettings, sizes_of
+from seglake.write.map.unit import MapSettings, map_sizes
 from seglake.write.rows.records import Extracted, RowLimits, read_split
 from tests.makers.strategies import T
 
@@ -40,5 +40,5 @@ def chunks_of(
 
 def map_settings(settings: Pipeline) -> MapSettings:
     """What map tasks of an attempt without limits get."""
-    store, sizes = open_store(settings.root), sizes_of(0, settings)
+    store, sizes = open_store(settings.root), map_sizes(0, settings)
     return MapSettings(store, settings, new_attempt(), T, UNLIMITED, sizes)

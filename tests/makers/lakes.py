@@ -31,7 +31,7 @@ from seglake.layout import SegmentFile, Suffix, new_attempt, segment_key
 from seglake.log.files import content_of
 from seglake.log.key_index_builder import KeyIndexBuilder
 from seglake.maintain.commit import TopicReport, carry_out
-from seglake.maintain.expiry.retention import change_of, moved
+from seglake.maintain.expiry.retention import log_start_change, move_log_starts
 from seglake.store import open_store
 from seglake.write.driver.commit import offset_ranges
 
@@ -243,7 +243,7 @@ def _deletion(report: TopicReport, partition: int, log_start: int, base: Snapsho
     view = base.partition(report.topic, partition)
     if log_start <= view.log_start_offset:
         return None
-    return change_of(base, report, "delete-records", [moved(view, log_start)])
+    return move_log_starts(base, report, "delete-records", [log_start_change(view, log_start)])
 
 
 def _key_index(base: int, log: bytes, policy: IndexPolicy) -> bytes:

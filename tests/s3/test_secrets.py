@@ -99,7 +99,13 @@ def test_nothing_that_an_ingest_writes_sends_or_logs_has_keys(
 
     report = ingest_files(engine, mine, DeclaredRun("1"), progress)
     assert report.rebased == 1
-    assert set(engine.sent) == {"MapUnits", "WritePieces", "Quarantine", "Move", "CountStraddling"}
+    assert set(engine.sent) == {
+        "MapUnits",
+        "WritePieces",
+        "Quarantine",
+        "Move",
+        "CountSpanningBlobs",
+    }
     for name, sent in engine.sent.items():
         assert_hidden(sent, hidden, name)
     written = list(texts(server.folder / place.removeprefix("s3://")))

@@ -21,7 +21,7 @@ from seglake.catalog import retention, table, transaction
 from seglake.catalog.delta import delta_rs
 from seglake.catalog.delta.commit_log import DeltaLog
 from seglake.catalog.quarantine.table import QuarantineTable
-from seglake.catalog.retention import NeverNamed
+from seglake.catalog.retention import UnreferencedFiles
 from seglake.catalog.schema import FILE_SCHEMAS
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.transaction import _Transaction
@@ -32,7 +32,7 @@ from seglake.limits import INT64_MAX
 from seglake.log.piece import Window
 from seglake.maintain import merge, tagging, undo, vacuum
 from seglake.maintain.compaction import compact
-from seglake.maintain.erasure import erase, logs, wanted
+from seglake.maintain.erasure import criteria, erase, logs
 from seglake.maintain.erasure.erase import OldObjects, _Erasure
 from seglake.maintain.erasure.logs import RejectErasure, TagErasure
 from seglake.maintain.health import reindex, repair, verify
@@ -66,19 +66,19 @@ def _archive() -> Any:
 
 
 def _last_look() -> Any:
-    return patch.object(_Erasure, "_note_running", _Erasure._look)
+    return patch.object(_Erasure, "_note_running", _Erasure._find_attempts)
 
 
 def _listed_once() -> Any:
     """The data files that no version names are listed, and others come later."""
 
     def listed(given: CatalogTable, *, now_ms: float) -> set[str]:
-        never_named = NeverNamed.by(given, now_ms=now_ms)
+        never_named = UnreferencedFiles.from_table(given, now_ms=now_ms)
         folders = (f"{LOG_TABLE}/kind={kind}" for kind in FILE_SCHEMAS)
         files = chain.from_iterable(map(given.store.list, folders))
         return {each.key for each in files if each.key in never_named}
 
-    return patch.object(erase, "NeverNamed", SimpleNamespace(by=listed))
+    return patch.object(erase, "UnreferencedFiles", SimpleNamespace(by=listed))
 
 
 def _limits_to_an_end(window: Window) -> tuple[int, int, int, int]:
@@ -124,13 +124,13 @@ FAULTS: dict[str, Put] = {
         )
     ],
     "rejects with an erased binary key stay": lambda: [
-        patch.object(wanted, "_encoded_in", lambda _row: iter(()))
+        patch.object(criteria, "_encoded_in", lambda _row: iter(()))
     ],
     "an attempt does not announce itself": lambda: [
-        patch.object(each, "announced", lambda *_, **__: nullcontext()) for each in (run, redrive)
+        patch.object(each, "announce", lambda *_, **__: nullcontext()) for each in (run, redrive)
     ],
     "a repeated command writes no success marker": lambda: [
-        patch.object(each, "mark_recent", lambda *_: None)
+        patch.object(each, "write_recent_markers", lambda *_: None)
         for each in (transaction, compact, archive, intake)
     ],
     "an archive takes another one for a loss of the broker's": lambda: [_archive()],
@@ -171,7 +171,7 @@ FAULTS: dict[str, Put] = {
         edited(table, "claim", ("require_not_abandoned(store, attempt_id)", "pass"))
     ],
     "a merge replaces segments that changed after its plan": lambda: [
-        patch.object(merge, "_stands", lambda *_: True)
+        patch.object(merge, "_is_current", lambda *_: True)
     ],
     "an erasure takes who writes rows for committed": lambda: [_listed_once()],
     "an erasure does not look again": lambda: [_last_look()],
@@ -189,7 +189,7 @@ FAULTS: dict[str, Put] = {
         edited(OldObjects, "_logs", ('key.endswith(f".{layout.KEY_INDEX}")', "False"))
     ],
     "a reindex that hashes keys does not announce itself": lambda: [
-        patch.object(reindex, "announced", lambda *_, **__: nullcontext())
+        patch.object(reindex, "announce", lambda *_, **__: nullcontext())
     ],
     "a group goes on after the end of what was archived": lambda: [
         edited(archive, "_keep_groups", ("min(each.offset, ends[partition])", "each.offset"))
@@ -198,20 +198,20 @@ FAULTS: dict[str, Put] = {
         edited(DeltaLog, "since", ("any(commit.begins for commit in commits)", "False"))
     ],
     "an abandoned attempt leaves what it wrote": lambda: [
-        patch.object(transaction, "_take_back", lambda *_: None),
-        patch.object(run, "_take_back_rejects", lambda *_: None),
+        patch.object(transaction, "_delete_own_segments", lambda *_: None),
+        patch.object(run, "_delete_own_rejects", lambda *_: None),
         patch.object(QuarantineTable, "_named_or_deleted", lambda *_: nullcontext()),
     ],
     "an abandoned erasure leaves what it wrote for tags": lambda: [
         edited(_Erasure, "carry_out", (", self._logs.attempts)", ")"))
     ],
     "a vacuum makes no fence before segments go": lambda: [
-        edited(vacuum._Sweep, "_spared_by_new_tags", ("    table.fence()\n", ""))
+        edited(vacuum._Sweep, "_without_new_tags", ("    table.fence()\n", ""))
     ],
     "a vacuum does not read the tags again": lambda: [
         edited(
             vacuum._Sweep,
-            "_spared_by_new_tags",
+            "_without_new_tags",
             ("if table.tags() == self._tags:", "if self._tags is not None:"),
         )
     ],
@@ -226,7 +226,9 @@ FAULTS: dict[str, Put] = {
         patch.object(verify, "read_archives", lambda _: {})
     ],
     "a vacuum reads no commit since the removed-files list": lambda: [
-        edited(retention, "tombstones", ("there.keys() - found.keys()", "[] if found else there"))
+        edited(
+            retention, "removed_files", ("there.keys() - found.keys()", "[] if found else there")
+        )
     ],
     "an erasure hides what another one left": lambda: [
         patch.object(each, "unfinished", lambda *_: {}) for each in (erase, redrive)
@@ -239,13 +241,13 @@ FAULTS: dict[str, Put] = {
     ],
     "an attempt that ends without a commit leaves its claim": lambda: [
         patch.object(_Transaction, "_withdraw", lambda _: None),
-        patch.object(transaction, "end", lambda *_: False),
+        patch.object(transaction, "abandon_unless_claimed", lambda *_: False),
     ],
     "an attempt deletes its files before a fence": lambda: [
         edited(transaction, "abandon_all", ("        table.fence(topic)\n", "        pass\n"))
     ],
     "ids of a try that lost count as running": lambda: [
-        patch.object(_Transaction, "_give_up_unused", lambda _: None)
+        patch.object(_Transaction, "_abandon_unused", lambda _: None)
     ],
     "a repair leaves what only a tag names": lambda: [
         patch.object(repair, "_restore", lambda *_: None)

@@ -16,7 +16,7 @@ import seglake
 from seglake.config import Pipeline
 from seglake.errors import ConfigError, InputError
 from seglake.write.map.frame import short_batches
-from seglake.write.map.unit import sizes_of_frame
+from seglake.write.map.unit import map_sizes_for_frame
 from tests.makers.murmur2 import murmur2
 from tests.makers.raw_events import T, quarantined, read_lake, read_raw
 from tests.spark.test_ingest_files import TASK, TOPIC, bytes_of
@@ -73,7 +73,7 @@ def test_the_log_is_a_function_of_the_rows(frame: DataFrame, tmp_path: Path, ord
     ):
         task = {**TASK, "blob_bytes": 2**20 if number else 100}  # more than a chunk, or less
         settings = settings_of(tmp_path / str(number), order, task=task)
-        assert bool(sizes_of_frame(settings).gather_bytes) is bool(number)
+        assert bool(map_sizes_for_frame(settings).gather_bytes) is bool(number)
         report = seglake.ingest(shaped, settings, run_id="1")
         assert (report.records, report.quarantined) == (588, 12)
         made.append(bytes_of(settings.root))

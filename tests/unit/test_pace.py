@@ -15,14 +15,14 @@ import pytest
 
 from seglake.engine import Amounts, LocalEngine, SegmentTasks, SparkEngine, logged
 from seglake.maintain.compaction.compact import compact_topic
-from seglake.maintain.compaction.passes import How
+from seglake.maintain.compaction.passes import CompactionOptions
 from seglake.maintain.erasure.erase import erase
 from seglake.maintain.health.verify import verify
 from seglake.maintain.undo import undo
 from seglake.terminal.progress import EVERY_S, Pace, interval_s, line_every, periodically, waited
 from seglake.terminal.wording import short_bytes
 from seglake.write.driver.report import Report, silent
-from seglake.write.reduce.tasks import CountStraddling, StraddlingBlob
+from seglake.write.reduce.tasks import CountSpanningBlobs, SpanningBlob
 from tests.makers.lakes import Event, LakeMaker
 from tests.makers.raw_events import ingest
 from tests.makers.redriven import Event as RawEvent
@@ -185,8 +185,8 @@ def test_a_pass_of_compaction_is_counted_in_bytes_of_log_and_keys(
     for _ in range(3):
         maker.run({0: [Event(5, b"k", b"v")]})
     size = short_bytes(maker.files("log")[0].stat().st_size * 3)
-    how = How(force=True, now_ms=10**13, progress=logged("bytes of log"))
-    compact_topic(maker.catalog, "events", LocalEngine(), how)
+    options = CompactionOptions(force=True, now_ms=10**13, progress=logged("bytes of log"))
+    compact_topic(maker.catalog, "events", LocalEngine(), options)
     assert f"{size} of {size} of log in this wave done" in lines.text
     assert _said(lines) == {"B of log", "B of log in this wave", "keys in this wave"}
 
@@ -210,9 +210,9 @@ def test_segments_that_spark_reads_are_counted_in_bytes_of_log(
 
 def test_straddling_blobs_are_counted_in_records(tmp_path: Path) -> None:
     blobs = [
-        StraddlingBlob(number, {}, pa.table({"records": [count]}))
+        SpanningBlob(number, {}, pa.table({"records": [count]}))
         for number, count in enumerate([5, 7, 9])
     ]
-    task = CountStraddling(LakeMaker(tmp_path).store)
+    task = CountSpanningBlobs(LakeMaker(tmp_path).store)
     records = Amounts.of(task, [blobs[:2], blobs[2:]])
     assert records == ("records of straddling blobs", [12, 9])

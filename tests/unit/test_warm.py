@@ -19,7 +19,7 @@ import seglake
 from seglake import warm
 from seglake.cli.app import app
 from seglake.layout import new_attempt
-from seglake.log.rewrite.keep import OnlyOffsets, WithoutKeys, WithoutOffsets
+from seglake.log.rewrite.keep import ExcludeKeys, ExcludeOffsets, KeepOffsets
 from seglake.log.rewrite.segments import RewriteTarget, rewrite
 from seglake.maintain.compaction.compact import compact
 from seglake.maintain.health.reindex import reindex
@@ -149,8 +149,8 @@ def join_tiny_batches(root: Path) -> None:
 
 def rewrite_segments(maker: LakeMaker) -> None:
     rows = maker.catalog.segments(maker.catalog.snapshot(), "events")
-    bits = OnlyOffsets.of([(row.base_offset, b"\x77" * 4) for row in rows])
-    for keep in (WithoutKeys.of([b"x", b"k"]), WithoutOffsets.of([(3, 7)]), bits):
+    bits = KeepOffsets.of([(row.base_offset, b"\x77" * 4) for row in rows])
+    for keep in (ExcludeKeys.of([b"x", b"k"]), ExcludeOffsets.of([(3, 7)]), bits):
         rewrite(maker.store, rows, keep, RewriteTarget(new_attempt()))
 
 

@@ -61,7 +61,7 @@ class _LakeTrigger(BaseEventTrigger):
         watch = await asyncio.to_thread(self._watch)
         saved = cursor = await self._saved()
         while True:
-            events, behind = await self._look(watch, cursor)
+            events, behind = await self._poll(watch, cursor)
             # Airflow has stored the events before this cursor.
             settled = cursor if events else behind
             if settled is not None and settled != saved and await self._save(settled):
@@ -75,9 +75,9 @@ class _LakeTrigger(BaseEventTrigger):
             if not events:
                 await asyncio.sleep(self._poll_seconds)
 
-    async def _look(self, watch: Watch, cursor: Cursor | None) -> tuple[list[Event], Cursor | None]:
+    async def _poll(self, watch: Watch, cursor: Cursor | None) -> tuple[list[Event], Cursor | None]:
         try:
-            return await asyncio.to_thread(watch.look, cursor)
+            return await asyncio.to_thread(watch.poll, cursor)
         # A watcher continues after any failure of a poll.
         except Exception as error:
             self.log.warning("%s looks again in %s s: %s", self, self._poll_seconds, error)

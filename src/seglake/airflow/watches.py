@@ -1,6 +1,6 @@
 """Poll a topic for new runs or closed windows. This module does not import Airflow.
 
-`look(cursor)` returns events, oldest first, and the cursor for the next call. Events and cursors
+`poll(cursor)` returns events, oldest first, and the cursor for the next call. Events and cursors
 are JSON values. The first call has no cursor, and returns no events except closed windows from
 `since` on. Which events are new depends only on the cursor, so a watch in another process can
 continue with it. If the lake has not changed, a call costs one small read.
@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 class Watch(Protocol):
     """An object that finds new events of a topic."""
 
-    def look(self, cursor: Cursor | None) -> tuple[list[Event], Cursor]:
+    def poll(self, cursor: Cursor | None) -> tuple[list[Event], Cursor]:
         """Return the events since `cursor`, and the cursor after them.
 
         Raises StoreError, CorruptData and UsageError. The caller can retry with the same cursor.
@@ -84,8 +84,8 @@ class VersionWatch:
         self._newest = _NewestVersion(root, topic)
         self._known: tuple[int, dict[Key, RunRow]] = (_NOTHING, {})
 
-    def look(self, cursor: Cursor | None) -> tuple[list[Event], Cursor]:
-        """Return the events and the next cursor, see `Watch.look`."""
+    def poll(self, cursor: Cursor | None) -> tuple[list[Event], Cursor]:
+        """Return the events and the next cursor, see `Watch.poll`."""
         log = self._newest.log()
         version = _version(log)
         if cursor is not None and cursor["version"] == version:
@@ -132,8 +132,8 @@ class ClosedWatch:
         self._window_ms, self._lateness_ms = window_ms, lateness_ms
         self._since_ms = None if since is None else to_epoch_ms(since)
 
-    def look(self, cursor: Cursor | None) -> tuple[list[Event], Cursor]:
-        """Return the events and the next cursor, see `Watch.look`."""
+    def poll(self, cursor: Cursor | None) -> tuple[list[Event], Cursor]:
+        """Return the events and the next cursor, see `Watch.poll`."""
         log = self._newest.log()
         version = _version(log)
         if cursor is not None and cursor["version"] == version:

@@ -50,10 +50,10 @@ from seglake.layout import (
     CHRONICLES,
     REBUILDING,
     REBUILT,
-    fate_key,
-    is_chronicle_key,
+    claim_key,
+    is_archive_key,
     manifest_key,
-    new_chronicle_key,
+    new_archive_key,
     success_key,
 )
 from seglake.store import Listed, Store
@@ -85,7 +85,7 @@ def claim(store: Store, attempt_id: str, topic: str) -> None:
 
     Raises AttemptAbandoned if the attempt was abandoned, and StoreError.
     """
-    if not store.put_if_absent(fate_key(attempt_id), _written("committing", topic)):
+    if not store.put_if_absent(claim_key(attempt_id), _encode_claim("committing", topic)):
         require_not_abandoned(store, attempt_id)
 
 
@@ -102,7 +102,7 @@ def require_not_abandoned(store: Store, attempt_id: str) -> None:
 def is_abandoned(store: Store, attempt_id: str) -> bool:
     """Return whether an attempt was abandoned. Raises CorruptData, StoreError."""
     try:
-        return _claim(store, attempt_id).abandoned
+        return _read_claim(store, attempt_id).abandoned
     except MissingObject:
         return False
 
@@ -113,42 +113,42 @@ def abandon(store: Store, attempt_id: str) -> str | None:
     Return its topic if it may have a commit, or one in progress. The caller must then commit a
     fence, and call `restore_claim` or `confirm_abandoned`. Return None if it never claimed.
     """
-    if store.put_if_absent(fate_key(attempt_id), _ABANDONED):
+    if store.put_if_absent(claim_key(attempt_id), _ABANDONED):
         return None
-    before = _claim(store, attempt_id)
+    before = _read_claim(store, attempt_id)
     if not before.abandoned:
-        store.put(fate_key(attempt_id), _written("abandoned", before.topic))
+        store.put(claim_key(attempt_id), _encode_claim("abandoned", before.topic))
     return before.topic
 
 
 def confirm_abandoned(store: Store, attempt_id: str) -> None:
     """Record that an abandoned attempt has no commit, and none in progress."""
-    store.put(fate_key(attempt_id), _ABANDONED)
+    store.put(claim_key(attempt_id), _ABANDONED)
 
 
 def restore_claim(store: Store, attempt_id: str, topic: str) -> None:
     """Undo `abandon` for an attempt that turned out to be committed."""
-    store.put(fate_key(attempt_id), _written("committing", topic))
+    store.put(claim_key(attempt_id), _encode_claim("committing", topic))
 
 
-def end(store: Store, attempt_id: str) -> bool:
+def abandon_unless_claimed(store: Store, attempt_id: str) -> bool:
     """Abandon an attempt that never claimed. Return whether it can never commit any more.
 
     Return False if it claimed, unless `confirm_abandoned` was called since. Raises CorruptData and
     StoreError.
     """
     try:
-        return _claim(store, attempt_id) == _Claim(abandoned=True, topic=None)
+        return _read_claim(store, attempt_id) == _Claim(abandoned=True, topic=None)
     except MissingObject:
         return abandon(store, attempt_id) is None
 
 
-def _written(fate: str, topic: str | None) -> bytes:
-    return json.dumps({"fate": fate, "topic": topic}).encode()
+def _encode_claim(decision: str, topic: str | None) -> bytes:
+    return json.dumps({"fate": decision, "topic": topic}).encode()
 
 
-def _claim(store: Store, attempt_id: str) -> _Claim:
-    key = fate_key(attempt_id)
+def _read_claim(store: Store, attempt_id: str) -> _Claim:
+    key = claim_key(attempt_id)
     data = bytes(store.read_all(key))
     with corrupt_unless_parsed("the fate of an attempt", key):
         content: Any = json.loads(data)
@@ -241,7 +241,7 @@ def mark_committed(store: Store, attempt_id: str) -> None:
     store.put(success_key(attempt_id), b"")
 
 
-def lacks_mark(store: Store, attempt_id: str) -> bool:
+def lacks_marker(store: Store, attempt_id: str) -> bool:
     """Return whether an attempt has a manifest and no success marker."""
     return not _is_there(store, success_key(attempt_id)) and _is_there(
         store, manifest_key(attempt_id)
@@ -338,7 +338,7 @@ def archived_since(store: Store, after_ms: float) -> dict[str, float]:
 
 def archives(store: Store) -> Iterator[Listed]:
     """Return the objects of all archives."""
-    return (item for item in store.list(CHRONICLES) if is_chronicle_key(item.key))
+    return (item for item in store.list(CHRONICLES) if is_archive_key(item.key))
 
 
 def find_manifest(store: Store, attempt_id: str, finished_ms: int) -> Manifest:
@@ -376,7 +376,7 @@ def _manifests(store: Store, lost_races: Mapping[str, int]) -> Iterator[tuple[st
 def _write_archive(store: Store, lines: list[bytes]) -> None:
     head = json.dumps({"format": ARCHIVE_FORMAT, "manifests": len(lines)}).encode()
     data = zstandard.ZstdCompressor(write_checksum=True).compress(b"\n".join([head, *lines]))
-    key = new_chronicle_key()
+    key = new_archive_key()
     store.put(key, data)
     if bytes(store.read_all(key)) != data:
         raise CorruptData("storage does not give back what was written", file=key)

@@ -27,18 +27,18 @@ _UNENDED_S = 60.0
 
 
 @contextlib.contextmanager
-def announced(store: Store, keys: Iterable[str]) -> Iterator[None]:
+def notify_readers(store: Store, keys: Iterable[str]) -> Iterator[None]:
     """Notify readers before and after a block that may delete objects, if one of them is a log."""
     if not any(key.startswith(f"{layout.TOPICS}/") for key in keys):
         yield
         return
     token = str(uuid.uuid4())
-    _say(store, token, ended=False)
+    _write_token(store, token, ended=False)
     yield
-    _say(store, token, ended=True)
+    _write_token(store, token, ended=True)
 
 
-def _say(store: Store, token: str, *, ended: bool) -> None:
+def _write_token(store: Store, token: str, *, ended: bool) -> None:
     store.put(layout.DELETIONS, json.dumps({"token": token, "ended": ended}).encode())
 
 
@@ -52,30 +52,30 @@ class Deletions:
         self._seen, self._again, self._forgot = b"", False, 0.0
         self._lock = Lock()
 
-    def look_if_due(self) -> None:
+    def check_if_due(self) -> None:
         """Call `look` if the pause since the last call is over."""
         if time.monotonic() >= self._due:
-            self.look()
+            self.check()
 
     def make_due(self) -> None:
         """Let the next read check for deletions, because a log is missing."""
         self._due = 0.0
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Check for deletions since the last check. Ignores StoreError: a read will raise it."""
         self._due = time.monotonic() + self._pause_s
         with contextlib.suppress(StoreError):
-            said = self._said()
+            said = self._read_token()
             with self._lock:
-                self._heard(said)
+                self._compare(said)
 
-    def _said(self) -> bytes:
+    def _read_token(self) -> bytes:
         try:
             return bytes(self._store.read_all(layout.DELETIONS))
         except MissingObject:
             return b""
 
-    def _heard(self, said: bytes) -> None:
+    def _compare(self, said: bytes) -> None:
         """Call `forget` at each change, and at the next check, for reads that were in progress."""
         changed, now = said != self._seen, time.monotonic()
         unended = b'"ended": false' in said and now - self._forgot > _UNENDED_S

@@ -30,7 +30,9 @@ from seglake.store import Listed, Store
 _HOUR_MS = 3_600_000
 
 
-def expired_files(table: CatalogTable, never_named: NeverNamed, before_ms: float) -> list[Listed]:
+def expired_files(
+    table: CatalogTable, never_named: UnreferencedFiles, before_ms: float
+) -> list[Listed]:
     """Return the data files in the catalog table's folder that no retained version names.
 
     An object written after `before_ms` is skipped, because a commit may be about to name it. Raises
@@ -46,7 +48,7 @@ def expired_files(table: CatalogTable, never_named: NeverNamed, before_ms: float
 
 
 @dataclass(frozen=True)
-class NeverNamed(Container[str]):
+class UnreferencedFiles(Container[str]):
     """The keys of all data files that no retained version names, also of files written later.
 
     So it also contains files that an attempt writes later, before its commit. Their rows do not
@@ -57,9 +59,9 @@ class NeverNamed(Container[str]):
     named: Container[str]
 
     @staticmethod
-    def by(
+    def from_table(
         table: CatalogTable, retention_hours: float | None = None, *, now_ms: float
-    ) -> NeverNamed:
+    ) -> UnreferencedFiles:
         """Return the keys that no version retained now names.
 
         Args:
@@ -75,9 +77,9 @@ class NeverNamed(Container[str]):
         own_ms = table.handle.retention_ms()
         retention_ms = own_ms if retention_hours is None else retention_hours * _HOUR_MS
         live = {file.path for file in table.newest_files()}
-        known = tombstones(table.delta_log()).values()
+        known = removed_files(table.delta_log()).values()
         young = (each.paths for each in known if each.modified_ms > now_ms - retention_ms)
-        return NeverNamed(live.union(*young))
+        return UnreferencedFiles(live.union(*young))
 
     def __contains__(self, key: object) -> bool:
         path = str(key).removeprefix(f"{LOG_TABLE}/")
@@ -167,7 +169,7 @@ _FEW = 100  # commits; up to this number, they are read each time and not stored
 _log = logging.getLogger(__name__)
 
 
-class Buried(NamedTuple):
+class RemovedFiles(NamedTuple):
     """The files that a commit removed, as paths below the table's folder.
 
     `modified_ms` is the time of the commit by storage's clock.
@@ -177,30 +179,30 @@ class Buried(NamedTuple):
     paths: Collection[str]
 
 
-def tombstones(log: DeltaLog) -> dict[int, Buried]:
+def removed_files(log: DeltaLog) -> dict[int, RemovedFiles]:
     """Return the files that each retained commit removed, by version.
 
     Reads the commits that are not in the removed-files list. Raises CorruptData for a damaged
     commit, and StoreError.
     """
     there = dict(log.commit_times())
-    found = _remembered(log.store, there) if len(there) > _FEW else {}
+    found = _read_removed_files_list(log.store, there) if len(there) > _FEW else {}
     for commit in log.read(sorted(there.keys() - found.keys())):
-        found[commit.version] = Buried(there[commit.version], commit.removed.keys())
+        found[commit.version] = RemovedFiles(there[commit.version], commit.removed.keys())
     return found
 
 
-def remember(log: DeltaLog) -> None:
+def write_removed_files_list(log: DeltaLog) -> None:
     """Write the removed-files list if it does not have more than 100 of the retained commits.
 
-    Raises what `tombstones` raises.
+    Raises what `removed_files` raises.
     """
     there = dict(log.commit_times())
-    if len(there) > _FEW and len(there) - len(_remembered(log.store, there)) > _FEW:
-        log.store.put(TOMBSTONES, _spelled(tombstones(log)))
+    if len(there) > _FEW and len(there) - len(_read_removed_files_list(log.store, there)) > _FEW:
+        log.store.put(TOMBSTONES, _spelled(removed_files(log)))
 
 
-def _remembered(store: Store, there: Mapping[int, int]) -> dict[int, Buried]:
+def _read_removed_files_list(store: Store, there: Mapping[int, int]) -> dict[int, RemovedFiles]:
     """Return the part of the removed-files list about commits with these versions and times."""
     try:
         known = _parsed(bytes(store.read_all(TOMBSTONES)))
@@ -212,17 +214,17 @@ def _remembered(store: Store, there: Mapping[int, int]) -> dict[int, Buried]:
     return {version: each for version, each in known.items() if there.get(version) == each[0]}
 
 
-def _spelled(known: Mapping[int, Buried]) -> bytes:
+def _spelled(known: Mapping[int, RemovedFiles]) -> bytes:
     head = {"format": FORMAT, "commits": len(known)}
     rows = ([version, each.modified_ms, sorted(each.paths)] for version, each in known.items())
     text = "\n".join(map(json.dumps, [head, *rows]))
     return zstandard.ZstdCompressor(write_checksum=True).compress(text.encode())
 
 
-def _parsed(data: bytes) -> dict[int, Buried]:
+def _parsed(data: bytes) -> dict[int, RemovedFiles]:
     text = zstandard.ZstdDecompressor().decompress(data, allow_extra_data=False)
     head, *rows = map(json.loads, text.splitlines())
     if head != {"format": FORMAT, "commits": len(rows)}:
         raise ValueError(f"{head} has {len(rows)} commits")
-    pairs: list[Any] = [(version, Buried(ms, paths)) for version, ms, paths in rows]
+    pairs: list[Any] = [(version, RemovedFiles(ms, paths)) for version, ms, paths in rows]
     return dict(pairs)

@@ -570,7 +570,7 @@ class CatalogTable:
         application = None if topic is None else f"seglake/{topic}"
         self._delta_log.fence(lambda: (self.handle.newest().version(), []), application)
 
-    def unmarked(self, files: Collection[DataFile]) -> set[str]:
+    def attempts_without_marker(self, files: Collection[DataFile]) -> set[str]:
         """Return the committed attempts that have a manifest and no success marker.
 
         An attempt is committed if a row in `files` or a retained commit names it.
@@ -584,11 +584,11 @@ class CatalogTable:
         return waiting.keys() & (committed | snapshot_files.attempts(self.store, files))
 
     def mark_committed(self, files: Collection[DataFile]) -> list[str]:
-        """Write the success markers of the attempts that `unmarked` returns, and return these.
+        """Write the success markers of `attempts_without_marker`, and return these attempts.
 
         The attempts died between their commit and their marker.
         """
-        attempt_ids = sorted(self.unmarked(files))
+        attempt_ids = sorted(self.attempts_without_marker(files))
         if attempt_ids:
             sync_commits(self.store)
         for attempt_id in attempt_ids:

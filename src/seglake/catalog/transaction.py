@@ -31,9 +31,9 @@ from typing import Any
 
 from seglake.catalog.attempts import (
     abandon,
+    abandon_unless_claimed,
     confirm_abandoned,
-    end,
-    lacks_mark,
+    lacks_marker,
     mark_committed,
     restore_claim,
 )
@@ -43,7 +43,7 @@ from seglake.catalog.table import CatalogTable, sync_commits
 from seglake.catalog.topic_change import Change
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.errors import CommitConflict, MissingObject, SeglakeError, StoreError
-from seglake.layout import attempt_folder, begun_key, success_key
+from seglake.layout import announcement_key, attempt_folder, success_key
 from seglake.store import Store
 
 PATIENCE = 100  # an attempt ends when the costs of its lost races and storage failures reach this
@@ -96,11 +96,11 @@ def transact_upkeep(
     base = base or table.snapshot(topics=[topic])
     version = transact(table, topic, attempt_id, plan, base)
     files = base.files if version is None else table.newest_files()
-    mark_recent(table, files, topic, "maintenance")
+    write_recent_markers(table, files, topic, "maintenance")
     return version
 
 
-def mark(store: Store, attempt_id: str) -> None:
+def write_marker(store: Store, attempt_id: str) -> None:
     """Write the success marker of a committed attempt. Log a warning if that fails.
 
     The commit, which another process may have made, is synced to the disk first. A rebuild does not
@@ -121,7 +121,9 @@ def mark(store: Store, attempt_id: str) -> None:
         return
 
 
-def mark_recent(table: CatalogTable, files: Collection[DataFile], topic: str, kind: Kind) -> None:
+def write_recent_markers(
+    table: CatalogTable, files: Collection[DataFile], topic: str, kind: Kind
+) -> None:
     """Write missing success markers of the last commits to a topic with a row of this kind.
 
     `files` are the data files of a version. A command that finds its work already done calls this,
@@ -131,9 +133,9 @@ def mark_recent(table: CatalogTable, files: Collection[DataFile], topic: str, ki
     rows = table.latest_rows(files, kind, topic, most).sort_by(_FINISHED)
     last: list[Any] = rows["attempt_id"][max(0, len(rows) - most) :].to_pylist()
     recent: list[str] = [*dict.fromkeys(last)]
-    unmarked = read_at_once(store, partial(lacks_mark, store), recent)
+    unmarked = read_at_once(store, partial(lacks_marker, store), recent)
     for attempt_id in compress(recent, unmarked):
-        mark(store, attempt_id)
+        write_marker(store, attempt_id)
     if unmarked and not unmarked[-1]:
         sync_commits(store)
         # If the marker does not exist, the manifest is in an archive.
@@ -142,7 +144,7 @@ def mark_recent(table: CatalogTable, files: Collection[DataFile], topic: str, ki
 
 
 @contextmanager
-def announced(
+def announce(
     table: CatalogTable, attempt_id: str, topic: str, *others: Collection[str], partitions: int = 0
 ) -> Iterator[None]:
     """Announce an attempt at a topic for a block, and clean up at its end.
@@ -159,24 +161,26 @@ def announced(
         StoreError: The announcement cannot be written.
     """
     store = table.store
-    store.put(begun_key(attempt_id), json.dumps({"topic": topic}).encode())
+    store.put(announcement_key(attempt_id), json.dumps({"topic": topic}).encode())
     try:
         yield
     finally:
         try:
             own = [attempt_id, *chain(*others)]
-            ended = read_at_once(store, partial(end, store), own)
+            ended = read_at_once(store, partial(abandon_unless_claimed, store), own)
             if any(ended):
-                _take_back(table, topic, partitions, [*compress(own, ended)])
+                _delete_own_segments(table, topic, partitions, [*compress(own, ended)])
         except SeglakeError as error:
             _log.warning("what this attempt wrote is left for `seglake vacuum`: %s", error)
         try:
-            store.delete([begun_key(attempt_id)])
+            store.delete([announcement_key(attempt_id)])
         except StoreError as error:
             _log.warning("an announcement is left for `seglake vacuum` to delete: %s", error)
 
 
-def _take_back(table: CatalogTable, topic: str, partitions: int, own: Collection[str]) -> None:
+def _delete_own_segments(
+    table: CatalogTable, topic: str, partitions: int, own: Collection[str]
+) -> None:
     """Delete the files of segments under the ids of an attempt. Raises StoreError, CorruptData."""
     row = table.snapshot(topics=[topic]).find_topic(topic)
     count = max(partitions, 0 if row is None else row.partitions)
@@ -226,10 +230,10 @@ class _Transaction:
         finally:
             if version is None and self._owners:
                 version = self._withdraw()
-        self._give_up_unused()
+        self._abandon_unused()
         return version
 
-    def _give_up_unused(self) -> None:
+    def _abandon_unused(self) -> None:
         """Abandon ids that only a lost try named. Otherwise an erasure would wait for them."""
         # A lost try can never commit, because all versions up to the new one exist.
         for each in [each for each in self._owners if each not in self._tried]:
@@ -274,7 +278,7 @@ class _Transaction:
                 base = self._newest(base)
                 if self._is_made(base):
                     return base.version
-                self._spend(problem)
+                self._spend_patience(problem)
                 self._lost_races += 1
 
     def _commit(self, change: Change, base: Snapshot) -> int:
@@ -294,13 +298,13 @@ class _Transaction:
                 newest = self._newest(base)
                 if self._is_made(newest):
                     return newest.version
-                self._spend(problem)
+                self._spend_patience(problem)
 
     def _is_made(self, newest: Snapshot) -> bool:
         """Return whether a version has the commit. If so, write the success marker."""
         made = self._table.has(newest, self._topic, self._attempt_id, self._finished_ms or None)
         if made:
-            mark(self._table.store, self._attempt_id)
+            write_marker(self._table.store, self._attempt_id)
         return made
 
     def _newest(self, base: Snapshot) -> Snapshot:
@@ -308,9 +312,9 @@ class _Transaction:
             try:
                 return self._table.refresh(base)
             except StoreError as problem:
-                self._spend(problem)
+                self._spend_patience(problem)
 
-    def _spend(self, problem: CommitConflict | StoreError) -> None:
+    def _spend_patience(self, problem: CommitConflict | StoreError) -> None:
         """Raise the problem if no patience is left. Otherwise, pause after a failure of storage."""
         raced = isinstance(problem, CommitConflict)
         self._patience -= RACE_COST if raced else FAILURE_COST

@@ -22,8 +22,8 @@ from seglake.terminal.wording import counted
 if TYPE_CHECKING:
     from seglake.cli.terminal.progress import Job
     from seglake.maintain.commit import MaintenanceReport
-    from seglake.maintain.health.verify import Verification
-    from seglake.maintain.vacuum import Vacuumed
+    from seglake.maintain.health.verify import VerifyResult
+    from seglake.maintain.vacuum import VacuumResult
 
 _COLUMNS = [
     Column("kind", "kind"),
@@ -59,7 +59,7 @@ def verify(
     finish(report, lambda: _show_verified(report, deep=deep), as_json=json)
 
 
-def _show_verified(report: Verification, *, deep: bool) -> None:
+def _show_verified(report: VerifyResult, *, deep: bool) -> None:
     if report.findings:
         show("findings", Listing(_COLUMNS, map(dataclasses.asdict, report.findings)))
     else:
@@ -176,7 +176,7 @@ def vacuum(
     finish(report, lambda: _show_vacuumed(report, grace_hours, dry_run=dry_run), as_json=json)
 
 
-def _show_vacuumed(report: Vacuumed, grace_hours: float, *, dry_run: bool) -> None:
+def _show_vacuumed(report: VacuumResult, grace_hours: float, *, dry_run: bool) -> None:
     for key in (*report.catalog_files, *report.deleted):
         print(key)
     if report.marked:

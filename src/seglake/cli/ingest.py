@@ -27,7 +27,7 @@ from seglake.times.instants import format_ms
 if TYPE_CHECKING:
     from seglake.config import Pipeline
     from seglake.infer.pipeline import InferredPipeline
-    from seglake.write.check import Checked, SampledRow
+    from seglake.write.check import CheckResult, SampledRow
     from seglake.write.driver.report import Report
 
 
@@ -185,7 +185,7 @@ def check(
     raise typer.Exit(checked.exit_code)
 
 
-def _show_check(checked: Checked, remark: str) -> None:
+def _show_check(checked: CheckResult, remark: str) -> None:
     for line in _files(checked):
         print(line)
     place = places_of(checked)
@@ -209,7 +209,7 @@ def _show_check(checked: Checked, remark: str) -> None:
         print(folded(remark))
 
 
-def _files(checked: Checked) -> Iterator[str]:
+def _files(checked: CheckResult) -> Iterator[str]:
     counts = (checked.files, "file"), (checked.size_bytes, "byte"), (checked.splits, "split")
     yield ", ".join(starmap(counted, counts))
     for path, size, packing in checked.first_files:
@@ -223,7 +223,7 @@ def _files(checked: Checked) -> Iterator[str]:
         yield from (f"  {printable(path)}" for path in paths[:5])
 
 
-def places_of(checked: Checked) -> Callable[[SampledRow], str]:
+def places_of(checked: CheckResult) -> Callable[[SampledRow], str]:
     """Return a function that returns the file and line of a sampled row, as in "a.jsonl:31".
 
     If several input files have the same name, it includes folders. A row in an archive has the name
@@ -312,7 +312,7 @@ def init(
         _show_init(file, made, checked, pipeline)
 
 
-def _rejects(checked: Checked) -> Iterator[str]:
+def _rejects(checked: CheckResult) -> Iterator[str]:
     """Yield, for each reason, the count of rejected rows and the position of the first."""
     place_of = places_of(checked)
     for reason, count in checked.reasons.items():
@@ -332,7 +332,9 @@ def _fails(rejected: int, rows: int, pipeline: Pipeline) -> str:
     )
 
 
-def _show_init(file: Path, made: InferredPipeline, checked: Checked, pipeline: Pipeline) -> None:
+def _show_init(
+    file: Path, made: InferredPipeline, checked: CheckResult, pipeline: Pipeline
+) -> None:
     rejected = sum(checked.reasons.values())
     records = counted(len(checked.rows) - rejected, "record")
     tried = f"{counted(len(checked.rows), 'row')} tried: {records}, {counted(rejected, 'reject')}."

@@ -211,13 +211,13 @@ def describe(root: Root, topic: Topic, json: Json = False) -> None:
         seglake describe ./lake web
     """
     from seglake.catalog.table import CatalogTable
-    from seglake.maintain.tagging import holds
+    from seglake.maintain.tagging import tag_usage
     from seglake.maintain.topic_settings import settings_of
     from seglake.store import open_store
 
     table = CatalogTable.open(open_store(root))
     settings = [dataclasses.asdict(setting) for setting in settings_of(table, topic)]
-    tags = holds(table, topic=topic)
+    tags = tag_usage(table, topic=topic)
     if json:
         document = {"settings": settings, "tags": [hold.as_dict() for hold in tags]}
         print(dumps(document, ensure_ascii=False))

@@ -37,8 +37,8 @@ from seglake.terminal.tables import Column, Listing, number, show, size
 from seglake.terminal.wording import counted
 
 if TYPE_CHECKING:
-    from seglake.kafka.exporting import Exported
-    from seglake.kafka.importing import Imported
+    from seglake.kafka.exporting import ExportResult
+    from seglake.kafka.importing import ImportResult
     from seglake.replay.run import ReplayReport
 
 
@@ -138,7 +138,7 @@ def export(
     finish(report, lambda: _show_exported(report), as_json=json)
 
 
-def _show_exported(report: Exported) -> None:
+def _show_exported(report: ExportResult) -> None:
     rows = Listing(_EXPORT_COLUMNS, [part.as_dict() for part in report.partitions])
     show(f"{report.topic}, version {report.version}, for a broker", rows)
     print_groups(report.groups)
@@ -214,7 +214,7 @@ def attach(
     raise typer.Exit(int(any(report.refused or report.gone for report in reports)))
 
 
-def _show_logs(reports: list[Imported], *, as_json: bool) -> None:
+def _show_logs(reports: list[ImportResult], *, as_json: bool) -> None:
     """Print the offsets that were imported, or would be."""
     if as_json:
         print(dumps([report.as_dict() for report in reports], ensure_ascii=False))
@@ -238,7 +238,7 @@ def _show_logs(reports: list[Imported], *, as_json: bool) -> None:
     print(f"{counted(records, 'record')}, {counted(size, 'byte')} of log")
 
 
-def _notes(report: Imported) -> Iterator[str]:
+def _notes(report: ImportResult) -> Iterator[str]:
     """Yield notes about an imported topic, for standard error."""
     yield from report.notes
     if report.refused:

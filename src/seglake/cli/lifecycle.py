@@ -23,14 +23,14 @@ from seglake.terminal.wording import counted, short_time
 
 if TYPE_CHECKING:
     from seglake.cli.terminal.progress import Job
-    from seglake.maintain.compaction.compact import Compacted
-    from seglake.maintain.erasure.erase import Erased
-    from seglake.maintain.expiry.retention import Moved
-    from seglake.maintain.merge import Merged
-    from seglake.maintain.schedule import Maintained
-    from seglake.maintain.tagging import Hold, Tagged
-    from seglake.maintain.topic_settings import Altered
-    from seglake.maintain.undo import Undone
+    from seglake.maintain.compaction.compact import CompactResult
+    from seglake.maintain.erasure.erase import EraseResult
+    from seglake.maintain.expiry.retention import LogStartChange
+    from seglake.maintain.merge import MergeResult
+    from seglake.maintain.schedule import MaintainResult
+    from seglake.maintain.tagging import TagResult, TagUsage
+    from seglake.maintain.topic_settings import AlterResult
+    from seglake.maintain.undo import UndoResult
 
 _LOG_STARTS_COLUMNS = [
     Column("topic", "topic"),
@@ -42,7 +42,7 @@ _LOG_STARTS_COLUMNS = [
 ]
 
 
-def show_moves(moves: Sequence[tuple[str, Moved]], *, dry_run: bool) -> None:
+def show_moves(moves: Sequence[tuple[str, LogStartChange]], *, dry_run: bool) -> None:
     """Print the partitions of topics whose log starts moved, or would move."""
     if not moves:
         print("Nothing is to be removed." if dry_run else "Nothing was removed.")
@@ -75,7 +75,7 @@ def alter(
     finish(report, lambda: _show_altered(report, root, dry_run=dry_run), as_json=json)
 
 
-def _show_altered(report: Altered, root: str, *, dry_run: bool) -> None:
+def _show_altered(report: AlterResult, root: str, *, dry_run: bool) -> None:
     topic = report.topic
     would = "would be changed" if dry_run else "changed"
     for key, (before, after) in report.changes.items():
@@ -155,7 +155,7 @@ def compact(
     finish(report, lambda: _show_compacted(report, dry_run=dry_run), as_json=json)
 
 
-def _show_compacted(report: Compacted, *, dry_run: bool) -> None:
+def _show_compacted(report: CompactResult, *, dry_run: bool) -> None:
     partitions = report.as_dict()["partitions"]
     if dry_run:
         columns = [*_COMPACT_PLAN, *_OUTCOME]
@@ -245,8 +245,8 @@ def erase(
         seglake erase ./lake web --key ann --dry-run
         seglake erase ./lake web --keys-from keys.txt --vacuum
     """
+    from seglake.maintain.erasure.criteria import keys_given
     from seglake.maintain.erasure.erase import erase as erase_keys
-    from seglake.maintain.erasure.wanted import keys_given
 
     keys = keys_given(key or [], keys_from)
     with display("looking" if dry_run else "erasing") as shown:
@@ -257,7 +257,7 @@ def erase(
     finish(report, lambda: _show_erased(report), as_json=json)
 
 
-def _show_erased(report: Erased) -> None:
+def _show_erased(report: EraseResult) -> None:
     from seglake.maintain.erasure.erase import IF_RUNNING
 
     for key in report.deleted:
@@ -316,12 +316,12 @@ def maintain(
     with display("reading the catalog", job, logs=True) as shown:
         report = maintain_lake(
             root, topic, dry_run=dry_run, grace_hours=grace_hours, spark=spark,
-            told=job.tell if job else shown.step,
+            told=job.log if job else shown.step,
         )  # fmt: skip
     finish(report, lambda: _show_maintained(report), as_json=json)
 
 
-def _show_maintained(report: Maintained) -> None:
+def _show_maintained(report: MaintainResult) -> None:
     rows = [{**part.as_dict(), "result": _result(part.as_dict())} for part in report.parts]
     show("maintenance", Listing(_MAINTAIN_COLUMNS, rows), as_json=False)
 
@@ -385,7 +385,7 @@ def merge(
     )
 
 
-def _show_merged(report: Merged, *, dry_run: bool, everything: bool) -> None:
+def _show_merged(report: MergeResult, *, dry_run: bool, everything: bool) -> None:
     if report.plan and dry_run:
         show(
             "would become one segment",
@@ -458,7 +458,7 @@ _TAGS_COLUMNS = [
 ]
 
 
-def tag_rows(holds: Iterable[Hold]) -> Listing:
+def tag_rows(holds: Iterable[TagUsage]) -> Listing:
     """Return a row for each tag, with the segments and bytes that it holds."""
     return Listing(_TAGS_COLUMNS, (hold.as_dict() for hold in holds))
 
@@ -487,21 +487,21 @@ def tag(
         seglake tag ./lake q3-train --delete
     """
     from seglake.catalog.table import CatalogTable
-    from seglake.maintain.tagging import holds
     from seglake.maintain.tagging import tag as change
+    from seglake.maintain.tagging import tag_usage
     from seglake.store import open_store
 
     if name is None:
         if delete or version is not None or until is not None:
             raise UsageError("--version, --until and --delete need the NAME of a tag")
-        show("tags", tag_rows(holds(CatalogTable.open(open_store(root)))), as_json=json)
+        show("tags", tag_rows(tag_usage(CatalogTable.open(open_store(root)))), as_json=json)
         return
     with display("reading the rows of the version"):
         report = change(root, name, version, until=until, delete=delete)
     finish(report, lambda: _show_tagged(report, root, delete=delete), as_json=json)
 
 
-def _show_tagged(report: Tagged, root: str, *, delete: bool) -> None:
+def _show_tagged(report: TagResult, root: str, *, delete: bool) -> None:
     if delete:
         print(f"Tag {report.name} is deleted. `seglake vacuum` removes what only it held.")
         return
@@ -541,7 +541,7 @@ def undo(
     finish(report, lambda: _show_undone(report, run_id, dry_run=dry_run), as_json=json)
 
 
-def _show_undone(report: Undone, run_id: str, *, dry_run: bool) -> None:
+def _show_undone(report: UndoResult, run_id: str, *, dry_run: bool) -> None:
     gone = (
         f"{counted(report.records, 'record')} gone, "
         f"{counted(report.files, 'input file')} free to be ingested again"

@@ -208,8 +208,8 @@ def find(
     """
     import seglake
     from seglake.cli import record_output as records
-    from seglake.cli.search_hints import Sought
-    from seglake.maintain.erasure.wanted import keys_given
+    from seglake.cli.search_hints import Query
+    from seglake.maintain.erasure.criteria import keys_given
 
     start, end = window(start, end, last, zone)
     how = {"--format": format, "--newest": newest, "--output": output, "--fields": fields}
@@ -234,7 +234,7 @@ def find(
         fields=chosen, stats=stats,
     )  # fmt: skip
     when = "" if start is None and end is None else "in the time that is asked for"
-    sought = Sought(what["keys"] or [], what["where"], what["headers"], when)
+    sought = Query(what["keys"] or [], what["where"], what["headers"], when)
     records.write_matches(reader, log, sought, form, output, stats, chosen, newest)
 
 

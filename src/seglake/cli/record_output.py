@@ -14,7 +14,7 @@ from typing import IO, Any, NamedTuple
 
 import pyarrow as pa
 
-from seglake.cli.search_hints import Sought, with_field_hints
+from seglake.cli.search_hints import Query, with_field_hints
 from seglake.cli.terminal.output import complete_file
 from seglake.cli.terminal.progress import Display, awaited, display
 from seglake.cli.terminal.row_text import csv_rows, csv_schema, json_lines
@@ -23,8 +23,8 @@ from seglake.limits import INT64_MAX
 from seglake.log.execute import ReadStats
 from seglake.read.consumers import offset_of_last
 from seglake.read.fields import FieldReader, Fields
-from seglake.read.lacking import without_hints
 from seglake.read.log import Log
+from seglake.read.missing_fields import without_hints
 from seglake.read.window.find import FIND_COLUMNS, FIND_NAMES, FindPlan
 from seglake.read.window.plan import Plan
 from seglake.read.window.reader import WindowReader
@@ -209,7 +209,7 @@ def find_rows(planned: FindPlan) -> Listing:
 def write_matches(
     reader: WindowReader,
     log: Log,
-    sought: Sought,
+    sought: Query,
     form: str,
     output: Path | None,
     stats: ReadStats,

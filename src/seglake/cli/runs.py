@@ -222,7 +222,7 @@ class Runs:
         run id and `pipeline` is not set.
         """
         runs = self._runs_of(run_id)
-        for name, gone in self._taken_out(run_id).items():
+        for name, gone in self._removed_runs(run_id).items():
             if name not in runs or _ended_ms(runs[name]) < gone.finished_at_ms:
                 runs[name] = gone
         named = runs if pipeline is None else {pipeline: runs.get(pipeline)}
@@ -254,7 +254,7 @@ class Runs:
             "report": json.loads(run.report),
         }
 
-    def _taken_out(self, run_id: str) -> dict[str, RunRow]:
+    def _removed_runs(self, run_id: str) -> dict[str, RunRow]:
         """Return the last row of each pipeline's run with this run id, if the run was removed."""
         rows = sorted(self._history, key=lambda run: run.sequence)
         last = {run.pipeline: run for run in rows if run.run_id == run_id}

@@ -24,7 +24,7 @@ _DIGITS = 15  # a float is exact enough for numbers with fewer digits
 _SAYS_HOW = "value.format=csv value.columns=…` gives them fields"
 
 
-class Sought(NamedTuple):
+class Query(NamedTuple):
     """The conditions of a search. `when` describes its window."""
 
     keys: Collection[bytes]

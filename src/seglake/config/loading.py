@@ -67,10 +67,10 @@ def from_tables(tables: Mapping[str, Mapping[str, Any]]) -> Pipeline:
     return _checked({name: dict(flat(table)) for name, table in tables.items()}, "settings", {})
 
 
-def combined_topic(stored: Mapping[str, Any], said: Mapping[str, Any]) -> Topic:
+def combined_topic(stored: Mapping[str, Any], overrides: Mapping[str, Any]) -> Topic:
     """Call `combined`, but raise ConfigError instead of ValidationError."""
     try:
-        return combined(stored, said)
+        return combined(stored, overrides)
     except ValidationError as invalid:
         problems = [{**error, "loc": ("topic", *error["loc"])} for error in invalid.errors()]
         raise ConfigError("\n".join(map(_explain, problems))) from None

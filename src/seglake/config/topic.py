@@ -243,7 +243,7 @@ class Topic(Section):
         settings = self.model_dump(mode="json", by_alias=True, exclude=IDENTITY)
         return {k: v for k, v in settings.items() if k not in LIFECYCLE or v != DEFAULTS[k]}
 
-    def said(self) -> dict[str, Any]:
+    def overrides(self) -> dict[str, Any]:
         """Return the settings that the pipeline sets, by key."""
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
@@ -318,26 +318,26 @@ LIFECYCLE_FIELDS = {key.replace(".", "_") for key in LIFECYCLE}
 _INTERVAL = "index.interval."
 
 
-def combined(stored: Mapping[str, Any], said: Mapping[str, Any]) -> Topic:
-    """Return the topic with the settings `said`, and with `stored` values for all other settings.
+def combined(stored: Mapping[str, Any], overrides: Mapping[str, Any]) -> Topic:
+    """Return the topic with the settings `overrides`, and `stored` values for all others.
 
-    Both map keys to values, and `said` contains the name. Stored settings that this version of
-    Seglake does not have are left out. So are stored settings that contradict `said`: another
+    Both map keys to values, and `overrides` contains the name. Stored settings that this version of
+    Seglake does not have are left out. So are stored settings that contradict `overrides`: another
     index interval, the level of another codec, settings of another value format. Stored values
     that only an earlier version accepted are kept. Raises ValidationError.
     """
-    rest = {k: v for k, v in stored.items() if k not in said and v != DEFAULTS.get(k, v)}
-    if any(key.startswith(_INTERVAL) for key in said):
+    rest = {k: v for k, v in stored.items() if k not in overrides and v != DEFAULTS.get(k, v)}
+    if any(key.startswith(_INTERVAL) for key in overrides):
         rest = {key: value for key, value in rest.items() if not key.startswith(_INTERVAL)}
     default = rest.get("compression.type", DEFAULTS["compression.type"])
-    codec = said.get("compression.type", default)
+    codec = overrides.get("compression.type", default)
     for other in {"zstd", "gzip"} - {codec}:
         rest.pop(f"compression.{other}.level", None)
-    values = said.get("value.format", rest.get("value.format", "json"))
+    values = overrides.get("value.format", rest.get("value.format", "json"))
     for key in (key for name, keys in OWN_SETTINGS.items() for key in keys if name != values):
         rest.pop(key, None)
     stale = _refused(rest)
-    topic = Topic.model_validate({k: v for k, v in rest.items() if k not in stale} | {**said})
+    topic = Topic.model_validate({k: v for k, v in rest.items() if k not in stale} | {**overrides})
     return topic.model_copy(update={key.replace(".", "_"): rest[key] for key in stale})
 
 

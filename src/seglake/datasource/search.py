@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import Any
 
 from seglake.errors import UsageError
-from seglake.maintain.erasure.wanted import keys_given
+from seglake.maintain.erasure.criteria import keys_given
 from seglake.read.where import Conditions, Where
 from seglake.read.window.find import Criteria
 

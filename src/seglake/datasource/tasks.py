@@ -177,7 +177,7 @@ class _TaskReader:
             ):
                 next_offset = batch["offset"][-1].as_py() + 1
                 yield batch
-                self._reads.deletions.look_if_due()
+                self._reads.deletions.check_if_due()
         except MissingObject as error:
             if self._fail:
                 raise

@@ -53,7 +53,7 @@ class ChosenFiles(NamedTuple):
     findings: list[Finding]
 
 
-class Head(NamedTuple):
+class FirstLines(NamedTuple):
     """The first nonempty lines of a file, and the line number of each, from 1."""
 
     file: SourceFile
@@ -62,10 +62,10 @@ class Head(NamedTuple):
     numbers: list[int]
 
 
-class Heads(NamedTuple):
+class FirstLinesSample(NamedTuple):
     """The first lines of some files, their encoding, and the reasons why others were refused."""
 
-    heads: list[Head]
+    heads: list[FirstLines]
     encoding: str
     findings: list[Finding]
     refused: Refused
@@ -193,12 +193,12 @@ def _exclusion(file: SourceFile, among: Sequence[SourceFile]) -> str:
 # ---------------------------------------------------------------- their first lines
 
 
-def read_heads(files: Iterable[SourceFile], store: InputStore) -> Heads:
+def read_first_lines(files: Iterable[SourceFile], store: InputStore) -> FirstLinesSample:
     """Read the first lines of files. Raises InputError if none of them has lines."""
     begins, unread = read_each(files, lambda file: _first_bytes(file, store))
     encoding, findings = _choose_encoding([*begins.values()])
-    heads, others = read_each(begins, lambda file: _head(file, begins[file], encoding))
-    return Heads([*heads.values()], encoding, findings, unread | others)
+    heads, others = read_each(begins, lambda file: _first_lines(file, begins[file], encoding))
+    return FirstLinesSample([*heads.values()], encoding, findings, unread | others)
 
 
 def read_each(
@@ -285,7 +285,7 @@ def _first_bytes(file: SourceFile, store: InputStore) -> _FirstBytes:
     return _FirstBytes(path, bytes(data), whole)
 
 
-def _head(file: SourceFile, begin: _FirstBytes, encoding: str) -> Head:
+def _first_lines(file: SourceFile, begin: _FirstBytes, encoding: str) -> FirstLines:
     """Return the first lines of a file. Raises InputError if it has no lines of text."""
     path, text = begin.path, begin.text(encoding).removeprefix("\ufeff")
     lines = [line.removesuffix("\r") for line in text.split("\n" if "\n" in text else "\r")]
@@ -293,7 +293,7 @@ def _head(file: SourceFile, begin: _FirstBytes, encoding: str) -> Head:
         lines.pop()  # the sample may end inside the last line
     numbered = ((number, line) for number, line in enumerate(lines, 1) if line.strip())
     rows = [*islice(numbered, _SAMPLED_LINES)]
-    head = Head(file, path, [line for _, line in rows], [number for number, _ in rows])
+    head = FirstLines(file, path, [line for _, line in rows], [number for number, _ in rows])
     if "\n" not in text and len(head.lines) > 1 and not is_binary(text.encode("utf-8", "replace")):
         raise InputError(
             f"{path}: lines end with CR, which does not end a line here: end them with LF, as "

@@ -24,12 +24,12 @@ from seglake.advice.json_shapes import arrays_of_objects, parse_json
 from seglake.config.rules import flat
 from seglake.errors import InputError
 from seglake.infer.files import (
-    Head,
+    FirstLines,
     Refused,
     choose_files,
     exclude_refused,
     read_each,
-    read_heads,
+    read_first_lines,
     sampled_files,
 )
 from seglake.times.candidates import candidate_formats, candidates_at_start, expression_for
@@ -92,7 +92,7 @@ def read_sample(
 
 
 def _lines(files: Sequence[SourceFile], store: InputStore) -> Sample:
-    heads, encoding, findings, refused = read_heads(files, store)
+    heads, encoding, findings, refused = read_first_lines(files, store)
     lines = [line for head in heads for line in head.lines]
     if not lines:
         raise InputError(f"{files[0].path}: has no lines; name other files")
@@ -111,11 +111,11 @@ def _lines(files: Sequence[SourceFile], store: InputStore) -> Sample:
     )
 
 
-def _recognised(heads: Sequence[Head], lines: Sequence[str]) -> Sample | None:
+def _recognised(heads: Sequence[FirstLines], lines: Sequence[str]) -> Sample | None:
     return next((found for each in RECOGNISERS if (found := each(heads, lines))), None)
 
 
-def _without_comments(heads: Sequence[Head]) -> Sample | None:
+def _without_comments(heads: Sequence[FirstLines]) -> Sample | None:
     """Read files that begin with a comment, unless it is the header."""
     kept = [head._replace(lines=[*filterfalse(_is_comment, head.lines)]) for head in heads]
     lines = [line for head in kept for line in head.lines]
@@ -194,7 +194,7 @@ def _unlike_most(columns: Mapping[SourceFile, tuple[str, ...]]) -> Refused:
 # ---------------------------------------------------------------- JSON lines
 
 
-def _json_lines(heads: Sequence[Head], lines: Sequence[str]) -> Sample | None:
+def _json_lines(heads: Sequence[FirstLines], lines: Sequence[str]) -> Sample | None:
     objects = [row for line in lines if isinstance(row := parse_json(line), dict)]
     if 2 * len(objects) < len(lines):
         return None
@@ -229,7 +229,7 @@ def _as_text(value: Any) -> str | None:
 # ---------------------------------------------------------------- CSV
 
 
-def _csv(heads: Sequence[Head], lines: Sequence[str]) -> Sample | None:
+def _csv(heads: Sequence[FirstLines], lines: Sequence[str]) -> Sample | None:
     """Read CSV with the first delimiter that divides nearly all rows into equally many cells."""
     in_clocks = _COMMA_IN_A_CLOCK.search(lines[-1]) is not None
     for delimiter in (*_DELIMITERS[in_clocks:], *" " * _has_column_names(lines[0].split(" "), 4)):
@@ -318,7 +318,7 @@ _FIELDS = re.compile(r"#fields(?::|\t)(.*)", re.IGNORECASE)
 _EMPTY_FIELD = re.compile(r"#empty_field\t(.+)")  # of Zeek
 
 
-def _w3c(heads: Sequence[Head], lines: Sequence[str]) -> Sample | None:
+def _w3c(heads: Sequence[FirstLines], lines: Sequence[str]) -> Sample | None:
     """Read logs whose columns are named by `#Fields:` (IIS, CloudFront) or `#fields` (Zeek)."""
     named = {head.file: [*filter(None, map(_FIELDS.match, head.lines))] for head in heads}
     first = next(filter(None, named.values()), None)
@@ -392,7 +392,7 @@ _KEY_AND_VALUE = re.compile(rf'([^\s="]+)=({_VALUE})(?: +|$)|{_PAIR}(?: +|$)')
 _MOST_KEYS = 20
 
 
-def _well_known_log(heads: Sequence[Head], lines: Sequence[str]) -> Sample | None:
+def _well_known_log(heads: Sequence[FirstLines], lines: Sequence[str]) -> Sample | None:
     for kind, (pattern, start) in _LOGS.items():
         events = [line for line in lines if not start or re.match(start, line)]
         matches = sum(bool(re.match(pattern, line)) for line in events)
@@ -401,7 +401,7 @@ def _well_known_log(heads: Sequence[Head], lines: Sequence[str]) -> Sample | Non
     return None
 
 
-def _logfmt(heads: Sequence[Head], lines: Sequence[str]) -> Sample | None:
+def _logfmt(heads: Sequence[FirstLines], lines: Sequence[str]) -> Sample | None:
     """Read lines of `key=value` that begin with the same key."""
     items = [_KEY_AND_VALUE.findall(line) for line in lines if _PAIRS.fullmatch(line)]
     items = [item for item in items if sum(bool(key) for key, _ in item) > 1]
@@ -430,7 +430,7 @@ def _group(key: str, values: Sequence[str]) -> str:
     return rf"{key}=(?P<{key}>{_QUOTED}|\S*)"
 
 
-def _time_first(heads: Sequence[Head], lines: Sequence[str]) -> Sample | None:
+def _time_first(heads: Sequence[FirstLines], lines: Sequence[str]) -> Sample | None:
     """Read lines that begin with a time, which one character such as "[" may precede.
 
     Lines without a time continue the event before them.
@@ -458,7 +458,7 @@ def _time_first(heads: Sequence[Head], lines: Sequence[str]) -> Sample | None:
     return _matched(heads, pattern, start, "lines that begin with a time")
 
 
-def _matched(heads: Sequence[Head], pattern: str, start: str, kind: str) -> Sample:
+def _matched(heads: Sequence[FirstLines], pattern: str, start: str, kind: str) -> Sample:
     """Return the rows that match a pattern. With `start`, other lines continue an event."""
     match = re.compile(pattern).match
     lines = [line for head in heads if any(map(match, head.lines)) for line in head.lines]
@@ -480,7 +480,7 @@ def _matched(heads: Sequence[Head], pattern: str, start: str, kind: str) -> Samp
     return Sample(settings, fields, len(matches), kind, tuple(found))
 
 
-Recogniser = Callable[[Sequence[Head], Sequence[str]], Sample | None]
+Recogniser = Callable[[Sequence[FirstLines], Sequence[str]], Sample | None]
 RECOGNISERS: tuple[Recogniser, ...] = (_json_lines, _well_known_log, _logfmt, _csv, _time_first)
 """What `seglake init` is sure of, in the order in which it is tried on lines of text.
 

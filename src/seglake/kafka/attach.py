@@ -16,7 +16,7 @@ from seglake.catalog.version.snapshot import Snapshot
 from seglake.engine import Progress
 from seglake.errors import CorruptData, InputError, SeglakeError, UsageError
 from seglake.kafka.folder import PartitionFolder, is_internal
-from seglake.kafka.importing import Imported, TargetLake, TopicIntake, Way, require_one
+from seglake.kafka.importing import ImportResult, TargetLake, TopicIntake, Way, require_one
 from seglake.kafka.sources import (
     PartTask,
     TieredBucket,
@@ -43,7 +43,7 @@ def attach_logs(
     dry_run: bool = False,
     storage_options: Mapping[str, str] | None = None,
     progress: Progress | None = None,
-) -> list[Imported]:
+) -> list[ImportResult]:
     """Attach the topics in buckets of Kafka's tiered storage, each in one commit.
 
     A source is a folder with the objects of Aiven's plugin, on object storage or local, or a prefix
@@ -67,7 +67,7 @@ def attach_logs(
         reports = {each.topic: each for each in _attached(lake, offer, name, dry_run=dry_run)}
         gone = _gone(lake, before, offer.buckets, {name} if topics and name else topics)
     for own, uris in gone.items():
-        reports.setdefault(own, Imported(own, dry_run=dry_run)).gone = uris
+        reports.setdefault(own, ImportResult(own, dry_run=dry_run)).gone = uris
     if all(report.refused and not report.gone for report in reports.values()):
         raise _reason(offer.refused)
     return [reports[own] for own in sorted(reports)]
@@ -104,17 +104,17 @@ def _offer(buckets: Sequence[TieredBucket], names: Collection[str] | None) -> _O
 
 def _attached(
     lake: TargetLake, offer: _Offer, name: str | None, *, dry_run: bool
-) -> Iterator[Imported]:
+) -> Iterator[ImportResult]:
     """Yield a report for each attached or refused topic. Add errors to `offer.refused`."""
     for topic, folders in sorted(offer.topics.items()):
         try:
             run = TopicIntake(lake, _ATTACH, name or topic, folders, [])
             run.survey(lake.newest())
-            yield run.tell() if dry_run else run.run()
+            yield run.dry_run_report() if dry_run else run.run()
         except SeglakeError as error:
             offer.refused[topic] = error
     for topic, reason in offer.refused.items():
-        yield Imported(name or topic, dry_run=dry_run, refused=str(reason))
+        yield ImportResult(name or topic, dry_run=dry_run, refused=str(reason))
 
 
 def _reason(refused: Mapping[str, SeglakeError]) -> SeglakeError:

@@ -41,7 +41,7 @@ from seglake.log.fetch import LogFetch
 from seglake.log.files import LogCheck, check_crc, check_size
 from seglake.log.links import LakeLogs
 from seglake.log.piece import Window
-from seglake.log.rewrite.keep import WithinTimes
+from seglake.log.rewrite.keep import KeepTimes
 from seglake.log.rewrite.segments import staying
 from seglake.log.segment import LogSegment
 from seglake.log.writer import LogWriter
@@ -70,7 +70,7 @@ class ExportedPartition(MaintenanceReport):
 
 
 @dataclass(repr=False)
-class Exported(MaintenanceReport):
+class ExportResult(MaintenanceReport):
     """The result of an export of one version of the lake.
 
     `groups` has the archived offsets of consumer groups, clipped to the exported logs: by group and
@@ -96,7 +96,7 @@ def export_logs(
     version: int | str | None = None,
     storage_options: Mapping[str, str] | None = None,
     progress: Progress | None = None,
-) -> Exported:
+) -> ExportResult:
     """Write a topic as partition folders below `dest`, local or on object storage.
 
     `start` and `end` bound the timestamps as in `Log.read_range`. `topic_id` is the id of the topic
@@ -129,7 +129,7 @@ def export_logs(
     with _removed_on_error(target):
         written = SegmentTasks.of(table.store, None, progress).map(work, tasks)
         logs = [part for part in written if part is not None]
-        report = Exported(topic, snapshot.version)
+        report = ExportResult(topic, snapshot.version)
         for number, view in views.items():
             own = [part for part in logs if part.partition == number]
             report.partitions.append(_finish(target, view, own, topic_id, whole=window is None))
@@ -228,7 +228,7 @@ def _write(
     if window is not None and not (
         window.start_ms <= row.min_timestamp and row.max_timestamp < window.end_ms
     ):
-        keep = WithinTimes(window.start_ms, window.end_ms)
+        keep = KeepTimes(window.start_ms, window.end_ms)
         return _write_some(target, row, staying(store, [row], keep))
     if not row.record_count:
         nothing = blank(row.base_offset, row.end_offset - 1, max_timestamp=0)

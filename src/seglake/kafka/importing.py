@@ -27,7 +27,7 @@ import numpy.typing as npt
 from seglake.catalog.schema import PartitionRow, Row, SegmentId, SegmentRow, TopicRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change
-from seglake.catalog.transaction import PATIENCE, announced, mark_recent, transact
+from seglake.catalog.transaction import PATIENCE, announce, transact, write_recent_markers
 from seglake.catalog.version.segments import Segments
 from seglake.catalog.version.snapshot import EMPTY, PartitionView, Snapshot
 from seglake.clock import now_ms
@@ -73,7 +73,7 @@ class ImportedPartition(MaintenanceReport):
 
 
 @dataclass(repr=False)
-class Imported(TopicReport):
+class ImportResult(TopicReport):
     """The result of an import into a topic. `version` is the commit's, or -1 without a commit.
 
     `log_bytes` of the broker's logs were read, and `new_log_bytes` with `records` written. `notes`
@@ -102,7 +102,7 @@ def import_logs(
     dry_run: bool = False,
     storage_options: Mapping[str, str] | None = None,
     progress: Progress | None = None,
-) -> list[Imported]:
+) -> list[ImportResult]:
     """Import partition folders of a stopped broker, or of a copy, each topic in one commit.
 
     A source is a folder `topic-partition`, or a log.dir that holds such folders; local, or on
@@ -128,7 +128,7 @@ def import_logs(
         for found, folders in sorted(by_topic.items()):
             begun.append(TopicIntake(lake, _IMPORT, name or found, folders, [] if begun else notes))
             begun[-1].survey(lake.newest())
-        return [run.tell() if dry_run else run.run() for run in begun]
+        return [run.dry_run_report() if dry_run else run.run() for run in begun]
 
 
 def _folders_by_topic(
@@ -208,7 +208,7 @@ class TopicIntake:
 
     def survey(self, base: Snapshot) -> None:
         """Scan the logs, and refuse invalid ones. Raises what `import_logs` raises."""
-        self.report = Imported(self._name, notes=[*self._notes])
+        self.report = ImportResult(self._name, notes=[*self._notes])
         self._base, self._topic_row = base, base.find_topic(self._name)
         try:
             _require_imported(self._topic_row, self._folders, self._name)
@@ -224,15 +224,15 @@ class TopicIntake:
     def _mark(self) -> None:
         """Write missing success markers: an earlier call may have died before it wrote one."""
         if self._topic_row is not None:
-            mark_recent(self._lake.table(), self._base.files, self._name, "maintenance")
+            write_recent_markers(self._lake.table(), self._base.files, self._name, "maintenance")
 
-    def tell(self) -> Imported:
+    def dry_run_report(self) -> ImportResult:
         """Return the report of a dry run, whose store writes nothing."""
         self.report.dry_run = True
         self._write()
         return self.report
 
-    def run(self) -> Imported:
+    def run(self) -> ImportResult:
         """Write segments and commit them. Raises what `import_logs` raises."""
         for _ in range(PATIENCE):
             if not self._brings_anything():
@@ -240,7 +240,7 @@ class TopicIntake:
                 return self.report
             count = self._folders[-1].partition + 1
             own = self.report.attempt_id
-            with announced(self._lake.table(), own, self._name, partitions=count):
+            with announce(self._lake.table(), own, self._name, partitions=count):
                 if self._attempt():
                     return self.report
             self.survey(self._lake.newest())
@@ -501,17 +501,20 @@ class _Side(NamedTuple):
         for number, part in enumerate(self.extent.parts):
             if part.end_offset <= self.start or part.base_offset >= self.end:
                 continue
-            for stretch in stretches(self.extent.folder.store, part.log):
-                if isinstance(stretch, CorruptData):
+            for batch_range in stretches(self.extent.folder.store, part.log):
+                if isinstance(batch_range, CorruptData):
                     break  # the damage is after the part
-                table, places = stretch.table, stretch.table["position"] + stretch.position
+                table, places = (
+                    batch_range.table,
+                    batch_range.table["position"] + batch_range.position,
+                )
                 inside = (places >= part.begin) & (places < part.stop)
                 inside &= (table["base_offset"] >= self.start) & (table["last_offset"] < self.end)
                 table, places = table[inside], places[inside]
                 batches = np.empty(len(table), _BATCH)
                 for name in ("base_offset", "last_offset", "count", "size"):
                     batches[name] = table[name]
-                batches["crc"], batches["part"] = headers_of(stretch.data, table)["crc"], number
+                batches["crc"], batches["part"] = headers_of(batch_range.data, table)["crc"], number
                 batches["crc"][table["attributes"] & DELETE_HORIZON != 0] = -1
                 batches["position"] = places
                 if len(batches):

@@ -93,9 +93,9 @@ class Scan:
     cut: str | None = None
     events: list[Events] = field(default_factory=list)
 
-    def add(self, stretch: SurveyedStretch, task: LogToScan) -> None:
-        """Add the batches of a stretch that are to be imported. Raises CorruptData."""
-        table = stretch.table
+    def add(self, batch_range: SurveyedStretch, task: LogToScan) -> None:
+        """Add the batches of a batch range that are to be imported. Raises CorruptData."""
+        table = batch_range.table
         _require_order(table, max(self.log_end, task.log.base_offset), task.next_offset)
         beyond = table[table["last_offset"] >= task.limit]
         below = len(table) - len(beyond)
@@ -108,17 +108,17 @@ class Scan:
         if not len(rows):
             return
         if self.end < 0:
-            self.begin = stretch.position + int(rows["position"][0])
+            self.begin = batch_range.position + int(rows["position"][0])
             self.first = int(rows["base_offset"][0])
-        self.stop = stretch.position + int(rows["position"][-1]) + int(rows["size"][-1])
+        self.stop = batch_range.position + int(rows["position"][-1]) + int(rows["size"][-1])
         self.end = int(rows["last_offset"][-1]) + 1
         self.records += int(rows["count"][rows["attributes"] & CONTROL == 0].sum(dtype=np.int64))
-        self.leader_epoch = max(self.leader_epoch, _largest_epoch(stretch.data, rows))
+        self.leader_epoch = max(self.leader_epoch, _largest_epoch(batch_range.data, rows))
         of_transactions = rows["attributes"] & (TRANSACTIONAL | CONTROL) != 0
         if self.unsettled is None and of_transactions.any():
             self.unsettled = int(rows["base_offset"][of_transactions.argmax()])
-        events = events_in(stretch.data, rows)
-        events["position"] += stretch.position
+        events = events_in(batch_range.data, rows)
+        events["position"] += batch_range.position
         self.events.append(events)
 
 
@@ -188,16 +188,16 @@ def scan_log(_store: Reader, task: LogToScan) -> Scan:
     """Scan the headers of a log. Raises CorruptData, with file and position, and StoreError."""
     result = Scan()
     try:
-        for stretch in stretches(task.folder.store, task.log):
-            if isinstance(stretch, CorruptData):
-                result.cut = _require_torn(task, stretch, result.log_end)
+        for batch_range in stretches(task.folder.store, task.log):
+            if isinstance(batch_range, CorruptData):
+                result.cut = _require_torn(task, batch_range, result.log_end)
                 break
-            whole = _intact(task, stretch, result)
+            whole = _intact(task, batch_range, result)
             if len(whole.table):
                 try:
                     result.add(whole, task)
                 except CorruptData as damage:
-                    raise damage.within("", stretch.position) from damage
+                    raise damage.within("", batch_range.position) from damage
             if result.cut is not None or not result.complete:
                 break
     except CorruptData as damage:
@@ -237,25 +237,25 @@ def _size_at(data: Any, damage: Damage | None, size: int) -> int:
     return max(int.from_bytes(head, "big") + LOG_OVERHEAD, size + 1)
 
 
-def _intact(task: LogToScan, stretch: SurveyedStretch, result: Scan) -> SurveyedStretch:
-    """Truncate a stretch at the first batch that the broker did not finish writing.
+def _intact(task: LogToScan, batch_range: SurveyedStretch, result: Scan) -> SurveyedStretch:
+    """Truncate a batch range at the first batch that the broker did not finish writing.
 
     Such batches exist only if the broker was not stopped cleanly, above its recovery point.
     """
     folder = task.folder
     if not task.is_last or folder.clean or folder.recovery_point is None:
-        return stretch
+        return batch_range
     try:
-        check_crcs(stretch.data, stretch.table)
+        check_crcs(batch_range.data, batch_range.table)
     except CorruptData as damage:
-        rows = stretch.table[stretch.table["position"] < damage.position]
+        rows = batch_range.table[batch_range.table["position"] < damage.position]
         end = int(rows["last_offset"][-1]) + 1 if len(rows) else max(result.log_end, 0)
         if end < folder.recovery_point:
-            raise damage.within("", stretch.position) from damage
-        position = stretch.position + damage.position
+            raise damage.within("", batch_range.position) from damage
+        position = batch_range.position + damage.position
         result.cut = _cut(task, position, "hold no sound record batch")
-        return stretch._replace(table=rows)
-    return stretch
+        return batch_range._replace(table=rows)
+    return batch_range
 
 
 def _require_torn(task: LogToScan, damage: CorruptData, log_end: int) -> str:

@@ -30,7 +30,7 @@ class SharedReads:
         self.fetch = LogFetch(store, missing) if missing else LogFetch(store)
         self.deletions = Deletions(store, self.forget)
         slabs = SlabCache(cache_bytes - cache_bytes // 2)
-        self.cached_fetch = BatchCache(self.fetch, slabs, self.deletions.look_if_due)
+        self.cached_fetch = BatchCache(self.fetch, slabs, self.deletions.check_if_due)
         self.zone_maps = ZoneMapCache(store, cache, self.fetch)
         self.key_indexes = KeyIndexes(store, cache)
         self.blocks = BlockSearch(self.fetch, cache)

@@ -66,7 +66,7 @@ class CachedRecords(NamedTuple):
         return Payload(self.data[self.slabs[0]], self.starts[:stop], self.ends[:stop])
 
 
-class _Shelf(NamedTuple):
+class _BatchIndex(NamedTuple):
     """The cached batches of a log, by position, each with its slab and its position in the slab.
 
     Batch i is bytes [positions[i], stops[i]) of the log. Its records are bytes [starts[i], ends[i])
@@ -81,24 +81,24 @@ class _Shelf(NamedTuple):
     ends: Int64s
 
     @staticmethod
-    def of(number: int, table: BatchTable, payload: Payload | None) -> _Shelf:
+    def of(number: int, table: BatchTable, payload: Payload | None) -> _BatchIndex:
         """Return a shelf with the batches of only one slab."""
         positions, slabs = table["position"].astype(np.int64), np.full(len(table), number)
         stops, absent = positions + table["size"], np.full(len(table), ABSENT)
         if payload is None:
-            return _Shelf(positions, stops, table, slabs, absent, absent)
-        return _Shelf(positions, stops, table, slabs, payload.starts, payload.ends)
+            return _BatchIndex(positions, stops, table, slabs, absent, absent)
+        return _BatchIndex(positions, stops, table, slabs, payload.starts, payload.ends)
 
-    def plus(self, slabs: Sequence[_Shelf]) -> _Shelf:
+    def plus(self, slabs: Sequence[_BatchIndex]) -> _BatchIndex:
         """Merge shelves. A batch of a later shelf replaces the same batch of an earlier one."""
-        joined = _Shelf(*(join_tables(column) for column in zip(self, *slabs, strict=True)))
+        joined = _BatchIndex(*(join_tables(column) for column in zip(self, *slabs, strict=True)))
         order = joined.positions.argsort(kind="stable")
         positions = joined.positions[order]
         return joined.take(order[np.append(positions[1:] != positions[:-1], True)])
 
-    def take(self, numbers: Any) -> _Shelf:
+    def take(self, numbers: Any) -> _BatchIndex:
         columns: Any = self
-        return _Shelf(*(take_rows(column, numbers) for column in columns))
+        return _BatchIndex(*(take_rows(column, numbers) for column in columns))
 
     def covering(self, ranges: LogRanges) -> Any:
         """Return the numbers of the batches that fill the ranges, or None if one is missing."""
@@ -112,7 +112,7 @@ class _Shelf(NamedTuple):
         return slice(first, first + count) if whole else numbers[:count]
 
 
-class _Slab(NamedTuple):
+class _CacheEntry(NamedTuple):
     data: Bytes
     size_bytes: int
 
@@ -126,7 +126,7 @@ def runs(owner_of: Int32s) -> Iterator[tuple[int, slice]]:
 
 
 _INT64S: Int64s = np.empty(0, np.int64)
-_EMPTY = _Shelf(_INT64S, _INT64S, np.empty(0, TABLE), _INT64S, _INT64S, _INT64S)
+_EMPTY = _BatchIndex(_INT64S, _INT64S, np.empty(0, TABLE), _INT64S, _INT64S, _INT64S)
 
 
 class SlabCache:
@@ -135,10 +135,10 @@ class SlabCache:
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self.size_bytes = 0
-        self._slabs: dict[int, _Slab] = {}  # by number; the numbers are consecutive
+        self._slabs: dict[int, _CacheEntry] = {}  # by number; the numbers are consecutive
         self._oldest = self._next = 0  # numbers of the oldest slab and of the next one
-        self._shelves: dict[str, _Shelf] = {}
-        self._unshelved: dict[str, list[_Shelf]] = {}
+        self._shelves: dict[str, _BatchIndex] = {}
+        self._unshelved: dict[str, list[_BatchIndex]] = {}
         self._lock = Lock()
         self.seen = np.zeros(SEEN_SLOTS, np.uint64)  # marks of batches that were read, by kernels
 
@@ -166,13 +166,13 @@ class SlabCache:
         if size > self.limit_bytes:
             return
         with self._lock:
-            number = self._add(_Slab(data, size))
+            number = self._add(_CacheEntry(data, size))
             slabs = self._unshelved.setdefault(log_key, [])
-            slabs.append(_Shelf.of(number, table, payload))
+            slabs.append(_BatchIndex.of(number, table, payload))
         if number % _SWEEP_EVERY == _SWEEP_EVERY - 1:
             self._sweep()
 
-    def _add(self, slab: _Slab) -> int:
+    def _add(self, slab: _CacheEntry) -> int:
         """Add a slab, and evict the oldest slabs to make room. Return the number of the slab."""
         while self.size_bytes + slab.size_bytes > self.limit_bytes:
             self._drop()
@@ -226,7 +226,7 @@ class SlabCache:
         cached[cached] = here
         return CachedRecords(places, starts, ends, batches.data), cached
 
-    def _places_of(self, shelf: _Shelf) -> tuple[CachedRecords, npt.NDArray[np.bool_]]:
+    def _places_of(self, shelf: _BatchIndex) -> tuple[CachedRecords, npt.NDArray[np.bool_]]:
         """Return where the records of a shelf's batches are, and which batches are still cached."""
         numbers, slab_of = np.unique(shelf.slabs, return_inverse=True)
         slabs = [self._slabs.get(number) for number in numbers.tolist()]
@@ -237,7 +237,7 @@ class SlabCache:
         data = [slab.data for slab in slabs if slab is not None]
         return CachedRecords(places, shelf.starts, shelf.ends, data), here
 
-    def _shelf(self, log_key: str) -> _Shelf:
+    def _shelf(self, log_key: str) -> _BatchIndex:
         """Return the shelf of a log, with the batches of all its slabs."""
         if log_key not in self._unshelved:
             return self._shelves.get(log_key, _EMPTY)

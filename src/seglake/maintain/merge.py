@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from seglake.catalog.schema import SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change
-from seglake.catalog.transaction import announced
+from seglake.catalog.transaction import announce
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.config import Topic
 from seglake.engine import Progress, SegmentTasks
@@ -26,7 +26,7 @@ from seglake.format.index import TIME_ENTRY, IndexPolicy
 from seglake.format.segment import SegmentLimits
 from seglake.limits import INT32_MAX
 from seglake.log.encoding import limits_of, policy_of
-from seglake.log.rewrite.keep import Keep
+from seglake.log.rewrite.keep import RecordFilter
 from seglake.log.rewrite.segments import RewriteTarget, rewrite
 from seglake.maintain.commit import MaintenanceReport, TopicReport, carry_out, opened
 from seglake.maintain.topic_settings import topic_of
@@ -57,7 +57,7 @@ class DamagedFile(MaintenanceReport):
 
 
 @dataclass(repr=False)
-class Merged(TopicReport):
+class MergeResult(TopicReport):
     """The result of a merge. `version` is its commit's version, or -1 if there was no commit.
 
     `segments` with `log_bytes` of logs became `new_segments` with `new_log_bytes`. `skipped` groups
@@ -92,7 +92,7 @@ def merge(
     spark: SparkSession | None = None,
     storage_options: Mapping[str, str] | None = None,
     progress: Progress | None = None,
-) -> Merged:
+) -> MergeResult:
     """Merge small neighbouring segments of a topic, or of some of its partitions, in one commit.
 
     A group is skipped, and counted, if another commit changes one of its segments in the meantime.
@@ -140,9 +140,9 @@ def merge_in(
     everything: bool = False,
     rebatch: bool = False,
     dry_run: bool,
-) -> Merged:
+) -> MergeResult:
     """Do what `merge` does, with an open catalog. The catalog of a dry run is on a `DryStore`."""
-    report, snapshot = Merged(topic, dry_run=dry_run), table.snapshot()
+    report, snapshot = MergeResult(topic, dry_run=dry_run), table.snapshot()
     settings = topic_of(snapshot.topic(topic))
     groups = _groups(table, snapshot, settings, partitions, everything=everything)
     for group in groups:
@@ -156,10 +156,10 @@ def merge_in(
         return report
     size = settings.batch_size if rebatch else None
     target = RewriteTarget(report.attempt_id, policy_of(settings), size)
-    with announced(table, report.attempt_id, report.topic):
+    with announce(table, report.attempt_id, report.topic):
         # Read the version again: an erasure may have removed records before the announcement.
         newest = table.refresh(snapshot)
-        standing = [group for group in groups if _stands(newest, group.rows)]
+        standing = [group for group in groups if _is_current(newest, group.rows)]
         results = tasks.map(partial(_merge_group, target=target), standing)
         report.damaged = [result for result in results if isinstance(result, DamagedFile)]
         merged = {
@@ -213,18 +213,20 @@ def _merge_group(
 ) -> SegmentRow | DamagedFile:
     """Write a group as one segment. Return its row, or the damaged file."""
     try:
-        return rewrite(store, group.rows, Keep(), target)
+        return rewrite(store, group.rows, RecordFilter(), target)
     except CorruptData as error:
         return DamagedFile(error.file, error.position, error.what)
     except MissingObject as error:
         return DamagedFile(group.rows[0].key("log"), 0, str(error))
 
 
-def _commit(table: CatalogTable, merged: Mapping[SegmentGroup, SegmentRow], report: Merged) -> None:
+def _commit(
+    table: CatalogTable, merged: Mapping[SegmentGroup, SegmentRow], report: MergeResult
+) -> None:
     """Replace each group whose segments are still live by its new segment, in one commit."""
 
     def plan(base: Snapshot) -> Change | None:
-        done = [group for group in merged if _stands(base, group.rows)]
+        done = [group for group in merged if _is_current(base, group.rows)]
         rows = [merged[group] for group in done]
         report.segments, report.new_segments = sum(len(group.rows) for group in done), len(rows)
         report.log_bytes = sum(group.log_bytes for group in done)
@@ -236,7 +238,7 @@ def _commit(table: CatalogTable, merged: Mapping[SegmentGroup, SegmentRow], repo
     carry_out(table, report, plan, dry_run=report.dry_run)
 
 
-def _stands(base: Snapshot, rows: Sequence[SegmentRow]) -> bool:
+def _is_current(base: Snapshot, rows: Sequence[SegmentRow]) -> bool:
     """Return whether these segments are live, with these files."""
     view = base.partition(rows[0].topic, rows[0].partition)
     bases = view.segments.base_offsets

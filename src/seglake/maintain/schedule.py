@@ -21,9 +21,9 @@ from seglake.config import Topic
 from seglake.engine import SegmentTasks
 from seglake.errors import SeglakeError
 from seglake.maintain.commit import Clock, MaintenanceReport, checked_hours
-from seglake.maintain.compaction.compact import Compacted, compact_in
-from seglake.maintain.expiry.retention import Retained, expire_rejects, retain_topic
-from seglake.maintain.merge import Merged, merge_in
+from seglake.maintain.compaction.compact import CompactResult, compact_in
+from seglake.maintain.expiry.retention import RetainResult, expire_rejects, retain_topic
+from seglake.maintain.merge import MergeResult, merge_in
 from seglake.maintain.topic_settings import topic_of
 from seglake.maintain.vacuum import GRACE_HOURS, vacuum
 from seglake.store import open_store
@@ -56,7 +56,7 @@ class MaintenancePart(MaintenanceReport):
 
 
 @dataclass(repr=False)
-class Maintained(MaintenanceReport):
+class MaintainResult(MaintenanceReport):
     """The parts, in the order in which they ran."""
 
     dry_run: bool = False
@@ -94,7 +94,7 @@ def maintain_lake(
     spark: SparkSession | None = None,
     storage_options: Mapping[str, str] | None = None,
     told: Told = untold,
-) -> Maintained:
+) -> MaintainResult:
     """Run the upkeep of every topic, or of one topic, and then a vacuum of the lake.
 
     An error in a part does not stop the other parts. It is in the report.
@@ -123,7 +123,7 @@ def maintain_lake(
         ['merge', 'vacuum']
     """
     checked_hours("--grace-hours", grace_hours)
-    result, store = Maintained(dry_run), open_store(root, storage_options)
+    result, store = MaintainResult(dry_run), open_store(root, storage_options)
     with dry(store) if dry_run else nullcontext(store) as own:
         table = CatalogTable.open(store)
         table = _DryCatalog(own) if dry_run else table
@@ -150,18 +150,18 @@ def _of_topic(
     """
     name, spark = settings.name, None if dry_run else spark
 
-    def retention() -> Retained:
+    def retention() -> RetainResult:
         report = retain_topic(table, name, clock, dry_run=False)
         report.dry_run, report.version = dry_run, -1 if dry_run else report.version
         return report
 
-    def compaction() -> Compacted:
+    def compaction() -> CompactResult:
         with keeping_segments(table.store):
             report = compact_in(table, name, spark)
         report.dry_run, report.version = dry_run, -1 if dry_run else report.version
         return report
 
-    def merging() -> Merged:
+    def merging() -> MergeResult:
         return merge_in(table, name, SegmentTasks.of(table.store, spark, None), dry_run=dry_run)
 
     if settings.retention_ms >= 0 or settings.retention_bytes >= 0:

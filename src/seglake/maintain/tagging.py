@@ -56,7 +56,7 @@ _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 
 
 @dataclass(repr=False)
-class Tagged(TopicReport):
+class TagResult(TopicReport):
     """A tag that was made, changed or deleted. `version` is the commit's version, or -1.
 
     `tagged` is the version that the tag names. `until_ms` is the time when it ends, or None.
@@ -68,7 +68,7 @@ class Tagged(TopicReport):
     status: Status = "committed"
 
 
-class Hold(NamedTuple):
+class TagUsage(NamedTuple):
     """A tag, and the files that it keeps and the newest version does not name. Times are in ms.
 
     `segments` counts all segments of the tagged version. `held_segments` counts the segments with
@@ -103,7 +103,7 @@ def tag(
     until: Time | None = None,
     delete: bool = False,
     storage_options: Mapping[str, str] | None = None,
-) -> Tagged:
+) -> TagResult:
     """Name a version, or delete the tag.
 
     A tag that exists cannot name another version, but its `until` can change.
@@ -137,7 +137,7 @@ def tag(
         raise UsageError("a tag is deleted by its name alone: leave out --version and --until")
     table = CatalogTable.open(open_store(root, storage_options))
     until_ms = None if until is None else _end(until)
-    work = _Tagging(table, Tagged(layout.WHOLE_LAKE, name=name), version, until_ms)
+    work = _Tagging(table, TagResult(layout.WHOLE_LAKE, name=name), version, until_ms)
     return work.delete() if delete else work.make()
 
 
@@ -153,20 +153,20 @@ class _Tagging:
     """One change of a tag. The change fills in its report."""
 
     def __init__(
-        self, table: CatalogTable, report: Tagged, version: int | None, until_ms: int | None
+        self, table: CatalogTable, report: TagResult, version: int | None, until_ms: int | None
     ) -> None:
         self._table, self._report = table, report
         self._version, self._until_ms = version, until_ms
         # The object of the tag, with its source: the version, and the attempt of another tag or "".
         self._written: tuple[tuple[int, str], TagObject] | None = None
 
-    def make(self) -> Tagged:
+    def make(self) -> TagResult:
         return self._commit(self._made)
 
-    def delete(self) -> Tagged:
+    def delete(self) -> TagResult:
         return self._commit(self._deleted)
 
-    def _commit(self, plan: Callable[[Snapshot], Change | None]) -> Tagged:
+    def _commit(self, plan: Callable[[Snapshot], Change | None]) -> TagResult:
         report = self._report
         made = transact_upkeep(self._table, report.topic, report.attempt_id, plan)
         if made is None:
@@ -343,7 +343,7 @@ def with_segments(
 def delete_ended(table: CatalogTable, names: Collection[str]) -> None:
     """Delete the tags with these names. Raises StoreError and CommitConflict."""
     for name in names:
-        _Tagging(table, Tagged(layout.WHOLE_LAKE, name=name), None, None).delete()
+        _Tagging(table, TagResult(layout.WHOLE_LAKE, name=name), None, None).delete()
 
 
 def ended(table: CatalogTable, at_ms: int) -> list[str]:
@@ -351,10 +351,10 @@ def ended(table: CatalogTable, at_ms: int) -> list[str]:
     return [tag.name for tag in table.tags() if tag.until_ms is not None and tag.until_ms <= at_ms]
 
 
-def holds(
+def tag_usage(
     table: CatalogTable, without: Collection[str] = (), topic: str | None = None
-) -> list[Hold]:
-    """Return a `Hold` for each tag, except for the tags in `without`.
+) -> list[TagUsage]:
+    """Return a `TagUsage` for each tag, except for the tags in `without`.
 
     With `topic`, count only files of this topic, and skip tags whose version does not have it. If
     the lake has no tags, storage is not read. Raises StoreError and CorruptData.
@@ -367,15 +367,15 @@ def holds(
     named = {hash(key) for key in _files(table, newest, topics)}
     snapshots = ((tag, table.tagged(tag)) for tag in tags)
     return [
-        _hold(table, tag, snapshot, named, topic)
+        _tag_usage(table, tag, snapshot, named, topic)
         for tag, snapshot in snapshots
         if topic is None or topic in _topics(snapshot)
     ]
 
 
-def _hold(
+def _tag_usage(
     table: CatalogTable, tag: TagRow, snapshot: Snapshot, named: Collection[int], topic: str | None
-) -> Hold:
+) -> TagUsage:
     count, held, size = 0, 0, 0
     for rows in table.segment_lists(snapshot, _topics(snapshot) if topic is None else [topic]):
         for row in rows:
@@ -384,4 +384,6 @@ def _hold(
             count, held, size = count + 1, held + bool(left), size + sum(own)
     records = read_object(table.store, tag).erased
     erased = [each._asdict() for each in records if topic in (None, each.topic)]
-    return Hold(tag.name, tag.version, tag.created_at_ms, tag.until_ms, count, held, size, erased)
+    return TagUsage(
+        tag.name, tag.version, tag.created_at_ms, tag.until_ms, count, held, size, erased
+    )

@@ -34,7 +34,7 @@ class Setting(MaintenanceReport):
 
 
 @dataclass(repr=False)
-class Altered(TopicReport):
+class AlterResult(TopicReport):
     """The changes of a topic's settings, as {key: [old value, new value]}.
 
     `unindexed` counts the segments without a key index of everything that the change adds to
@@ -85,7 +85,7 @@ def alter(
     delete: Collection[str] = (),
     dry_run: bool = False,
     storage_options: Mapping[str, str] | None = None,
-) -> Altered:
+) -> AlterResult:
     """Change settings of a topic in one commit.
 
     A change applies from the next run and the next maintenance on. Nothing is committed if no value
@@ -114,7 +114,7 @@ def alter(
     """
     _check(settings, delete)
     table = CatalogTable.open(open_store(root, storage_options))
-    report = Altered(topic, dry_run=dry_run)
+    report = AlterResult(topic, dry_run=dry_run)
 
     def plan(base: Snapshot) -> Change | None:
         old = base.topic(topic)

@@ -21,7 +21,7 @@ from seglake.catalog.quarantine.open_rejects import chain_of
 from seglake.catalog.schema import RunRow, RunState, SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change
-from seglake.catalog.transaction import announced, mark
+from seglake.catalog.transaction import announce, write_marker
 from seglake.catalog.version.snapshot import PartitionView, Snapshot
 from seglake.clock import now_ms
 from seglake.config import Pipeline
@@ -29,7 +29,7 @@ from seglake.engine import Amounts, Engine, engine_of, ingest_engine
 from seglake.errors import UsageError
 from seglake.format.index import Subjects
 from seglake.limits import INT32_MAX
-from seglake.log.rewrite.keep import WithoutOffsets
+from seglake.log.rewrite.keep import ExcludeOffsets
 from seglake.log.rewrite.segments import RewriteTarget, rewrite
 from seglake.maintain.commit import Rewrites, Status, TopicReport, carry_out, opened
 from seglake.store import Store
@@ -52,7 +52,7 @@ _OF_THE_DEED = (
 
 
 @dataclass(repr=False)
-class Undone(TopicReport):
+class UndoResult(TopicReport):
     """The result of an undo, or of its dry run.
 
     `runs` are the ids of the run and its redrives. `offsets` has, for each partition, the ranges
@@ -83,7 +83,7 @@ def undo(
     dry_run: bool = False,
     spark: SparkSession | None = None,
     storage_options: Mapping[str, str] | None = None,
-) -> Undone:
+) -> UndoResult:
     """Remove a committed run, and its redrives, from a topic in one commit.
 
     If the run is already undone, nothing changes, and the status is "already done".
@@ -111,14 +111,14 @@ def undo(
         >>> undone.records
         600
     """
-    report = Undone(topic, run_id=run_id, dry_run=dry_run)
+    report = UndoResult(topic, run_id=run_id, dry_run=dry_run)
     with opened(root, storage_options, dry_run=dry_run) as table:
         return _undo(table, report, pipeline, engine_of(spark), force=force)
 
 
 def _undo(
-    table: CatalogTable, report: Undone, pipeline: str | None, engine: Engine, *, force: bool
-) -> Undone:
+    table: CatalogTable, report: UndoResult, pipeline: str | None, engine: Engine, *, force: bool
+) -> UndoResult:
     topic, run_id = report.topic, report.run_id
 
     def choose(base: Snapshot) -> list[RunRow]:
@@ -144,12 +144,12 @@ def _undo(
         return change._replace(rows=[*change.rows, report.row(_OPERATION)])
 
     report.status = "dry run" if report.dry_run else "committed"
-    with announced(table, report.attempt_id, topic, removal.attempts):
+    with announce(table, report.attempt_id, topic, removal.attempts):
         carry_out(table, report, plan, dry_run=report.dry_run)
     return report if report.runs else _as_done(report, table)
 
 
-def _as_done(report: Undone, table: CatalogTable) -> Undone:
+def _as_done(report: UndoResult, table: CatalogTable) -> UndoResult:
     """Return the report of the earlier undo of the run, or this report if there was none."""
     upkeep = table.maintenance(table.snapshot(), report.topic)
     deed: dict[str, Any] = {}
@@ -162,7 +162,7 @@ def _as_done(report: Undone, table: CatalogTable) -> Undone:
         return report
     if not report.dry_run:
         # The earlier undo may have died before it wrote its marker.
-        mark(table.store, deed["attempt_id"])
+        write_marker(table.store, deed["attempt_id"])
     deed["offsets"] = {
         int(number): [tuple(ends) for ends in ranges] for number, ranges in deed["offsets"].items()
     }
@@ -319,7 +319,7 @@ class WithoutRanges(NamedTuple):
 
     def __call__(self, rows: Sequence[SegmentRow]) -> SegmentRow:
         """Write the segment, and return its row."""
-        keep = WithoutOffsets.of(self.ranges[rows[0].partition])
+        keep = ExcludeOffsets.of(self.ranges[rows[0].partition])
         return rewrite(self.store, rows, keep, self.target)
 
     def amounts(self, groups: Sequence[Sequence[SegmentRow]]) -> Amounts:

@@ -51,19 +51,19 @@ from seglake.catalog.quarantine.files import attempt_of, writer_of
 from seglake.catalog.quarantine.open_rejects import expired_attempts
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.retention import (
-    NeverNamed,
+    UnreferencedFiles,
     expired_files,
-    remember,
     retained_rows,
     tagged_rows,
+    write_removed_files_list,
 )
 from seglake.catalog.schema import Kind, MaintenanceRow, RunState, rows_of
 from seglake.catalog.table import CatalogTable, sync_commits
-from seglake.catalog.transaction import abandon_all, announced
+from seglake.catalog.transaction import abandon_all, announce
 from seglake.clock import now_ms
 from seglake.errors import AttemptAbandoned, CommitConflict, CorruptData, MissingObject, StoreError
 from seglake.maintain.commit import MaintenanceReport, checked_hours, time_of_storage
-from seglake.maintain.tagging import delete_ended, ended, holds
+from seglake.maintain.tagging import delete_ended, ended, tag_usage
 from seglake.store import Listed, Store, open_store
 from seglake.write.driver.report import Progress, silent
 
@@ -71,8 +71,8 @@ Unnamed = dict[str | None, list[Listed]]
 
 GRACE_HOURS = 24.0
 HOUR_MS = 3_600_000
-_FATE_HOURS = 30 * 24  # how long the claim of an abandoned attempt is kept
-_TOLD_HOURS = 2 * _FATE_HOURS  # a vacuum reads the manifest archives of this period
+_CLAIM_HOURS = 30 * 24  # how long the claim of an abandoned attempt is kept
+_ARCHIVE_HOURS = 2 * _CLAIM_HOURS  # a vacuum reads the manifest archives of this period
 _DELETE_AT_ONCE = 1000
 _GONE: list[RunState] = ["undone", "replaced"]
 _IN_VAIN = (CommitConflict, AttemptAbandoned, CorruptData, MissingObject)
@@ -81,7 +81,7 @@ TEMPORARY = re.compile(r"(.+)\.[0-9a-f]{32}\.tmp")  # the file that a crash leav
 
 
 @dataclass(repr=False)
-class Vacuumed(MaintenanceReport):
+class VacuumResult(MaintenanceReport):
     """The objects that a vacuum deleted, or would delete.
 
     `catalog_files` are data files of the catalog, `deleted` are all other objects, and
@@ -115,7 +115,7 @@ def vacuum(
     retention_hours: int | None = None,
     storage_options: Mapping[str, str] | None = None,
     progress: Progress = silent,
-) -> Vacuumed:
+) -> VacuumResult:
     """Delete the objects that no retained version names; with `dry_run`, only report them.
 
     Args:
@@ -140,25 +140,25 @@ def vacuum(
     checked_hours("--grace-hours", grace_hours)
     checked_hours("retention_hours", retention_hours or 0)
     store = open_store(root, storage_options)
-    table, report = CatalogTable.open(store), Vacuumed(dry_run)
-    own = _SpareTimes(now_ms(), grace_hours, retention_hours)
+    table, report = CatalogTable.open(store), VacuumResult(dry_run)
+    own = _Cutoffs(now_ms(), grace_hours, retention_hours)
     times = own if dry_run else _by_storage(table, own)
     if times is None:
         return report
-    told = archived_since(store, times.asked_ms)
-    old = {attempt_id for attempt_id, ms in told.items() if ms <= times.oldest_ms}
-    times = times._replace(told=old)
-    mark = table.unmarked if dry_run else table.mark_committed
+    archived = archived_since(store, times.archives_since_ms)
+    old = {attempt_id for attempt_id, ms in archived.items() if ms <= times.oldest_ms}
+    times = times._replace(archived=old)
+    mark = table.attempts_without_marker if dry_run else table.mark_committed
     report.marked = sorted(mark(table.newest_files()))
     report.ended_tags = ended(table, min(own.now_ms, times.now_ms))
     if not dry_run:
         delete_ended(table, report.ended_tags)
-        remember(table.delta_log())
+        write_removed_files_list(table.delta_log())
     sweep = _Sweep(table, times, report, progress)
     garbage = sweep.find() if dry_run else sweep.carry_out()
     report.deleted_bytes = sum(item.size for item in garbage.objects)
-    report.tags = [hold._asdict() for hold in holds(table, report.ended_tags)]
-    report.folded = fold(store, told, times.oldest_ms, dry_run=dry_run)
+    report.tags = [hold._asdict() for hold in tag_usage(table, report.ended_tags)]
+    report.folded = archive_manifests(store, archived, times.oldest_ms, dry_run=dry_run)
     return report
 
 
@@ -166,7 +166,7 @@ class EndedAttempts(Protocol):
     """The attempts to abandon, and the committed attempts."""
 
     @property
-    def dying(self) -> set[str]:
+    def to_abandon(self) -> set[str]:
         """Return the attempts that have ended and did not commit."""
 
     @property
@@ -177,8 +177,8 @@ class EndedAttempts(Protocol):
 AnyEnded = TypeVar("AnyEnded", bound=EndedAttempts)
 
 
-def settled(table: CatalogTable, find: Callable[[], AnyEnded]) -> AnyEnded:
-    """Return the result of `find` after all its `dying` attempts have been abandoned.
+def resolve(table: CatalogTable, find: Callable[[], AnyEnded]) -> AnyEnded:
+    """Return the result of `find` after all its `to_abandon` attempts have been abandoned.
 
     `find` is called again if one of them had claimed, because it may have committed. Raises
     CommitConflict and StoreError.
@@ -191,7 +191,7 @@ def settled(table: CatalogTable, find: Callable[[], AnyEnded]) -> AnyEnded:
         garbage = find()
         return garbage.committed
 
-    while abandon_all(table, garbage.dying, committed):
+    while abandon_all(table, garbage.to_abandon, committed):
         pass
     return garbage
 
@@ -205,22 +205,22 @@ def delete(store: Store, keys: Sequence[str], progress: Progress = silent) -> No
     """
     if keys:
         sync_commits(store)
-    with deletions.announced(store, keys):
+    with deletions.notify_readers(store, keys):
         for first in range(0, len(keys), _DELETE_AT_ONCE):
             progress(f"deleting objects, {first:,} of {len(keys):,}")
             store.delete(keys[first : first + _DELETE_AT_ONCE])
 
 
-class _SpareTimes(NamedTuple):
+class _Cutoffs(NamedTuple):
     """The time (ms), and how long silent attempts and replaced versions are kept (hours).
 
-    `told` are the attempts in manifest archives that are older than the grace period.
+    `archived` are the attempts in manifest archives that are older than the grace period.
     """
 
     now_ms: int
     grace_hours: float
     retention_hours: int | None
-    told: Collection[str] = ()
+    archived: Collection[str] = ()
 
     @property
     def oldest_ms(self) -> float:
@@ -228,12 +228,12 @@ class _SpareTimes(NamedTuple):
         return self.now_ms - self.grace_hours * HOUR_MS
 
     @property
-    def asked_ms(self) -> float:
+    def archives_since_ms(self) -> float:
         """Return the time (ms) before which manifest archives are not read."""
-        return self.oldest_ms - _TOLD_HOURS * HOUR_MS
+        return self.oldest_ms - _ARCHIVE_HOURS * HOUR_MS
 
 
-def _by_storage(table: CatalogTable, own: _SpareTimes) -> _SpareTimes | None:
+def _by_storage(table: CatalogTable, own: _Cutoffs) -> _Cutoffs | None:
     """Return the times by the clock of storage.
 
     Return None if storage cannot be written and a vacuum by this machine's clock would find nothing
@@ -242,9 +242,9 @@ def _by_storage(table: CatalogTable, own: _SpareTimes) -> _SpareTimes | None:
     try:
         return own._replace(now_ms=time_of_storage(table.store))
     except StoreError:
-        marked = table.unmarked(table.newest_files())
-        garbage = _find(table, own, Vacuumed(dry_run=True, marked=sorted(marked)))
-        work = garbage.objects or garbage.dying or garbage.with_old_rejects
+        marked = table.attempts_without_marker(table.newest_files())
+        garbage = _find(table, own, VacuumResult(dry_run=True, marked=sorted(marked)))
+        work = garbage.objects or garbage.to_abandon or garbage.with_old_rejects
         if marked or work or ended(table, own.now_ms):
             raise
         return None
@@ -258,7 +258,7 @@ class _Garbage(NamedTuple):
     """
 
     objects: list[Listed]
-    dying: set[str]
+    to_abandon: set[str]
     named: Named
     with_old_rejects: list[str]
 
@@ -276,7 +276,7 @@ class _Sweep:
     """One vacuum. Its report has the result of the last search."""
 
     def __init__(
-        self, table: CatalogTable, times: _SpareTimes, report: Vacuumed, progress: Progress
+        self, table: CatalogTable, times: _Cutoffs, report: VacuumResult, progress: Progress
     ) -> None:
         self._table, self._times, self._report, self._progress = table, times, report, progress
         # Read the tags before the first search, so that later tags are noticed.
@@ -292,10 +292,10 @@ class _Sweep:
         table, report = self._table, self._report
         garbage = self._fenced()
         rewritten = self._drop_rejects(garbage)
-        garbage = self._taken_out(garbage)
+        garbage = self._remove_from_quarantine(garbage)
         delete(table.store, report.catalog_files, self._progress)
-        garbage = self._spared_by_new_tags(garbage)
-        archived = self._times.told
+        garbage = self._without_new_tags(garbage)
+        archived = self._times.archived
         manifests = [key for key in report.deleted if layout.manifest_of(key) in archived]
         rest = {*report.deleted} - {*manifests}
         # Delete manifests first: without its marker, a manifest belongs to a failed attempt.
@@ -310,11 +310,11 @@ class _Sweep:
         A commit may have paused for any time since it wrote such a file. A fence makes later
         commits lose and write their files again. The second search finds earlier commits.
         """
-        garbage, files = settled(self._table, self.find), {*self._report.catalog_files}
+        garbage, files = resolve(self._table, self.find), {*self._report.catalog_files}
         if not files:
             return garbage
         self._table.fence()
-        return settled(self._table, partial(self.find, files))
+        return resolve(self._table, partial(self.find, files))
 
     def _drop_rejects(self, garbage: _Garbage) -> list[str]:
         """Rewrite merged quarantine files without the rejects that no longer count.
@@ -325,7 +325,7 @@ class _Sweep:
         store, rewritten = self._table.store, list[str]()
         for topic in garbage.with_old_rejects:
             attempt_id = layout.new_attempt()
-            with announced(self._table, attempt_id, topic):
+            with announce(self._table, attempt_id, topic):
                 try:
                     gone = garbage.named.expired
                     rewritten += QuarantineTable(store).drop(topic, gone, attempt_id)
@@ -333,7 +333,7 @@ class _Sweep:
                     _log.warning("a later vacuum has to drop rejects of %s: %s", topic, error)
         return rewritten
 
-    def _taken_out(self, garbage: _Garbage) -> _Garbage:
+    def _remove_from_quarantine(self, garbage: _Garbage) -> _Garbage:
         """Remove files from the quarantine table, and return the garbage without the files kept.
 
         After this, no commit in progress can name one of the removed files. Files whose rejects
@@ -346,7 +346,7 @@ class _Sweep:
         report.deleted = [key for key in report.deleted if key not in spared]
         return garbage.without(spared)
 
-    def _spared_by_new_tags(self, garbage: _Garbage) -> _Garbage:
+    def _without_new_tags(self, garbage: _Garbage) -> _Garbage:
         """Return the garbage without the files of tags that were made in the meantime.
 
         The data files of expired versions are already deleted, so a tag that is made after the
@@ -361,7 +361,7 @@ class _Sweep:
         if table.tags() == self._tags:
             return garbage
         files, keys = report.catalog_files, {*report.deleted}
-        again = settled(table, partial(self.find, ()))
+        again = resolve(table, partial(self.find, ()))
         report.catalog_files = files
         report.deleted = [key for key in report.deleted if key in keys]
         goes = {*files, *report.deleted}
@@ -370,19 +370,19 @@ class _Sweep:
 
 
 def _find(
-    table: CatalogTable, times: _SpareTimes, report: Vacuumed, among: Collection[str] | None = None
+    table: CatalogTable, times: _Cutoffs, report: VacuumResult, among: Collection[str] | None = None
 ) -> _Garbage:
     """Return the objects to delete. Fill the report with them, and with the objects that are kept.
 
     If `among` is passed, only data files of the catalog with these keys are deleted.
     """
     now_ms, oldest_ms = times.now_ms, times.oldest_ms
-    never_named = NeverNamed.by(table, times.retention_hours, now_ms=now_ms)
+    never_named = UnreferencedFiles.from_table(table, times.retention_hours, now_ms=now_ms)
     expired = expired_files(table, never_named, oldest_ms)
     expired = [item for item in expired if among is None or item.key in among]
     keys = {item.key for item in expired}
-    unnamed, named = find_unnamed(
-        table, keys, report.marked, never_named, report.ended_tags, times.told,
+    unnamed, named = find_unreferenced(
+        table, keys, report.marked, never_named, report.ended_tags, times.archived,
         rejects_since_ms=oldest_ms,
     )  # fmt: skip
     newest = {f"{layout.LOG_TABLE}/{file.path}" for file in table.newest_files()}
@@ -393,13 +393,17 @@ def _find(
     report.young = []
     chosen, dying = list[Listed](), set[str]()
     for owner, objects in unnamed.items():
-        others = [item for item in objects if not is_fate(item)]
+        others = [item for item in objects if not is_claim(item)]
         if others and max(item.modified_ms for item in others) > oldest_ms:
             report.young += [item.key for item in others]
             continue
-        long_ago_ms = oldest_ms - _FATE_HOURS * HOUR_MS
+        long_ago_ms = oldest_ms - _CLAIM_HOURS * HOUR_MS
         chosen += others or [item for item in objects if item.modified_ms <= long_ago_ms]
-        if owner is not None and owner not in named.attempts and any(map(is_at_stake, others)):
+        if (
+            owner is not None
+            and owner not in named.attempts
+            and any(map(is_needed_to_commit, others))
+        ):
             dying.add(owner)
     report.deleted = [item.key for item in chosen]
     merged = QuarantineTable(table.store).merged_with(named.expired)
@@ -407,12 +411,12 @@ def _find(
     return _Garbage([*expired, *chosen], dying, named, sorted(merged))
 
 
-def is_fate(item: Listed) -> bool:
+def is_claim(item: Listed) -> bool:
     """Return whether an object is the claim of an attempt."""
     return item.key.startswith(f"{layout.ATTEMPTS}/") and item.key.endswith("/fate")
 
 
-def is_at_stake(item: Listed) -> bool:
+def is_needed_to_commit(item: Listed) -> bool:
     """Return whether an attempt needs this object to commit."""
     if item.key.startswith(f"{layout.ATTEMPTS}/"):
         named = item.key.endswith(("/manifest.json", "/begun"))
@@ -420,13 +424,13 @@ def is_at_stake(item: Listed) -> bool:
     return not (item.key.startswith(f"{layout.CATALOG}/") and TEMPORARY.fullmatch(item.key))
 
 
-def find_unnamed(
+def find_unreferenced(
     table: CatalogTable,
     expired: Container[str],
     marked: Iterable[str],
-    never_named: NeverNamed,
+    never_named: UnreferencedFiles,
     without_tags: Collection[str] = (),
-    told: Collection[str] = (),
+    archived: Collection[str] = (),
     *,
     rejects_since_ms: float,
 ) -> tuple[Unnamed, Named]:
@@ -443,7 +447,7 @@ def find_unnamed(
         never_named: Keys of data files that no version names. They name segments of attempts that
             may still commit, but do not prove that these attempts are committed.
         without_tags: Names of tags that are ignored.
-        told: Attempts in old manifest archives. Their manifests and markers are not needed.
+        archived: Attempts in old manifest archives. Their manifests and markers are not needed.
         rejects_since_ms: A time (ms) by the clock of storage. Quarantine files that the quarantine
             has not named since then are not named.
 
@@ -460,12 +464,12 @@ def find_unnamed(
     listed = chain.from_iterable(map(table.store.list, places))
     others = (item for item in listed if item.key not in expired)
     among = (table, expired, never_named, without_tags, rejects_since_ms)
-    marked = {*marked, *told}
-    named = _named(*among, marked)._replace(told=told)
+    marked = {*marked, *archived}
+    named = _named(*among, marked)._replace(archived=archived)
     left = [item for _, item in _unneeded(others, named)]
     more = {item.key.split("/")[1] for item in left if item.key.endswith("/success")}
     if left:
-        named = _named(*among, marked | more)._replace(told=told)
+        named = _named(*among, marked | more)._replace(archived=archived)
     unnamed: Unnamed = defaultdict(list)
     for owner, item in _unneeded(left, named):
         unnamed[owner].append(item)
@@ -474,16 +478,16 @@ def find_unnamed(
 
 def orphans(table: CatalogTable) -> Iterator[str]:
     """Yield the keys of all objects, of any age, that no retained version names."""
-    never_named = NeverNamed.by(table, now_ms=now_ms())
+    never_named = UnreferencedFiles.from_table(table, now_ms=now_ms())
     expired = {item.key for item in expired_files(table, never_named, math.inf)}
-    unnamed, _ = find_unnamed(
+    unnamed, _ = find_unreferenced(
         table,
         expired,
-        table.unmarked(table.newest_files()),
+        table.attempts_without_marker(table.newest_files()),
         never_named,
         rejects_since_ms=now_ms() - GRACE_HOURS * HOUR_MS,
     )
-    yield from (item.key for objects in unnamed.values() for item in objects if not is_fate(item))
+    yield from (item.key for objects in unnamed.values() for item in objects if not is_claim(item))
 
 
 class Named(NamedTuple):
@@ -497,7 +501,7 @@ class Named(NamedTuple):
     expired: set[str]  # attempts whose rejects no longer count
     rejects: set[str] | None  # None without a table
     tags: set[str]  # attempts that wrote the object of a tag
-    told: Collection[str] = ()  # attempts whose manifests are archived
+    archived: Collection[str] = ()  # attempts whose manifests are archived
 
     def counts(self, attempt_id: str | None) -> bool:
         """Return whether the rejects of an attempt count. None (a merged file) gives True."""
@@ -519,7 +523,7 @@ class Named(NamedTuple):
 def _named(
     table: CatalogTable,
     expired: Container[str],
-    never_named: NeverNamed,
+    never_named: UnreferencedFiles,
     without_tags: Collection[str],
     rejects_since_ms: float,
     marked: Iterable[str],
@@ -578,11 +582,11 @@ def _place(key: str, named: Named) -> tuple[str, bool]:
     if key.startswith(f"{layout.TOPICS}/"):
         file = layout.parse_segment_key(key)
         return file.attempt_id, named.needs(file)
-    if layout.is_chronicle_key(key) or key == layout.TOMBSTONES:
+    if layout.is_archive_key(key) or key == layout.TOMBSTONES:
         return "", True
     attempt_id, name = layout.parse_attempt_key(key)
     # Blobs, announcements and reports of failures are not needed after the attempt has ended.
-    if attempt_id in named.told and layout.is_of_commit(name):
+    if attempt_id in named.archived and layout.is_of_commit(name):
         return attempt_id, False
     return attempt_id, attempt_id in named.attempts and "/" not in name and name != "begun"
 
@@ -607,11 +611,13 @@ class _Written(NamedTuple):
     unfinished: bool = False
 
 
-def fold(store: Store, told: Container[str], oldest_ms: float, *, dry_run: bool) -> int:
+def archive_manifests(
+    store: Store, archived: Container[str], oldest_ms: float, *, dry_run: bool
+) -> int:
     """Archive the manifests of attempts that have written nothing since `oldest_ms`.
 
-    Attempts in `told` are already archived. Return the number of archived manifests, or 0 if there
-    were fewer than a thousand to archive. Raises StoreError.
+    Attempts in `archived` are already archived. Return the number of archived manifests, or 0 if
+    there were fewer than a thousand to archive. Raises StoreError.
     """
     old = {
         attempt_id: each.lost_races
@@ -620,7 +626,7 @@ def fold(store: Store, told: Container[str], oldest_ms: float, *, dry_run: bool)
         and not each.unfinished
         and each.lost_races >= 0
         and each.newest_ms <= oldest_ms
-        and attempt_id not in told
+        and attempt_id not in archived
     }
     if len(old) < _FEW:
         return 0

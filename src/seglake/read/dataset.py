@@ -24,7 +24,7 @@ from seglake.log.segment_lookup import PartitionReader
 from seglake.read.fields import FieldReader, Fields
 from seglake.read.filters import Part, Selection, fields_of
 from seglake.read.where import Where, sought_texts
-from seglake.read.window.find import Criteria, found, searches_of
+from seglake.read.window.find import Criteria, search_records, searches_of
 from seglake.read.window.plan import pieces_of
 from seglake.read.window.reader import window_table
 from seglake.terminal.tables import ShowsTable, Table
@@ -174,7 +174,7 @@ class LogDataset(ShowsTable, ds.UnionDataset):
                 hints = sought_texts(texts, self._log.value_format)
                 criteria = Criteria(names, Where(None, None), hints)
                 searches = searches_of(reads, criteria, self._log.partition_counts)
-                yield from found(searches, schema, None, self._stats)
+                yield from search_records(searches, schema, None, self._stats)
 
 
 class LogScanner:

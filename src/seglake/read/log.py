@@ -26,14 +26,14 @@ from seglake.read.bulk import offsets_for_times, records_at
 from seglake.read.consumers import Lag
 from seglake.read.field_list import FieldList, listed
 from seglake.read.fields import AnyFields, FieldReader, Fields
-from seglake.read.lacking import with_hints
 from seglake.read.listings import SUMS, SegmentList, summed
+from seglake.read.missing_fields import with_hints
 from seglake.read.origin import Origin
 from seglake.read.record import Record
 from seglake.read.where import Conditions
 from seglake.read.window.around import Around, stream_of
 from seglake.read.window.edges import open_window, window_of
-from seglake.read.window.find import Criteria, FindPlan, Search, found, searches_of
+from seglake.read.window.find import Criteria, FindPlan, Search, search_records, searches_of
 from seglake.read.window.from_offset import records_from
 from seglake.read.window.orders import in_offset_order, in_time_order
 from seglake.read.window.plan import Plan, pieces_of
@@ -523,7 +523,7 @@ class Log(ShowsTable):
 
     def _after_a_look(self, read: Callable[[], Iterator[pa.RecordBatch]]) -> Iterator[Any]:
         """Drop deleted logs from the caches, then read. The readers may be old by now."""
-        self._origin.deletions.look_if_due()
+        self._origin.deletions.check_if_due()
         return read()
 
     def find(  # noqa: PLR0913  # each has a default
@@ -592,7 +592,7 @@ class Log(ShowsTable):
         describe = partial(
             window_table, log.topic, log.version, readers, window, criteria=str(criteria)
         )
-        read = partial(log._after_a_look, partial(found, searches, schema, newest, stats))
+        read = partial(log._after_a_look, partial(search_records, searches, schema, newest, stats))
         if where:
             read = partial(with_hints, read, log.topic, [*where], log.fields)
         return beside.over(WindowReader(schema, read, describe), stats)
@@ -864,7 +864,7 @@ class Log(ShowsTable):
             >>> log.reader(0).offset_for_time(1780315500000).offset
             257
         """
-        self._origin.deletions.look_if_due()
+        self._origin.deletions.check_if_due()
         if self._forgotten != self._origin.reads.forgotten:  # logs were deleted since
             self._forgotten = self._origin.reads.forgotten
             self._snapshot, self._readers = self._origin.standing(self._snapshot), {}

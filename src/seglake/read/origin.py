@@ -88,7 +88,7 @@ class Origin:
 
         Deleted logs are dropped from the caches.
         """
-        self.deletions.look()
+        self.deletions.check()
         with self._lock:
             return self._catalog.refresh(snapshot)
 
@@ -97,7 +97,7 @@ class Origin:
 
         Raises VersionExpired if another lake is at the root now.
         """
-        self.deletions.look()
+        self.deletions.check()
         opened = CatalogTable.open(self.store)
         with self._lock:
             if opened.lake != self._catalog.lake:

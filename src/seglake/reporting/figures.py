@@ -28,7 +28,7 @@ from seglake.config.topic import Topic
 from seglake.errors import CorruptData, MissingObject
 from seglake.format.records import Int64s
 from seglake.limits import INT64_MAX
-from seglake.maintain.tagging import Hold, holds
+from seglake.maintain.tagging import TagUsage, tag_usage
 from seglake.maintain.topic_settings import topic_of
 from seglake.maintain.vacuum import vacuum
 from seglake.read.lake import Lake
@@ -748,12 +748,12 @@ class StorageFigures(NamedTuple):
     commits: list[tuple[int, int]]
     retention_ms: int
     freed: Freed | None
-    tags: list[Hold]
+    tags: list[TagUsage]
 
 
 def storage_figures(table: CatalogTable, topic: str | None, freed: Freed | None) -> StorageFigures:
     """Return the versions, and the tags of a topic or of all. Raises StoreError, CorruptData."""
-    tags = holds(table, topic=topic)
+    tags = tag_usage(table, topic=topic)
     return StorageFigures(table.commit_times(), table.handle.retention_ms(), freed, tags)
 
 

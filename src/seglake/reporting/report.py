@@ -10,7 +10,7 @@ from typing import Any
 from seglake import clock
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.table import CatalogTable
-from seglake.maintain.tagging import Hold
+from seglake.maintain.tagging import TagUsage
 from seglake.read.lake import open as open_lake
 from seglake.reporting.alerts import Alert, alerts, severity_rank
 from seglake.reporting.figures import (
@@ -133,7 +133,7 @@ def _plain(value: Any) -> Any:
         coverage = {**fields["coverage"], "lag_ms": value.coverage.lag_ms(value.now_ms)}
         runs = [_plain(run) for run in value.runs[-_JSON_RUNS:]]
         return {**fields, **sums, "coverage": coverage, "runs": runs}
-    if isinstance(value, Hold):
+    if isinstance(value, TagUsage):
         return value.as_dict()
     if hasattr(value, "_asdict"):
         return {name: _plain(item) for name, item in value._asdict().items()}

@@ -57,11 +57,11 @@ def reported(pipeline: Pipeline, interval: Interval = (None, None)) -> Iterator[
     try:
         yield run
     except Exception as error:
-        _softly("OpenLineage", partial(send, error=error))
+        _log_errors("OpenLineage", partial(send, error=error))
         raise
-    _softly("OpenLineage", partial(send, run.report))
+    _log_errors("OpenLineage", partial(send, run.report))
     for what, tell in _metrics(pipeline):
-        _softly(what, tell)
+        _log_errors(what, tell)
 
 
 def _metrics(pipeline: Pipeline) -> Iterator[tuple[str, Callable[[], None]]]:
@@ -79,7 +79,7 @@ def _metrics(pipeline: Pipeline) -> Iterator[tuple[str, Callable[[], None]]]:
         yield GATEWAY, lambda: metrics.push(figures(), gateway)
 
 
-def _softly(what: str, tell: Callable[[], None]) -> None:
+def _log_errors(what: str, tell: Callable[[], None]) -> None:
     try:
         tell()
     # A library may raise any exception, and the run has already ended.

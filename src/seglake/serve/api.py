@@ -47,7 +47,7 @@ class Api(NamedTuple):
         return str(self.request.name).removesuffix("Request")
 
 
-class Refused(Exception):
+class CloseConnection(Exception):
     """The connection must be closed. The message is logged and never sent."""
 
 

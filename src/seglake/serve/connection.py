@@ -20,10 +20,10 @@ from time import perf_counter
 from typing import Any, NamedTuple, TypeVar
 
 from seglake.errors import UnknownTopic
-from seglake.serve.api import Api, Refused, ServerCounts, shown
+from seglake.serve.api import Api, CloseConnection, ServerCounts, shown
 from seglake.serve.codes import Code
 from seglake.serve.frames import Header, Malformed, decode, encode, header_of
-from seglake.serve.records.stretches import FileSpan
+from seglake.serve.records.batch_ranges import FileSpan
 from seglake.serve.settings import ServerSettings
 from seglake.serve.turns import TURN_BYTES, Turns, begin_request
 
@@ -56,7 +56,7 @@ class Reply(NamedTuple):
     parts: Sequence[Part]
 
 
-class Shared:
+class ConnectionContext:
     """What all connections of a server share.
 
     The bytes of all large requests in memory are bounded. A request above the bound is refused; it
@@ -71,14 +71,14 @@ class Shared:
     def take(self, size: int) -> None:
         """Count bytes of a request. Raises Refused."""
         if size > self._left:
-            raise Refused(f"queued.max.request.bytes = {self._limit} are in memory")
+            raise CloseConnection(f"queued.max.request.bytes = {self._limit} are in memory")
         self._left -= size
 
     def give_back(self, size: int) -> None:
         """Subtract the bytes of a request after it has left memory."""
         self._left += size
 
-    async def coded(self, work: Callable[[], _Result]) -> _Result:
+    async def run_codec(self, work: Callable[[], _Result]) -> _Result:
         """Decode or encode a large message on the thread; return the result of `work`."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
@@ -102,7 +102,7 @@ class Connection:
         apis: Mapping[int, Api],
         settings: ServerSettings,
         counts: ServerCounts,
-        shared: Shared,
+        shared: ConnectionContext,
         *,
         must_log_in: bool = False,
     ) -> None:
@@ -138,7 +138,7 @@ class Connection:
         """Answer requests until the client disconnects, is idle for too long, or is refused."""
         try:
             await self._serve()
-        except (Refused, Malformed) as why:
+        except (CloseConnection, Malformed) as why:
             if isinstance(why, Malformed):
                 self.counts.malformed_requests += 1
             _log.warning("%s: connection closed: %s", self, why)
@@ -175,7 +175,7 @@ class Connection:
                 limit = min(limit, _SMALL_BYTES)
             if not 0 <= size <= limit:
                 what = "socket.request.max.bytes allows" if self.principal else "before the login"
-                raise Refused(f"a request of {size} bytes; {what} {limit}")
+                raise CloseConnection(f"a request of {size} bytes; {what} {limit}")
             async with asyncio.timeout_at(self._deadline(self._settings.request_ms)):
                 frame = await self._body(size)
         except (asyncio.IncompleteReadError, ConnectionError, TimeoutError):
@@ -234,12 +234,12 @@ class Connection:
         self.counts.requests[api.name] += 1
         if api.low <= header.version <= api.high:
             work = partial(decode, api, header, frame)
-            request = work() if len(frame) <= _LARGE_BYTES else await self._shared.coded(work)
+            request = work() if len(frame) <= _LARGE_BYTES else await self._shared.run_codec(work)
         elif header.key == _API_VERSIONS:  # answered in version 0: the client learns ours (KIP-511)
             request, header = None, header._replace(version=0)
         else:
             what = f"{api.name} of version {header.version}; {api.low} to {api.high} are known"
-            raise Refused(what)
+            raise CloseConnection(what)
         started = perf_counter()
         response = await self._handled(api, request)
         took = perf_counter() - started
@@ -250,23 +250,23 @@ class Connection:
         elif response is not None:
             encoding = partial(encode, response, header.version, header.correlation_id)
             small = took < _LONG_S and len(frame) <= _LARGE_BYTES
-            await self._send([encoding() if small else await self._shared.coded(encoding)])
+            await self._send([encoding() if small else await self._shared.run_codec(encoding)])
 
     async def _handled(self, api: Api, request: Any) -> Any:
         try:
             return await api.handle(request, self)
-        except Refused:
+        except CloseConnection:
             raise
         except Exception as error:
             _log.exception("%s: %s failed", self, api.name)
-            raise Refused(f"{api.name} failed: {error}") from error
+            raise CloseConnection(f"{api.name} failed: {error}") from error
 
     def _api(self, header: Header) -> Api:
         api = self.apis.get(header.key)
         if api is None:
-            raise Refused(f"a request with the API key {header.key}, which is not served")
+            raise CloseConnection(f"a request with the API key {header.key}, which is not served")
         if self.principal is None and not api.before_login:
-            raise Refused(f"{api.name} before the login")
+            raise CloseConnection(f"{api.name} before the login")
         return api
 
     def log_unknown(self, name: str, error: UnknownTopic) -> None:
@@ -366,5 +366,5 @@ class Connection:
             transport.abort()
 
 
-def _shortened(span: FileSpan, at: int) -> Refused:
-    return Refused(f"{span.key} is shorter than it was: it ends at byte {span.start + at}")
+def _shortened(span: FileSpan, at: int) -> CloseConnection:
+    return CloseConnection(f"{span.key} is shorter than it was: it ends at byte {span.start + at}")

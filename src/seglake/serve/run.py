@@ -16,11 +16,11 @@ from seglake.serve.api import Api, ServerCounts
 from seglake.serve.groups import open_groups
 from seglake.serve.groups.apis import GroupApis
 from seglake.serve.metrics import MetricsPage
-from seglake.serve.reads.fetch import Fetching
+from seglake.serve.reads.fetch import FetchHandler
 from seglake.serve.reads.metadata import API as VERSIONS
-from seglake.serve.reads.metadata import Describing
-from seglake.serve.reads.offsets import Lookups
-from seglake.serve.reads.refused import Refusals
+from seglake.serve.reads.metadata import MetadataHandler
+from seglake.serve.reads.offsets import OffsetsHandler
+from seglake.serve.reads.unsupported_apis import UnsupportedApis
 from seglake.serve.server import Listener
 from seglake.serve.settings import Address, Settings
 from seglake.serve.topics.catalog import ServedTopics
@@ -82,10 +82,10 @@ async def _cancel(task: asyncio.Task[None]) -> None:
 def _apis(topics: ServedTopics, settings: Settings, address: Address) -> list[Api]:
     return [
         VERSIONS,
-        *Describing(topics, address).apis(),
-        *Lookups(topics).apis(),
-        *Fetching(topics, settings.server.fetch_bytes).apis(),
-        *Refusals(topics).apis(),
+        *MetadataHandler(topics, address).apis(),
+        *OffsetsHandler(topics).apis(),
+        *FetchHandler(topics, settings.server.fetch_bytes).apis(),
+        *UnsupportedApis(topics).apis(),
     ]
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 from seglake.errors import ConfigError
 from seglake.serve.api import Api, ServerCounts
-from seglake.serve.connection import Connection, Shared
+from seglake.serve.connection import Connection, ConnectionContext
 from seglake.serve.settings import Address, Settings
 
 _log = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ class Listener:
         self._settings, self.counts = settings.server, counts
         self._apis = dict[int, Api]()
         self._tls, self._must_log_in = tls, must_log_in
-        self._shared = Shared(settings.server.queued_bytes)
+        self._shared = ConnectionContext(settings.server.queued_bytes)
         self._tasks = set[asyncio.Task[None]]()
         self._connections = set[Connection]()
         self._by_host = Counter[str]()

@@ -212,7 +212,9 @@ def load(path: Path | None, changes: Mapping[str, Any]) -> Settings:
         return Settings.model_validate(tables)
     except ValidationError as invalid:
         place = f"{path}: " if path else ""
-        raise ConfigError("\n".join(place + _said(error) for error in invalid.errors())) from None
+        raise ConfigError(
+            "\n".join(place + _describe_error(error) for error in invalid.errors())
+        ) from None
 
 
 def _read(path: Path) -> dict[str, dict[str, Any]]:
@@ -222,7 +224,7 @@ def _read(path: Path) -> dict[str, dict[str, Any]]:
     }
 
 
-def _said(error: Any) -> str:
+def _describe_error(error: Any) -> str:
     key = ".".join(str(part) for part in error["loc"])
     if error["type"] == "extra_forbidden":
         return _unknown(*map(str, error["loc"]))

@@ -204,7 +204,7 @@ def reason(error: Exception) -> str:
     return f"{_SET_KEYS} ({told})" if _NO_KEYS.search(told) else told
 
 
-def may_ask_again(error: Exception, failures: int) -> bool:
+def may_retry(error: Exception, failures: int) -> bool:
     """Return whether a failed request may be repeated. If so, pause first.
 
     The libraries repeat most requests themselves. But they do not repeat a write, a deletion or a
@@ -221,7 +221,7 @@ def may_ask_again(error: Exception, failures: int) -> bool:
     return True
 
 
-def asked(request: Callable[[], _Answer], *failure: type[Exception]) -> _Answer:
+def retry_request(request: Callable[[], _Answer], *failure: type[Exception]) -> _Answer:
     """Return the result of a request that is safe to repeat.
 
     There are eight tries in about two minutes, counting the library's own. Raises the last
@@ -232,7 +232,7 @@ def asked(request: Callable[[], _Answer], *failure: type[Exception]) -> _Answer:
         try:
             return request()
         except failure as error:
-            if monotonic() - begun > _AT_MOST_S or not may_ask_again(error, failures):
+            if monotonic() - begun > _AT_MOST_S or not may_retry(error, failures):
                 raise
     raise AssertionError
 

@@ -1,6 +1,7 @@
 """Read and write objects of an object store through obstore (the Rust object_store).
 
-obstore repeats failed requests, but not all that are safe to repeat. `asked` repeats the others.
+obstore repeats failed requests, but not all that are safe to repeat. `retry_request` repeats the
+others.
 
 Credentials come from the environment, an instance's identity, or the storage options, which have
 the names that `deltalake` uses. A pickled store has no credentials, so a worker must find its own.
@@ -38,11 +39,11 @@ from seglake.store.interface import (
     Stat,
     Store,
     Writer,
-    asked,
     check_key,
     check_length,
-    may_ask_again,
+    may_retry,
     reason,
+    retry_request,
     store_errors,
     view,
 )
@@ -145,14 +146,14 @@ class _ObjectStore:
 
     def stat(self, key: str) -> Stat:
         with _object_errors(self.uri, key):
-            meta = _asked(lambda: obstore.head(self.client, key))
+            meta = _retry_request(lambda: obstore.head(self.client, key))
         return Stat(meta["size"], modified_ms(meta), meta["e_tag"])
 
     def read(self, key: str, start: int, end: int) -> Buffer:
         if start == end:
             return b""
         with _object_errors(self.uri, key):
-            data = _asked(lambda: obstore.get_range(self.client, key, start=start, end=end))
+            data = _retry_request(lambda: obstore.get_range(self.client, key, start=start, end=end))
         check_length(self.uri, key, data, start, end)
         return data
 
@@ -174,7 +175,7 @@ class _ObjectStore:
         """Read ranges that are not empty in one call of obstore."""
         starts, ends = map(list, zip(*ranges, strict=True))
         with _object_errors(self.uri, key):
-            buffers = _asked(
+            buffers = _retry_request(
                 lambda: obstore.get_ranges(
                     self.client, key, starts=starts, ends=ends, coalesce=GAP_BYTES
                 )
@@ -183,16 +184,18 @@ class _ObjectStore:
 
     def read_all(self, key: str) -> Buffer:
         with _object_errors(self.uri, key):
-            return _asked(lambda: obstore.get(self.client, key).bytes())
+            return _retry_request(lambda: obstore.get(self.client, key).bytes())
 
     def put(self, key: str, data: Data) -> None:
         with _object_errors(self.uri, key):
-            _asked(lambda: obstore.put(self.client, key, view(data), chunk_size=_PART_BYTES))
+            _retry_request(
+                lambda: obstore.put(self.client, key, view(data), chunk_size=_PART_BYTES)
+            )
 
     def put_if_absent(self, key: str, data: Data) -> bool:
         with _object_errors(self.uri, key):
             # After a lost reply this returns False, see `Store`.
-            return _asked(lambda: self._create(key, data))
+            return _retry_request(lambda: self._create(key, data))
 
     def _create(self, key: str, data: Data) -> bool:
         with contextlib.suppress(AlreadyExistsError):
@@ -215,16 +218,16 @@ class _ObjectStore:
         names = list(keys)
         with store_errors(self.uri, ", ".join(names[:1]), BaseError):
             try:
-                _asked(lambda: obstore.delete(self.client, names))
+                _retry_request(lambda: obstore.delete(self.client, names))
             except FileNotFoundError:
                 # Some stores stop at a missing object, so delete the objects one by one.
                 for name in names:
                     with contextlib.suppress(FileNotFoundError):
-                        _asked(partial(obstore.delete, self.client, name))
+                        _retry_request(partial(obstore.delete, self.client, name))
 
 
-def _asked(request: Callable[[], _Answer]) -> _Answer:
-    return asked(request, GenericError)
+def _retry_request(request: Callable[[], _Answer]) -> _Answer:
+    return retry_request(request, GenericError)
 
 
 def _object_errors(uri: str, key: str) -> AbstractContextManager[None]:
@@ -269,7 +272,7 @@ class _ObjectWriter:
         self._buffer += data
         if len(self._buffer) > _PART_BYTES:
             self._before = self._stat()
-            self._stream, self._buffer = _asked(self._begun), bytearray()
+            self._stream, self._buffer = _retry_request(self._begun), bytearray()
 
     def _begun(self) -> Any:
         """Begin an upload with the bytes in the buffer."""
@@ -393,7 +396,7 @@ class Listing:
     def _below(self, folder: str) -> Sequence[str]:
         """Return the folders in a folder."""
         ask = partial(obstore.list_with_delimiter, self._client, folder or None)
-        return asked(ask, GenericError)["common_prefixes"]
+        return retry_request(ask, GenericError)["common_prefixes"]
 
     def _behind(self, last: str | None, failures: int = 0) -> Iterator[Listed]:
         """Yield the objects after `last`. `failures` counts the last replies without an object."""
@@ -403,7 +406,7 @@ class Listing:
                 last, failures = meta["path"], 0
                 yield Listed(last, meta["size"], modified_ms(meta), meta["e_tag"])
         except BaseError as error:
-            if not may_ask_again(error, failures + 1):
+            if not may_retry(error, failures + 1):
                 raise
             yield from self._behind(last, failures + 1)
 

@@ -75,7 +75,7 @@ class SampledRow:
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckResult:
     """The files of a pipeline, and a sample of their rows.
 
     `left_out` maps the path of each excluded file to the reason. `first_files` describes the first
@@ -111,7 +111,7 @@ class Checked:
         return values
 
 
-def check(pipeline: Pipeline, sample: int, text_bytes: int | None = TEXT_BYTES) -> Checked:
+def check(pipeline: Pipeline, sample: int, text_bytes: int | None = TEXT_BYTES) -> CheckResult:
     """Read `sample` rows from up to five places of the input, and return what they would become.
 
     Texts are cut at `text_bytes`, or not at all if it is None.
@@ -128,7 +128,7 @@ def check(pipeline: Pipeline, sample: int, text_bytes: int | None = TEXT_BYTES) 
     packing = (lambda _: "") if pipeline.input.columnar else store.packing
     splits = plan_splits(inputs.files, store, pipeline)
     rows, found = _Sampler(pipeline, store, limits, text_bytes).sample(splits, sample)
-    return Checked(
+    return CheckResult(
         files=len(inputs.files),
         size_bytes=sum(file.size for file in inputs.files),
         splits=len(splits),

@@ -73,7 +73,7 @@ class Looks:
         self._watch = self._make()
 
     def look(self) -> list[Event]:
-        events, cursor = self._watch.look(self.cursor)
+        events, cursor = self._watch.poll(self.cursor)
         self.cursor = json.loads(json.dumps(cursor))
         again: list[Event] = json.loads(json.dumps(events))
         return again

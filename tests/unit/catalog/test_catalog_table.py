@@ -19,7 +19,7 @@ from seglake.catalog.attempts import Manifest, read_manifest
 from seglake.catalog.delta import commit_log, delta_rs, file_merges
 from seglake.catalog.delta.actions import WrittenFile, add
 from seglake.catalog.delta.commit_log import DeltaLog
-from seglake.catalog.retention import NeverNamed, expired_files, retained_rows
+from seglake.catalog.retention import UnreferencedFiles, expired_files, retained_rows
 from seglake.catalog.schema import PartitionRow, Row, SegmentId, SegmentRow
 from seglake.catalog.table import CONTRACT, CatalogTable
 from seglake.catalog.version import snapshot_files
@@ -71,7 +71,9 @@ def _merge(catalog: CatalogTable, fan_in: int = 2) -> int:
 def _expired(
     catalog: CatalogTable, hours: int | None = None, before_ms: float = math.inf
 ) -> list[Listed]:
-    return expired_files(catalog, NeverNamed.by(catalog, hours, now_ms=_now_ms()), before_ms)
+    return expired_files(
+        catalog, UnreferencedFiles.from_table(catalog, hours, now_ms=_now_ms()), before_ms
+    )
 
 
 def _vacuum(catalog: CatalogTable) -> int:

@@ -32,7 +32,7 @@ from seglake.catalog.quarantine.files import (
 from seglake.catalog.quarantine.open_rejects import are_listed, joined, listed
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.errors import AttemptAbandoned, CommitConflict, CorruptData
-from seglake.layout import QUARANTINE_TABLE, begun_key, success_key
+from seglake.layout import QUARANTINE_TABLE, announcement_key, success_key
 from seglake.store import Store, open_store
 from tests.harness.meanwhile import before_first
 from tests.makers.catalog_rows import new_attempt
@@ -65,12 +65,12 @@ class Quarantine:
 
     def run(self, raw: Sequence[str], path: str = FILES[0], *, commits: bool = True) -> str:
         attempt_id = new_attempt()
-        self.store.put(begun_key(attempt_id), b"{}")
+        self.store.put(announcement_key(attempt_id), b"{}")
         part = write_rejects(self.store, TOPIC, attempt_id, rejects_of(attempt_id, path, raw))
         self.table.add_files([part], attempt_id)
         if commits:
             mark_committed(self.store, attempt_id)
-            self.store.delete([begun_key(attempt_id)])
+            self.store.delete([announcement_key(attempt_id)])
         return attempt_id
 
     def files(self) -> list[str]:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from seglake.catalog import retention
 from seglake.catalog.delta.commit_log import DeltaLog
-from seglake.catalog.retention import remember, tombstones
+from seglake.catalog.retention import removed_files, write_removed_files_list
 from seglake.catalog.table import CONTRACT
 from seglake.layout import LOG_TABLE, TOMBSTONES
 from seglake.maintain import vacuum as vacuums
@@ -49,7 +49,7 @@ def log_of(root: Path) -> DeltaLog:
 
 
 def known(log: DeltaLog) -> Known:
-    return {version: (ms, {*paths}) for version, (ms, paths) in tombstones(log).items()}
+    return {version: (ms, {*paths}) for version, (ms, paths) in removed_files(log).items()}
 
 
 def truth(root: Path) -> Known:
@@ -80,7 +80,7 @@ def lake(tmp_path: Path) -> Path:
 
 
 def test_what_is_remembered_is_not_read_again(lake: Path) -> None:
-    remember(log_of(lake))
+    write_removed_files_list(log_of(lake))
     store = Counted(open_store(str(lake)))
     assert known(DeltaLog(store, LOG_TABLE, CONTRACT)) == truth(lake)
     assert store.commits == 0
@@ -97,7 +97,7 @@ def stored(root: Path) -> Known:
 
 def test_few_commits_are_not_remembered(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retention, "_FEW", len(truth(lake)))
-    remember(log_of(lake))
+    write_removed_files_list(log_of(lake))
     assert not (lake / TOMBSTONES).exists()
 
 
@@ -146,7 +146,7 @@ def test_whatever_happened_the_same_is_known(
     for deed in [("commit", 1), ("commit", 2), *deeds]:
         _do(root, *deed)
         assert known(log_of(root)) == truth(root)
-    remember(log_of(root))
+    write_removed_files_list(log_of(root))
     assert known(log_of(root)) == truth(root)
 
 
@@ -156,7 +156,7 @@ def _do(root: Path, deed: str, value: int) -> None:
     if deed == "commit":
         _commit(log, int(commits[-1].stem) + 1 if commits else 0, value)
     elif deed == "remember":
-        remember(log_of(root))
+        write_removed_files_list(log_of(root))
     elif deed == "clean":  # as Delta does with old commits
         for path in commits[: value % len(commits)]:
             path.unlink()

@@ -34,7 +34,7 @@ from seglake.layout import new_attempt, success_key
 from seglake.replay.run import ReplayReport, Tempo
 from seglake.serve.settings import Settings
 from seglake.times.instants import to_epoch_ms
-from seglake.write.live.archive import Archive, TopicArchive
+from seglake.write.live.archive import ArchiveResult, TopicArchive
 from tests.harness.flags import JOBS, Table, options_of_the_program
 from tests.harness.narrow import narrow_terminal
 from tests.harness.tiers import rest_but_today
@@ -256,9 +256,9 @@ def _archive(it: Place) -> None:
     """What reaches the archive; tests/kafka/test_live_archive.py runs it."""
     asked: list[tuple[Any, ...]] = []
 
-    def answer(*given: Any, **how: Any) -> Archive:
+    def answer(*given: Any, **how: Any) -> ArchiveResult:
         asked.append((*given, how["groups"], how["run_id"], how["quarantine"], how["master"]))
-        return Archive([TopicArchive("a", "b", gaps={0: (5, 7)}, exit_code=4)])
+        return ArchiveResult([TopicArchive("a", "b", gaps={0: (5, 7)}, exit_code=4)])
 
     file = it.folder / "client.properties"
     file.write_text("# comment\na.b = c=d \\\n e\n\nsecurity.protocol=SSL\n")

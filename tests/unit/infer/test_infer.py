@@ -27,7 +27,7 @@ from seglake.cli.app import app
 from seglake.config import from_tables
 from seglake.errors import InputError, UsageError
 from seglake.infer.pipeline import InferredPipeline, infer_pipeline
-from seglake.write.check import Checked, check
+from seglake.write.check import CheckResult, check
 
 ROWS = 40
 BEGIN = datetime(2026, 3, 17, 9, 30, tzinfo=UTC)
@@ -224,7 +224,7 @@ CASES = {
 }  # fmt: skip
 
 
-def infer(folder: Path, *paths: Path, **how: Any) -> tuple[InferredPipeline, Checked]:
+def infer(folder: Path, *paths: Path, **how: Any) -> tuple[InferredPipeline, CheckResult]:
     """The inferred pipeline, and what `check` says of its input."""
     made = infer_pipeline([str(path) for path in paths], root=str(folder / "lake"), **how)
     tables = tomllib.loads(made.toml)

@@ -19,7 +19,7 @@ from seglake.errors import CorruptData, InputError, MissingObject, UsageError
 from seglake.format.index import IndexPolicy
 from seglake.kafka.attach import attach_logs
 from seglake.kafka.exporting import export_logs
-from seglake.kafka.importing import Imported, import_logs
+from seglake.kafka.importing import ImportResult, import_logs
 from seglake.maintain.compaction.compact import compact
 from seglake.maintain.erasure.erase import erase
 from seglake.maintain.expiry.retention import delete_records, retain
@@ -54,7 +54,7 @@ def attached(tmp_path: Path, tiering: Tiering = TIERINGS[0]) -> tuple[Path, Path
     return tmp_path / "lake", tmp_path / "bucket", log.committed()[0]
 
 
-def take(root: Path, bucket: Path, *, dry_run: bool = False) -> Imported:
+def take(root: Path, bucket: Path, *, dry_run: bool = False) -> ImportResult:
     (report,) = attach_logs(str(root), [str(bucket)], topic="events", dry_run=dry_run)
     return report
 
@@ -308,7 +308,7 @@ def test_a_source_without_segments_gets_advice(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("take_in", [attach_logs, import_logs])
 def test_a_key_prefix_that_is_no_folder(
-    tmp_path: Path, take_in: Callable[..., list[Imported]]
+    tmp_path: Path, take_in: Callable[..., list[ImportResult]]
 ) -> None:
     log = BrokerLog(STEPS)
     folder = log.write(tmp_path / "events-0")

@@ -15,7 +15,7 @@ from seglake.catalog.groups import GroupInTopic, GroupOffset, keep
 from seglake.errors import CorruptData, UnknownTopic, UsageError
 from seglake.format.codecs.compression import NAMES
 from seglake.format.decode import scan_batches
-from seglake.kafka.exporting import Exported, export_logs, require_outside
+from seglake.kafka.exporting import ExportResult, export_logs, require_outside
 from seglake.kafka.importing import import_logs
 from seglake.kafka.survey import headers_of
 from seglake.maintain.health.verify import verify
@@ -177,7 +177,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
     log.write_bytes(data)
     refused(CorruptData, "CRC-32C")
     assert [path for path in dest.rglob("*") if path.is_file()] == []
-    assert isinstance(Exported("t", 1).as_json(), str)
+    assert isinstance(ExportResult("t", 1).as_json(), str)
 
 
 def test_no_export_goes_into_the_lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from seglake.engine import LocalEngine
 from seglake.errors import ConfigError, CorruptData, InputError, UsageError
 from seglake.format.batch import OVERHEAD
 from seglake.kafka import importing as intake
-from seglake.kafka.importing import PARTITIONER, Imported, import_logs
+from seglake.kafka.importing import PARTITIONER, ImportResult, import_logs
 from seglake.maintain.expiry.retention import delete_records
 from seglake.maintain.health.reindex import reindex
 from seglake.maintain.health.repair import rebuild_catalog
@@ -45,7 +45,9 @@ ONE = (Event(T, b"k", b"v"),)
 TWO = (Event(T + 1, b"k", b"w"), Event(T + 2, None, None))
 
 
-def take(root: Path, *sources: Path, dry_run: bool = False, name: str | None = None) -> Imported:
+def take(
+    root: Path, *sources: Path, dry_run: bool = False, name: str | None = None
+) -> ImportResult:
     places = [str(each) for each in sources]
     (report,) = import_logs(str(root), places, dry_run=dry_run, name=name)
     return report

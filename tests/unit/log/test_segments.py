@@ -22,7 +22,7 @@ from seglake.format.decode import scan_batches
 from seglake.format.index import IndexPolicy
 from seglake.layout import SUFFIXES, new_attempt
 from seglake.log.files import index_files
-from seglake.log.rewrite.keep import Keep, OnlyOffsets, WithoutKeys, WithoutOffsets
+from seglake.log.rewrite.keep import ExcludeKeys, ExcludeOffsets, KeepOffsets, RecordFilter
 from seglake.log.rewrite.segments import RewriteTarget, rewrite
 from seglake.maintain.health.reindex import check_segment, rebuild_index_files
 from seglake.maintain.health.verify import verify
@@ -33,13 +33,13 @@ from tests.makers.strategies import T, event_lists, examples
 MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 
-def only(offsets: Sequence[int], rows: Sequence[SegmentRow]) -> OnlyOffsets:
+def only(offsets: Sequence[int], rows: Sequence[SegmentRow]) -> KeepOffsets:
     """Bitmaps, one for each segment."""
     bitmaps = []
     for row in rows:
         flags = np.isin(np.arange(row.base_offset, row.end_offset), np.array(offsets, np.int64))
         bitmaps.append((row.base_offset, np.packbits(flags, bitorder="little").tobytes()))
-    return OnlyOffsets.of(bitmaps)
+    return KeepOffsets.of(bitmaps)
 
 
 PLAIN = Shape()
@@ -98,20 +98,20 @@ def test_what_stays_stays_as_it_was(
 @st.composite
 def keeps(
     draw: st.DrawFn, written: Sequence[Written], rows: Sequence[SegmentRow]
-) -> tuple[Keep, Callable[[Written], bool]]:
+) -> tuple[RecordFilter, Callable[[Written], bool]]:
     """What is to stay, and the same as a function of a record."""
     kind = draw(st.sampled_from(["all", "ranges", "bits", "keys"]))
     if kind == "all":
-        return Keep(), lambda _: True
+        return RecordFilter(), lambda _: True
     if kind == "keys":
         keys = draw(st.lists(st.sampled_from([w.key or b"" for w in written] or [b""])))
-        return WithoutKeys.of(keys), lambda record: record.key is None or record.key not in keys
+        return ExcludeKeys.of(keys), lambda record: record.key is None or record.key not in keys
     end = rows[-1].end_offset
     if kind == "ranges":
         places = st.integers(0, end)
         ranges = draw(st.lists(st.tuples(places, places), max_size=4))
         inside = [range(start, stop) for start, stop in ranges]
-        return WithoutOffsets.of(ranges), lambda record: not any(record.offset in r for r in inside)
+        return ExcludeOffsets.of(ranges), lambda record: not any(record.offset in r for r in inside)
     chosen = set(draw(st.lists(st.sampled_from([w.offset for w in written] or [0]))))
     kept = {w.offset for w in written} & chosen
     return only(sorted(kept), rows), lambda record: record.offset in kept
@@ -196,7 +196,7 @@ def test_a_range_without_records_is_one_empty_batch(tmp_path: Path) -> None:
     maker, rows = made(tmp_path)
     for row in rows:
         (tmp_path / "lake" / row.key("log")).unlink()  # what goes as a whole is not read
-    new = rewrite(maker.store, rows, WithoutOffsets.of([(0, 90)]), RewriteTarget(new_attempt()))
+    new = rewrite(maker.store, rows, ExcludeOffsets.of([(0, 90)]), RewriteTarget(new_attempt()))
     assert (new.log_bytes, new.record_count, new.zonemap_bytes) == (OVERHEAD, 0, 96)
     assert (new.base_offset, new.end_offset, new.max_timestamp) == (0, 90, -1)
     assert_sound(maker, new)
@@ -208,17 +208,19 @@ def test_more_than_two_to_the_31_offsets_are_not_one_segment(tmp_path: Path) -> 
     maker, rows = made(tmp_path, 2)
     far = replace(rows[1], end_offset=rows[0].base_offset + 2**31 + 1)
     with pytest.raises(UsageError, match="more than 2\\^31"):
-        rewrite(maker.store, [rows[0], far], Keep(), RewriteTarget(new_attempt()))
+        rewrite(maker.store, [rows[0], far], RecordFilter(), RewriteTarget(new_attempt()))
 
 
 def test_segments_that_do_not_follow_each_other_are_refused(tmp_path: Path) -> None:
     maker, rows = made(tmp_path)
     with pytest.raises(UsageError, match="does not follow"):
-        rewrite(maker.store, [rows[0], rows[2]], Keep(), RewriteTarget(new_attempt()))
+        rewrite(maker.store, [rows[0], rows[2]], RecordFilter(), RewriteTarget(new_attempt()))
 
 
-@pytest.mark.parametrize("keep", [Keep(), WithoutKeys.of([b"k3"]), WithoutOffsets.of([(40, 42)])])
-def test_no_damaged_byte_is_made_valid(tmp_path: Path, keep: Keep) -> None:
+@pytest.mark.parametrize(
+    "keep", [RecordFilter(), ExcludeKeys.of([b"k3"]), ExcludeOffsets.of([(40, 42)])]
+)
+def test_no_damaged_byte_is_made_valid(tmp_path: Path, keep: RecordFilter) -> None:
     maker, rows = made(tmp_path, shape=Shape("zstd"))
     path = tmp_path / "lake" / rows[1].key("log")
     log = path.read_bytes()

@@ -16,7 +16,7 @@ from seglake.cli.app import app
 from seglake.layout import manifest_key, success_key
 from seglake.maintain.health.reindex import reindex
 from seglake.maintain.health.repair import rebuild_catalog
-from seglake.maintain.health.verify import Verification, verify
+from seglake.maintain.health.verify import VerifyResult, verify
 from seglake.maintain.vacuum import vacuum
 from tests.harness.killed import killed as killing
 from tests.harness.observed import observe
@@ -60,7 +60,7 @@ def lose_catalog(maker: LakeMaker) -> None:
     shutil.rmtree(maker.root / "catalog/log")
 
 
-def marks(report: Verification) -> list[str]:
+def marks(report: VerifyResult) -> list[str]:
     """The marks that are missing; nothing else may be found."""
     assert {each.kind for each in report.findings} <= {"missing"}
     return [each.file for each in report.findings]

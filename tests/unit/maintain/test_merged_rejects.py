@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pyarrow.parquet as pq
 import pytest
 
-from seglake.catalog.attempts import end
+from seglake.catalog.attempts import abandon_unless_claimed
 from seglake.catalog.quarantine import table
 from seglake.catalog.quarantine.files import is_merged, writer_of
 from seglake.catalog.quarantine.table import QuarantineTable
@@ -20,7 +20,7 @@ from seglake.layout import QUARANTINE_TABLE
 from seglake.maintain import vacuum as vacuum_module
 from seglake.maintain.health.verify import verify
 from seglake.maintain.undo import undo
-from seglake.maintain.vacuum import Vacuumed, vacuum
+from seglake.maintain.vacuum import VacuumResult, vacuum
 from seglake.store import open_store
 from tests.harness.meanwhile import before_first
 from tests.makers.raw_events import quarantined
@@ -64,7 +64,7 @@ def parts(lake: Lake) -> list[Path]:
     return sorted(Path(lake.root).glob(f"{QUARANTINE_TABLE}/topic=events/*.parquet"))
 
 
-def sweep(lake: Lake, **options: Any) -> Vacuumed:
+def sweep(lake: Lake, **options: Any) -> VacuumResult:
     return vacuum(str(lake.root), **{"dry_run": False, "grace_hours": 0} | options)
 
 
@@ -121,7 +121,7 @@ def test_rejects_of_a_run_that_was_undone__leave_a_merged_file(
 
 @pytest.mark.parametrize("at", [0, -9])
 def test_a_merged_file_that_is_damaged__does_not_stop_a_vacuum(lake: Lake, at: int) -> None:
-    """Neither bytes of rows that are wrong, nor its end."""
+    """Neither bytes of rows that are wrong, nor its abandon_unless_claimed."""
     (merged,) = filter(is_merged, live(lake))
     undo(str(lake.root), "events", run_id="run 1")
     data = bytearray((lake.root / merged).read_bytes())
@@ -137,7 +137,7 @@ def test_a_vacuum_that_drops_rejects__holds_nobody_up(lake: Lake) -> None:
     undo(str(lake.root), "events", run_id="run 1")
     sweep(lake)
     (merged,) = filter(is_merged, live(lake))
-    assert end(open_store(str(lake.root)), str(writer_of(merged)))
+    assert abandon_unless_claimed(open_store(str(lake.root)), str(writer_of(merged)))
     assert lake.erase("gone").running == []
 
 

@@ -18,7 +18,7 @@ from seglake.format.codecs.compression import NAMES
 from seglake.format.decode import scan_batches
 from seglake.format.index import IndexPolicy
 from seglake.layout import new_attempt
-from seglake.log.rewrite.keep import WithoutOffsets
+from seglake.log.rewrite.keep import ExcludeOffsets
 from seglake.log.rewrite.segments import RewriteTarget, rewrite
 from seglake.maintain import merge as merging
 from seglake.maintain.health.verify import verify
@@ -131,7 +131,7 @@ def test_the_topics_settings_hold(maker: LakeMaker) -> None:
 def test_empty_segments_are_absorbed(maker: LakeMaker) -> None:
     rows = [row for row in rows_of(maker) if not row.partition]
     emptied = rewrite(
-        maker.store, rows[3:5], WithoutOffsets.of([(60, 100)]), RewriteTarget(new_attempt())
+        maker.store, rows[3:5], ExcludeOffsets.of([(60, 100)]), RewriteTarget(new_attempt())
     )
     maker.catalog.commit(
         [emptied], topic="events", base=maker.catalog.snapshot(), attempt_id=emptied.attempt_id,

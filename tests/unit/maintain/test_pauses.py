@@ -48,7 +48,7 @@ def test_rejects_that_go_while_a_vacuum_deletes__stay_until_the_next(
     tag(root, "first")
     tag(root, "first", delete=True)
     merge(root, "events", everything=True)
-    real = _Sweep._spared_by_new_tags
+    real = _Sweep._without_new_tags
 
     def spared(work: _Sweep, garbage: Any) -> Any:
         undo(root, "events", "2")
@@ -56,7 +56,7 @@ def test_rejects_that_go_while_a_vacuum_deletes__stay_until_the_next(
         return real(work, garbage)
 
     with monkeypatch.context() as patch:
-        patch.setattr(_Sweep, "_spared_by_new_tags", spared)
+        patch.setattr(_Sweep, "_without_new_tags", spared)
         sweep(root)
     before = QuarantineTable(open_store(root)).all_keys("events")
     assert_rejects_can_be_read(root)

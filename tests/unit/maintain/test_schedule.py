@@ -17,7 +17,7 @@ from seglake.maintain import schedule
 from seglake.maintain.expiry.retention import retain_topic
 from seglake.maintain.health.verify import verify
 from seglake.maintain.merge import merge
-from seglake.maintain.schedule import Maintained
+from seglake.maintain.schedule import MaintainResult
 from seglake.maintain.vacuum import vacuum
 from seglake.write.driver.redrive import redrive
 from tests.makers.lakes import Event, LakeMaker, Shape, open_catalog
@@ -41,7 +41,7 @@ def starts(root: str) -> dict[str, int]:
     return {name: lake.topic(name).beginning_offsets()[0] for name in lake.topics()}
 
 
-def done(report: Maintained, operation: str) -> list[str | None]:
+def done(report: MaintainResult, operation: str) -> list[str | None]:
     return [each.topic for each in report.parts if each.operation == operation and not each.error]
 
 

@@ -33,8 +33,8 @@ from seglake.maintain.erasure.erase import erase
 from seglake.maintain.health.reindex import rebuild_index_files
 from seglake.maintain.health.repair import rebuild_catalog, repair_indexes
 from seglake.maintain.health.verify import verify
-from seglake.maintain.tagging import holds, tag
-from seglake.maintain.vacuum import Vacuumed, vacuum
+from seglake.maintain.tagging import tag, tag_usage
+from seglake.maintain.vacuum import VacuumResult, vacuum
 from tests.harness.meanwhile import before_first
 from tests.harness.tiers import rest_but
 from tests.makers.lakes import Event, LakeMaker, Shape, open_catalog
@@ -69,7 +69,7 @@ def written(maker: LakeMaker) -> Seen:
     ]
 
 
-def sweep(root: Path, **how: Any) -> Vacuumed:
+def sweep(root: Path, **how: Any) -> VacuumResult:
     """A vacuum that spares nothing but the newest version and tags."""
     return vacuum(str(root), **{"dry_run": False, "grace_hours": 0, "retention_hours": 0, **how})
 
@@ -236,8 +236,8 @@ def test_what_a_tag_holds_of_a_topic(maker: LakeMaker) -> None:
     tag(root, "q4")
     _merge(maker)
     erase(root, "events", [b"k1"])
-    whole = {hold.name: hold for hold in holds(maker.catalog)}
-    parts = {name: holds(maker.catalog, topic=name) for name in ("events", "late", "other")}
+    whole = {hold.name: hold for hold in tag_usage(maker.catalog)}
+    parts = {name: tag_usage(maker.catalog, topic=name) for name in ("events", "late", "other")}
     assert [hold.name for hold in parts["late"]] == ["q4"]
     assert [hold.held_bytes for hold in parts["late"] + parts["other"]] == [0, 0, 0]
     assert [hold.erased for hold in parts["other"]] == [[], []]
@@ -247,7 +247,7 @@ def test_what_a_tag_holds_of_a_topic(maker: LakeMaker) -> None:
             assert getattr(hold, field) == sum(getattr(each, field) for each in mine)
     assert whole["q3"].held_bytes
     assert whole["q3"].erased_records
-    assert [hold.name for hold in holds(maker.catalog, ["q3"], "events")] == ["q4"]
+    assert [hold.name for hold in tag_usage(maker.catalog, ["q3"], "events")] == ["q4"]
 
 
 def test_the_same_again__changes_nothing(maker: LakeMaker) -> None:
@@ -502,7 +502,7 @@ def test_an_erasure_goes_through_tags(maker: LakeMaker, newest: str) -> None:
         lake = seglake.open(root, name)
         assert (lake.version, seen(lake)) == (version, [r for r in wanted if r[4] != b"secret"])
     assert seen(seglake.open(root, "without")) == kept
-    (q3, same, without) = holds(open_catalog(root))
+    (q3, same, without) = tag_usage(open_catalog(root))
     (erased,) = q3.erased
     assert before <= erased.pop("erased_at_ms") <= now_ms()
     assert erased == {
@@ -527,7 +527,7 @@ def test_erasures_of_a_tag_add_up__and_outlive_the_catalog(maker: LakeMaker) -> 
     left = [row for row in written(maker) if row[4] not in (b"k0", b"k1")]
     for _ in range(2):
         assert seen(seglake.open(root, "q3")) == left
-        (hold,) = holds(open_catalog(root))
+        (hold,) = tag_usage(open_catalog(root))
         assert hold.erased_records == len(written(maker)) - len(left)
         assert [each["first_offset"] for each in hold.erased if each["partition"]] == [
             0, 2, 4, 1, 3, 5,
@@ -633,7 +633,7 @@ def test_tags_are_shown(maker: LakeMaker) -> None:
     assert tags.to_arrow()["name"].to_pylist() == ["a", "q3"]
     assert "2099-01-01T00:00:00Z" in str(tags)
     assert all(isinstance(each, TagRow) for each in tags)
-    (first, second) = holds(open_catalog(root))
+    (first, second) = tag_usage(open_catalog(root))
     assert (first.segments, first.held_bytes) == (2, 0)
     assert (second.segments, second.held_segments) == (7, 0)
 
@@ -675,7 +675,7 @@ def test_a_number_reads_its_version_until_it_expires_and_then_its_tag(maker: Lak
     erase(root, "events", ["secret"], vacuum=True, grace_hours=0)
     assert seen(seglake.open(root, version)) == seen(seglake.open(root, "q3")) == left
     for reader in (opened, log):
-        reader._origin.deletions.look()  # it looks once a second by itself
+        reader._origin.deletions.check()  # it looks once a second by itself
     assert seen(opened) == left
     assert log.read_range(None, None).read_all().num_rows == sum(row[0] == "events" for row in left)
     sweep(maker.root)
@@ -722,7 +722,7 @@ def test_a_version_that_only_a_tag_holds_can_be_renamed(
     sweep(maker.root)
     wanted = seen(seglake.open(root, "old"))
     assert tag(root, "new", version).tagged == version
-    new, old = holds(open_catalog(root))
+    new, old = tag_usage(open_catalog(root))
     assert new.erased == old.erased
     assert len(new.erased) == with_erasure
     tag(root, "old", delete=True)

@@ -17,7 +17,7 @@ from seglake.config import Pipeline
 from seglake.engine import LocalEngine
 from seglake.errors import InputError, OffsetNotFound, UsageError
 from seglake.layout import new_attempt, success_key
-from seglake.maintain.undo import Undone, replace_files, undo
+from seglake.maintain.undo import UndoResult, replace_files, undo
 from seglake.write.driver.attempt import DeclaredRun
 from seglake.write.driver.redrive import redrive
 from seglake.write.driver.report import Report
@@ -69,7 +69,7 @@ class Lake:
                 self.runs.pop(gone)
         return self._took(run_id, report)
 
-    def undo(self, run_id: str, **options: Any) -> Undone:
+    def undo(self, run_id: str, **options: Any) -> UndoResult:
         report = undo(str(self.root), "events", run_id, **options)
         assert report.records == len(self.runs.pop(run_id))
         return report

@@ -18,7 +18,7 @@ from seglake.catalog.retention import expired_files
 from seglake.catalog.table import CatalogTable
 from seglake.errors import CorruptData, MissingObject, SeglakeError, UsageError, VersionExpired
 from seglake.format.index import IndexPolicy
-from seglake.layout import failed_key, fate_key, manifest_key, new_attempt, report_key, success_key
+from seglake.layout import claim_key, failed_key, manifest_key, new_attempt, report_key, success_key
 from seglake.maintain.health.reindex import reindex
 from seglake.maintain.health.verify import verify
 from seglake.maintain.vacuum import vacuum
@@ -117,11 +117,11 @@ def test_failed_attempts__go_with_everything_that_they_wrote(maker: LakeMaker) -
         put(maker, manifest_key(attempt)),
     }
     assert set(vacuum(str(maker.root), dry_run=False).deleted) == added
-    assert objects(maker) == before | {fate_key(attempt)}
-    age(maker.root / fate_key(attempt), 29 * DAY)
+    assert objects(maker) == before | {claim_key(attempt)}
+    age(maker.root / claim_key(attempt), 29 * DAY)
     assert vacuum(str(maker.root), dry_run=True).deleted == verify(str(maker.root)).orphans == []
-    age(maker.root / fate_key(attempt), 32 * DAY)
-    assert vacuum(str(maker.root), dry_run=False).deleted == [fate_key(attempt)]
+    age(maker.root / claim_key(attempt), 32 * DAY)
+    assert vacuum(str(maker.root), dry_run=False).deleted == [claim_key(attempt)]
     assert objects(maker) == before
 
 

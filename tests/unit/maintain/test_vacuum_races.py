@@ -14,10 +14,10 @@ from seglake.catalog.table import CatalogTable
 from seglake.config import Pipeline
 from seglake.errors import AttemptAbandoned, CorruptData
 from seglake.format.index import IndexPolicy
-from seglake.layout import fate_key, new_attempt
+from seglake.layout import claim_key, new_attempt
 from seglake.maintain.health.reindex import reindex
 from seglake.maintain.health.verify import verify
-from seglake.maintain.vacuum import Vacuumed, vacuum
+from seglake.maintain.vacuum import VacuumResult, vacuum
 from seglake.store import open_store
 from tests.makers.lakes import Event, LakeMaker, open_catalog
 from tests.makers.raw_events import Line, T, ingest, pipeline_of, read_lake, write_file
@@ -42,7 +42,7 @@ def other_run(pipeline: Pipeline) -> None:
     ingest(pipeline_of(root, path), "other")
 
 
-def sweep(pipeline: Pipeline) -> Vacuumed:
+def sweep(pipeline: Pipeline) -> VacuumResult:
     """Without any grace."""
     return vacuum(pipeline.root, dry_run=False, grace_hours=0)
 
@@ -102,13 +102,13 @@ def test_a_fate__is_decided_once_and_claimed_again(pipeline: Pipeline) -> None:
             claims.claim(store, mine, "events")
         claims.confirm_abandoned(store, mine)
     for content in (b"", b"[]", b"{}", b'{"fate": "committing"}'):
-        store.put(fate_key(mine), content)
+        store.put(claim_key(mine), content)
         with pytest.raises(CorruptData) as caught:
             claims.claim(store, mine, "events")
-        assert caught.value.file == fate_key(mine)
+        assert caught.value.file == claim_key(mine)
         with pytest.raises(CorruptData) as caught:
             claims.abandon(store, mine)
-        assert caught.value.file == fate_key(mine)
+        assert caught.value.file == claim_key(mine)
 
 
 # ------------------------------------------------------------------ clocks of writers

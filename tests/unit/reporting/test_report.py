@@ -25,7 +25,7 @@ from seglake.layout import new_attempt, report_key
 from seglake.limits import INT64_MAX, INT64_MIN
 from seglake.maintain.erasure.erase import erase
 from seglake.maintain.merge import merge
-from seglake.maintain.tagging import holds, tag
+from seglake.maintain.tagging import tag, tag_usage
 from seglake.maintain.undo import undo
 from seglake.reporting import figures
 from seglake.reporting.alerts import alerts, once
@@ -331,7 +331,7 @@ def test_tags_with_what_they_hold(tmp_path: Path) -> None:
     merge(str(tmp_path), "events", everything=True)
     erase(str(tmp_path), "events", [b"k1"])
     made = report(str(tmp_path))
-    assert made.storage.tags == holds(maker.catalog)
+    assert made.storage.tags == tag_usage(maker.catalog)
     first, both = json.loads(made.as_json())["storage"]["tags"]
     assert (first["name"], first["until_ms"], first["erased_records"]) == (
         "before-other", 4_083_955_200_000, 8,
@@ -352,7 +352,7 @@ def test_a_lake_without_tags_pays_two_requests_for_them(
     store = CountingStore(open_store(root))
     table = CatalogTable.open(store)
     before = store.counts.requests
-    assert holds(table) == holds(table, topic=TOPIC) == found.storage.tags == []
+    assert tag_usage(table) == tag_usage(table, topic=TOPIC) == found.storage.tags == []
     assert store.counts.requests <= before + 2
     assert 'id="tags"' not in found.as_html()
     assert 'failed-runs"' not in found.as_html()

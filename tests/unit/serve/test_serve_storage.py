@@ -19,7 +19,7 @@ from seglake.format.batch import OVERHEAD
 from seglake.format.decode import scan_batches
 from seglake.format.index import IndexPolicy
 from seglake.maintain.health.repair import rebuild_catalog
-from seglake.serve.records import stretches
+from seglake.serve.records import batch_ranges
 from seglake.store import local
 from tests.harness.lake_server import Wire, serving
 from tests.makers.fetches import (
@@ -255,7 +255,7 @@ def test_object_stores_give_the_same(
 
 
 def test_large_logs_far_away(far_away: None, tmp_path: Path) -> None:
-    """Several stretches, read ahead; an answer takes 4 MiB at most."""
+    """Several batch ranges, read ahead; an answer takes 4 MiB at most."""
     maker = LakeMaker(tmp_path)
     rows = [Event(T + i, None, b"%d" % i * 2000) for i in range(1000)]
     maker.run({0: rows}, Shape("none", batch_bytes=100_000))
@@ -270,14 +270,14 @@ def test_large_logs_far_away(far_away: None, tmp_path: Path) -> None:
 def test_what_was_checked_is_forgotten_when_it_is_too_much(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stretches, "_MOST_STRETCHES", 3)
+    monkeypatch.setattr(batch_ranges, "_MOST_RANGES", 3)
     maker = rich_lake(tmp_path)
     with serving(tmp_path) as server, Wire(server.address) as wire:
         for size in (2**20, 600):
             data = b"".join(everything(wire, "events", 0, 12, size))
             assert records_in(data, 0) == maker.records(0)
-        known = server.topics.stretches
-        held = sum(len(log.stretches) for log in known._logs.values())
+        known = server.topics.batch_ranges
+        held = sum(len(log.batch_ranges) for log in known._logs.values())
         assert known._count == held <= 4
 
 

@@ -307,7 +307,7 @@ def test_files_that_leave_before_a_look(maker: LakeMaker, server: Serving, wire:
     server.refresh()
     assert len(served(wire, "web.q3", 0)) == len(served(wire, pinned, 0)) == 11
     erase(root, "web", [b"u1"], vacuum=True)
-    server.topics.stretches.forget()
+    server.topics.batch_ranges.forget()
     for name in (pinned, "web.q3"):
         first, second = (fetch(wire, name, [Wanted(0, 0)])[0] for _ in range(2))
         assert first.code == (STORAGE if name == pinned else 0)  # which looked for all

@@ -16,7 +16,7 @@ from seglake.errors import UsageError
 from seglake.format.decode import scan_batches
 from seglake.maintain.erasure.erase import erase
 from seglake.serve.groups.offsets import Committed, OffsetStore
-from seglake.serve.records import stretches
+from seglake.serve.records import batch_ranges
 from seglake.serve.topics.catalog import Derived, parse
 from tests.harness.lake_server import Wire, serving
 from tests.makers.fetches import (
@@ -116,15 +116,17 @@ def test_the_end_of_a_window_is_the_same_in_every_version(tmp_path: Path) -> Non
 
 @given(st.data())
 def test_caches_of_the_smallest_size_change_no_answer(data: st.DataObject) -> None:
-    """What is forgotten and cut anew differs: fetches at any offset begin stretches anywhere."""
+    """What is forgotten and cut anew differs: fetches at any offset begin batch ranges anywhere."""
     events, most = 300, data.draw(st.integers(1, 4))
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         maker = LakeMaker(Path(folder))
         for _ in range(2):
             rows = [Event(T + i * 7 % 100, b"key", b"value %d" % i) for i in range(events)]
             maker.run({0: rows}, Shape("none", batch_bytes=400, segment_bytes=9_000))
-        patch.setattr(stretches, "_MOST_STRETCHES", most)
-        patch.setattr(stretches, "STRETCH_BYTES", data.draw(st.sampled_from([500, 1_500, 6_000])))
+        patch.setattr(batch_ranges, "_MOST_RANGES", most)
+        patch.setattr(
+            batch_ranges, "BATCH_RANGE_BYTES", data.draw(st.sampled_from([500, 1_500, 6_000]))
+        )
         with serving(Path(folder)) as server, Wire(server.address) as wire:
             for _ in range(8):
                 for offset in data.draw(st.lists(st.integers(0, 2 * events - 1), max_size=6)):

@@ -10,7 +10,7 @@ import pytest
 
 from seglake.errors import StoreError
 from seglake.store import Store, open_store
-from seglake.store.interface import may_ask_again
+from seglake.store.interface import may_retry
 from tests.harness.object_server import Asked, Choice, Cut, ObjectServer, object_server
 from tests.harness.tiers import rest_but_today
 
@@ -120,7 +120,7 @@ def test_an_end_that_came_to_nothing_is_an_error(server: ObjectServer) -> None:
 
 def test_tries_of_the_library_count() -> None:
     text = "Server error with status 503: SlowDown"
-    assert may_ask_again(OSError(text), 1)
-    assert may_ask_again(OSError(f"in 3s, after 6 retries, max_retries: 8 - {text}"), 1)
-    assert not may_ask_again(OSError(f"in 3s, after 8 retries, max_retries: 8 - {text}"), 1)
-    assert not may_ask_again(OSError("Client error with status 403"), 1)
+    assert may_retry(OSError(text), 1)
+    assert may_retry(OSError(f"in 3s, after 6 retries, max_retries: 8 - {text}"), 1)
+    assert not may_retry(OSError(f"in 3s, after 8 retries, max_retries: 8 - {text}"), 1)
+    assert not may_retry(OSError("Client error with status 403"), 1)

@@ -149,9 +149,9 @@ def test_topics_are_named_once(topics: list[str]) -> None:
 
 def test_the_exit_code_is_that_of_the_first_error() -> None:
     topics = [work.TopicArchive("a", "a", exit_code=code) for code in (0, 4, 2, 1)]
-    codes = [work.Archive(topics[:count]).exit_code for count in range(5)]
+    codes = [work.ArchiveResult(topics[:count]).exit_code for count in range(5)]
     assert codes == [0, 0, 4, 2, 2]
-    assert "kafka topic" in repr(work.Archive(topics))
+    assert "kafka topic" in repr(work.ArchiveResult(topics))
 
 
 def with_groups(

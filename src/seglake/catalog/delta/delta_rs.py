@@ -48,7 +48,7 @@ from seglake.errors import (
 )
 from seglake.store import Store, is_local
 from seglake.store.forks import ThreadedLibrary
-from seglake.store.interface import asked, reason
+from seglake.store.interface import reason, retry_request
 
 _PROPERTIES = {
     "seglake.format": FORMAT,
@@ -231,7 +231,7 @@ def live_files(table: DeltaTable, partition_by: Iterable[str]) -> Iterator[Added
     """
     names = {name: f"partition.{name}" for name in partition_by}
     with _delta_errors(table.table_uri, "its files cannot be listed"):
-        added = _asked(lambda: table.get_add_actions(flatten=True))
+        added = _retry_request(lambda: table.get_add_actions(flatten=True))
         files = pa.RecordBatchReader.from_stream(added).read_all()
     extents = {
         name: (f"min.{name}", f"max.{name}")
@@ -325,11 +325,11 @@ def _table(store: Store, folder: str, version: int | None = None) -> DeltaTable:
     uri = f"{store.uri}/{folder}"
     _DELTA_RS.use(store)
     options = store.storage_options
-    return _asked(lambda: DeltaTable(uri, version=version, storage_options=options))
+    return _retry_request(lambda: DeltaTable(uri, version=version, storage_options=options))
 
 
-def _asked(call: Callable[[], _Result]) -> _Result:
-    return asked(call, DeltaError, OSError)
+def _retry_request(call: Callable[[], _Result]) -> _Result:
+    return retry_request(call, DeltaError, OSError)
 
 
 def _checked(log: DeltaLog, table: DeltaTable) -> DeltaTable:

@@ -39,7 +39,7 @@ from seglake.errors import (
     MissingObject,
     SeglakeError,
 )
-from seglake.layout import QUARANTINE_TABLE, attempt_objects, fate_key, success_key
+from seglake.layout import QUARANTINE_TABLE, attempt_objects, claim_key, success_key
 from seglake.store import Store
 
 _log = logging.getLogger(__name__)
@@ -358,7 +358,7 @@ def is_committed(store: Store, attempt_id: str) -> bool:
     keys = {item.key for item in store.list(attempt_objects(attempt_id))}
     if success_key(attempt_id) in keys:
         return True
-    return keys <= {fate_key(attempt_id)} and not is_abandoned(store, attempt_id)
+    return keys <= {claim_key(attempt_id)} and not is_abandoned(store, attempt_id)
 
 
 def merge(store: Store, topic: str, attempt_id: str, keys: Sequence[str]) -> RejectsFile:

@@ -93,7 +93,9 @@ class Segments(NamedTuple):
     max_timestamps: Int64s
     details: npt.NDArray[np.void]  # of dtype DETAILS
     attempts: AttemptIds
-    room: SpareRows | None = None  # the shared columns whose first rows are these columns
+    append_buffer: AppendBuffer | None = (
+        None  # the shared columns whose first rows are these columns
+    )
 
     @staticmethod
     def none() -> Segments:
@@ -106,7 +108,7 @@ class Segments(NamedTuple):
 
     @property
     def columns(self) -> Sequence[npt.NDArray[Any]]:
-        """Return the five columns, without `attempts` and `room`."""
+        """Return the five columns, without `attempts` and `append_buffer`."""
         return self[:5]
 
     @property
@@ -140,9 +142,9 @@ class Segments(NamedTuple):
         if attempts is not others.attempts:
             details = columns[-1] = copy_rows(columns[-1])
             details["attempts"] += attempts.add(others.attempts)
-        room = self.room
+        room = self.append_buffer
         if room is None or not room.claim(self.size, others.size):
-            room = SpareRows(self.columns, others.size)
+            room = AppendBuffer(self.columns, others.size)
         both = Segments._make([*room.fill(self.size, columns), attempts, room])
         if not self.size or not others.size or self.base_offsets[-1] < others.base_offsets[0]:
             return both
@@ -157,12 +159,12 @@ class Segments(NamedTuple):
 
         The values never decrease, so they can be searched by bisection.
         """
-        if self.room is None:
+        if self.append_buffer is None:
             return np.maximum.accumulate(self.max_timestamps)
-        return self.room.running_max_timestamps(self.size)
+        return self.append_buffer.running_max_timestamps(self.size)
 
 
-class SpareRows:
+class AppendBuffer:
     """Columns whose first rows are the segments of versions, with free rows after them.
 
     Thread-safe.

@@ -40,7 +40,7 @@ _AGENTS: Strings = pa.array(
 )
 
 
-class Generated(NamedTuple):
+class GenerateResult(NamedTuple):
     """The written files, their counts of good lines and broken lines, and the range of times."""
 
     files: list[Path]
@@ -65,7 +65,7 @@ class _Visitors(NamedTuple):
 
 def generate(
     folder: str | Path, *, events: int = 1_000_000, files: int = 16, seed: int = 1
-) -> Generated:
+) -> GenerateResult:
     """Write `events` good lines, and 500 broken lines per million, to `files` files in `folder`.
 
     Each file has the lines that arrive in its share of one day. Every fourth file is a .gz. Files
@@ -92,7 +92,7 @@ def generate(
                 out.write(_lines(rng, visitors, block_times, is_broken[block]))
                 times.append(_bounds(block_times[~is_broken[block]]))
     bounds = np.concatenate(times)
-    return Generated(written, events, broken, int(bounds.min()), int(bounds.max()))
+    return GenerateResult(written, events, broken, int(bounds.min()), int(bounds.max()))
 
 
 def _share(total: int, number: int, files: int) -> int:

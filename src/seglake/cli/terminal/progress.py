@@ -41,7 +41,7 @@ class Job(NamedTuple):
 
         return spark_session(f"seglake {self.name}", delta=False)
 
-    def tell(self, step: str) -> None:
+    def log(self, step: str) -> None:
         """Log a step of the work."""
         logging.getLogger(f"seglake.{self.name}").info("%s", step)
 
@@ -130,9 +130,9 @@ def steps(job: Job | None = None, *, local: bool = False) -> Iterator[Callable[[
     Python workers could print tracebacks.
     """
     if job is not None:  # spark-submit owns the session
-        yield job.tell
+        yield job.log
         return
-    with _told_if_stopped(), ExitStack() as stack:
+    with _line_if_stopped(), ExitStack() as stack:
         if not local:
             stack.enter_context(_own_session())
         yield stack.enter_context(display("reading the settings", logs=True)).step
@@ -171,7 +171,7 @@ def _no_py4j_traces() -> Iterator[None]:
 
 
 @contextmanager
-def _told_if_stopped() -> Iterator[None]:
+def _line_if_stopped() -> Iterator[None]:
     """Print a line about the state of the run after a Ctrl-C inside the block."""
     try:
         yield

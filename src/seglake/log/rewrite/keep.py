@@ -1,8 +1,8 @@
 """Decide which records are kept when the segments of one log partition are rewritten.
 
-A `Keep` is a value that is pickled for the process that runs a task. A rewrite first calls `fates`
-for whole batches, which needs only their headers. A batch that is decided this way is not decoded.
-Then the rewrite calls `records` for the other batches.
+A `RecordFilter` is a value that is pickled for the process that runs a task. A rewrite first calls
+`batch_retention` for whole batches, which needs only their headers. A batch that is decided this
+way is not decoded. Then the rewrite calls `records` for the other batches.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from seglake.limits import INT64_MAX
 from seglake.log.rewrite.bitmap_kernels import count_bits, pick_bits
 
 Flags = npt.NDArray[np.bool_]
-Fates = npt.NDArray[np.int8]
+BatchRetention = npt.NDArray[np.int8]
 
 UNDECIDED, STAYS, GOES = range(3)  # fate of a batch: decide per record, keep all, or drop all
 
 
-class Keep:
+class RecordFilter:
     """A rule that keeps every record, and the base of all other rules."""
 
-    def fates(self, table: BatchTable) -> Fates:
+    def batch_retention(self, table: BatchTable) -> BatchRetention:
         """Return the fate of each batch, from only the offsets, attributes and counts in the table.
 
         A row of the table may stand for a whole segment. Then only the fate `GOES` has an effect.
@@ -44,7 +44,9 @@ class Keep:
         del table
         return np.ones(len(decoded.offsets), bool)
 
-    def horizons(self, table: BatchTable, decoded: Decoded, stays: Flags) -> Int64s | None:
+    def delete_horizons_ms(
+        self, table: BatchTable, decoded: Decoded, stays: Flags
+    ) -> Int64s | None:
         """Return the delete horizon of each batch in ms, or `NO_HORIZON`; None for no horizons.
 
         Only batches of undecided fate get their horizon.
@@ -54,14 +56,14 @@ class Keep:
 
 
 @dataclass(frozen=True)
-class WithoutOffsets(Keep):
+class ExcludeOffsets(RecordFilter):
     """Keeps every record, except in ascending ranges of offsets [starts[i], ends[i])."""
 
     starts: Int64s
     ends: Int64s
 
     @staticmethod
-    def of(ranges: Iterable[tuple[int, int]]) -> WithoutOffsets:
+    def of(ranges: Iterable[tuple[int, int]]) -> ExcludeOffsets:
         """Return a rule from pairs of start and end (exclusive), in any order. They may overlap."""
         merged: list[list[int]] = []
         for start, end in sorted(ranges):
@@ -72,10 +74,10 @@ class WithoutOffsets(Keep):
             else:
                 merged.append([start, end])
         columns = np.array(merged, np.int64).reshape(-1, 2).T.copy()
-        return WithoutOffsets(*columns)
+        return ExcludeOffsets(*columns)
 
-    def fates(self, table: BatchTable) -> Fates:
-        """Return the fate of each batch, see `Keep.fates`."""
+    def batch_retention(self, table: BatchTable) -> BatchRetention:
+        """Return the fate of each batch, see `RecordFilter.batch_retention`."""
         first, last = table["base_offset"], table["last_offset"]
         number = self.ends.searchsorted(first, "right")  # of the first range that ends after it
         starts, ends = np.append(self.starts, INT64_MAX), np.append(self.ends, INT64_MAX)
@@ -84,7 +86,7 @@ class WithoutOffsets(Keep):
         return np.where(goes, GOES, fates).astype(np.int8)
 
     def records(self, table: BatchTable, decoded: Decoded) -> Flags:
-        """Return whether each record is kept, see `Keep.records`."""
+        """Return whether each record is kept, see `RecordFilter.records`."""
         del table
         number = self.ends.searchsorted(decoded.offsets, "right")
         starts = np.append(self.starts, INT64_MAX)
@@ -93,26 +95,26 @@ class WithoutOffsets(Keep):
 
 
 @dataclass(frozen=True)
-class WithinTimes(Keep):
+class KeepTimes(RecordFilter):
     """Keeps only records of the times [start_ms, end_ms)."""
 
     start_ms: int
     end_ms: int
 
-    def fates(self, table: BatchTable) -> Fates:
-        """Return the fate of each batch, see `Keep.fates`."""
+    def batch_retention(self, table: BatchTable) -> BatchRetention:
+        """Return the fate of each batch, see `RecordFilter.batch_retention`."""
         goes = (table["max_timestamp"] < self.start_ms) | (table["count"] == 0)
         return np.where(goes, GOES, UNDECIDED).astype(np.int8)
 
     def records(self, table: BatchTable, decoded: Decoded) -> Flags:
-        """Return whether each record is kept, see `Keep.records`."""
+        """Return whether each record is kept, see `RecordFilter.records`."""
         del table
         times = decoded.records.timestamps
         return (times >= self.start_ms) & (times < self.end_ms)
 
 
 @dataclass(frozen=True)
-class OnlyOffsets(Keep):
+class KeepOffsets(RecordFilter):
     """Keeps only the offsets in bitmaps.
 
     Bitmap i is sizes[i] bytes of `bits` from places[i] on. Bit n of bitmap i stands for offset
@@ -126,16 +128,16 @@ class OnlyOffsets(Keep):
     bits: Bytes
 
     @staticmethod
-    def of(bitmaps: Sequence[tuple[int, Any]]) -> OnlyOffsets:
+    def of(bitmaps: Sequence[tuple[int, Any]]) -> KeepOffsets:
         """Return a rule from pairs of first offset and bytes."""
         parts = [np.frombuffer(data, np.uint8) for _, data in sorted(bitmaps, key=lambda p: p[0])]
         sizes = np.array([len(part) for part in parts], np.int64)
         bases = np.array(sorted(base for base, _ in bitmaps), np.int64)
         bits = np.concatenate([*parts, np.empty(0, np.uint8)])
-        return OnlyOffsets(bases, np.cumsum(sizes) - sizes, sizes, bits)
+        return KeepOffsets(bases, np.cumsum(sizes) - sizes, sizes, bits)
 
-    def fates(self, table: BatchTable) -> Fates:
-        """Return the fate of each batch, see `Keep.fates`."""
+    def batch_retention(self, table: BatchTable) -> BatchRetention:
+        """Return the fate of each batch, see `RecordFilter.batch_retention`."""
         first, end = table["base_offset"], table["last_offset"] + 1
         number, start = self._places_of(first)
         stop = self._within(number, end)
@@ -148,7 +150,7 @@ class OnlyOffsets(Keep):
         return fates.astype(np.int8)
 
     def records(self, table: BatchTable, decoded: Decoded) -> Flags:
-        """Return whether each record is kept, see `Keep.records`."""
+        """Return whether each record is kept, see `RecordFilter.records`."""
         del table
         number, bit = self._places_of(decoded.offsets)
         inside = bit < self._within(number, decoded.offsets + 1)
@@ -171,23 +173,23 @@ class OnlyOffsets(Keep):
 
 
 @dataclass(frozen=True)
-class WithoutKeys(Keep):
+class ExcludeKeys(RecordFilter):
     """Keeps every record, except records with one of these keys. Control records are kept."""
 
     keys: frozenset[bytes]
 
     @staticmethod
-    def of(keys: Collection[bytes]) -> WithoutKeys:
+    def of(keys: Collection[bytes]) -> ExcludeKeys:
         """Return a rule from any collection of keys."""
-        return WithoutKeys(frozenset(keys))
+        return ExcludeKeys(frozenset(keys))
 
-    def fates(self, table: BatchTable) -> Fates:
-        """Return the fate of each batch, see `Keep.fates`."""
+    def batch_retention(self, table: BatchTable) -> BatchRetention:
+        """Return the fate of each batch, see `RecordFilter.batch_retention`."""
         plain = (table["attributes"] & CONTROL == 0) & (len(self.keys) > 0)
         return np.where(plain, UNDECIDED, STAYS).astype(np.int8)
 
     def records(self, table: BatchTable, decoded: Decoded) -> Flags:
-        """Return whether each record is kept, see `Keep.records`."""
+        """Return whether each record is kept, see `RecordFilter.records`."""
         gone = among(decoded.records.keys, self.keys)
         gone &= table["attributes"][decoded.batch] & CONTROL == 0
         return ~gone

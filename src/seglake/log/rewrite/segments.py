@@ -30,7 +30,7 @@ from seglake.log.chunk import Chunk
 from seglake.log.fetch import LogFetch
 from seglake.log.files import LogCheck
 from seglake.log.piece import Piece
-from seglake.log.rewrite.keep import GOES, UNDECIDED, Keep
+from seglake.log.rewrite.keep import GOES, UNDECIDED, RecordFilter
 from seglake.log.segment import LogSegment
 from seglake.log.writer import NewSegment, write_segment
 from seglake.store import Store
@@ -54,7 +54,7 @@ class RewriteTarget(NamedTuple):
 
 
 def rewrite(
-    store: Store, rows: Sequence[SegmentRow], keep: Keep, target: RewriteTarget
+    store: Store, rows: Sequence[SegmentRow], keep: RecordFilter, target: RewriteTarget
 ) -> SegmentRow:
     """Write consecutive segments of a log partition as one segment with the kept records.
 
@@ -108,7 +108,9 @@ def _span(rows: Sequence[SegmentRow]) -> tuple[int, int]:
     return first.base_offset, last.end_offset
 
 
-def staying(store: Store, rows: Sequence[SegmentRow], keep: Keep) -> Iterator[EncodedBatches]:
+def staying(
+    store: Store, rows: Sequence[SegmentRow], keep: RecordFilter
+) -> Iterator[EncodedBatches]:
     """Yield the kept batches of segments, some at a time, checked and with complete tables.
 
     Batches without records are left out. Raises CorruptData and StoreError.
@@ -126,7 +128,7 @@ class _OldLogs:
 
     def batches(self) -> Iterator[EncodedBatches]:
         """Yield the kept batches, with complete tables, some at a time. Raises CorruptData."""
-        read = self._sieve.keep.fates(_as_batches(self._rows)) != GOES
+        read = self._sieve.keep.batch_retention(_as_batches(self._rows)) != GOES
         rows = [row for row, needed in zip(self._rows, read, strict=True) if needed]
         segments = [LogSegment.of_row(row) for row in rows]
         checks = {row.key("log"): LogCheck(row) for row in rows}
@@ -143,24 +145,24 @@ class _OldLogs:
 
     def _staying(self, chunk: Chunk) -> Iterator[EncodedBatches]:
         table = chunk.table[chunk.table["count"] > 0]
-        left = table[self._sieve.keep.fates(table) != GOES]
+        left = table[self._sieve.keep.batch_retention(table) != GOES]
         return chunk.in_parts(left, DECODE_BYTES, partial(self._sieve.staying, chunk.data))
 
 
 class _Sieve(NamedTuple):
     """What to keep, and the size up to which adjacent batches are joined; None: no joins."""
 
-    keep: Keep
+    keep: RecordFilter
     batch_bytes: int | None
 
     def staying(self, data: Any, table: BatchTable, payload: Payload) -> EncodedBatches:
         """Return the kept records of some batches. No batch may have the fate `GOES`."""
         keep = self.keep
-        asked = keep.fates(table) == UNDECIDED
+        asked = keep.batch_retention(table) == UNDECIDED
         if asked.any():
             decoded = decode(table, payload)
             stays = keep.records(table, decoded) | ~asked[decoded.batch]
-            horizons = keep.horizons(table, decoded, stays)
+            horizons = keep.delete_horizons_ms(table, decoded, stays)
             return filter_batches(data, table, decoded, stays, horizons)
         if self.batch_bytes is not None:
             return rebatch(data, table, payload, self.batch_bytes)

@@ -19,7 +19,7 @@ import numpy as np
 from seglake.catalog.schema import PartitionRow, Row, SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change
-from seglake.catalog.transaction import announced, mark_recent, transact
+from seglake.catalog.transaction import announce, transact, write_recent_markers
 from seglake.catalog.version.snapshot import PartitionView, Snapshot
 from seglake.engine import Engine, Progress, engine_of, logged
 from seglake.errors import CommitConflict
@@ -27,7 +27,7 @@ from seglake.layout import new_attempt
 from seglake.maintain.commit import Clock, TopicReport
 from seglake.maintain.compaction.passes import (
     CleanedLog,
-    How,
+    CompactionOptions,
     LogToClean,
     Passes,
     Policy,
@@ -99,7 +99,7 @@ class CompactedLog:
 
 
 @dataclass(repr=False)
-class Compacted(TopicReport):
+class CompactResult(TopicReport):
     """The result of a compaction, or of its dry run, with the version of its last commit.
 
     Lags and delete horizons were compared with the time `now_ms`.
@@ -120,7 +120,7 @@ def compact(
     spark: SparkSession | None = None,
     storage_options: Mapping[str, str] | None = None,
     progress: Progress | None = None,
-) -> Compacted:
+) -> CompactResult:
     """Keep only the latest record of each key, in the log partitions of a topic that are due.
 
     Args:
@@ -160,51 +160,58 @@ def compact_in(
     force: bool = False,
     dry_run: bool = False,
     now_ms: int | None = None,
-) -> Compacted:
+) -> CompactResult:
     """Do what `compact` does, with an open catalog."""
     # Executors cannot read the results of the first pass that a dry run keeps on this machine.
     engine = engine_of(None if dry_run else spark)
     progress = progress or logged("bytes of log")
     clock = Clock(None if dry_run or now_ms is not None else table.store, now_ms)
-    how = How(force, clock.machine_ms, progress)
+    how = CompactionOptions(force, clock.machine_ms, progress)
     logs, policy = _logs(table, table.snapshot(), topic, how.now_ms)
     if any(force or log.is_due(policy) for log in logs):
         ahead_ms = clock.later_ms - clock.earlier_ms
-        how = How(force, clock.earlier_ms, progress, ahead_ms=ahead_ms)
+        how = CompactionOptions(force, clock.earlier_ms, progress, ahead_ms=ahead_ms)
     return compact_topic(table, topic, engine, how, dry_run=dry_run)
 
 
 def compact_topic(
-    table: CatalogTable, topic: str, engine: Engine, how: How, *, dry_run: bool = False
-) -> Compacted:
+    table: CatalogTable,
+    topic: str,
+    engine: Engine,
+    options: CompactionOptions,
+    *,
+    dry_run: bool = False,
+) -> CompactResult:
     """Do what `compact` does, on an engine."""
-    report = Compacted(topic, now_ms=how.now_ms, dry_run=dry_run)
+    report = CompactResult(topic, now_ms=options.now_ms, dry_run=dry_run)
     snapshot = table.snapshot()
-    logs, policy = _logs(table, snapshot, topic, how.now_ms)
-    due = [log for log in logs if how.force or log.is_due(policy)]
+    logs, policy = _logs(table, snapshot, topic, options.now_ms)
+    due = [log for log in logs if options.force or log.is_due(policy)]
     if not dry_run:
-        mark_recent(table, snapshot.files, topic, "maintenance")
+        write_recent_markers(table, snapshot.files, topic, "maintenance")
     report.partitions = [CompactedLog.planned(log, due=log in due) for log in logs]
     for _ in range(MAX_ROUNDS):
         if not due:
             return report
         swap = _Swap(report, new_attempt())
-        passes = partial(Passes, engine=engine, attempt_id=swap.attempt_id, policy=policy, how=how)
+        passes = partial(
+            Passes, engine=engine, attempt_id=swap.attempt_id, policy=policy, options=options
+        )
         if dry_run:
             with dry(table.store) as store:
                 swap.cleaned = passes(store).clean(due)
             swap.show(table.snapshot())
             return report
-        with announced(table, swap.attempt_id, topic):
+        with announce(table, swap.attempt_id, topic):
             # Read the version again: an erasure may have removed records before the announcement.
             newest = table.snapshot()
             views = {view.partition: view for view in newest.partitions(topic)}
-            standing = [log for log in due if _stands(views[log.partition], log)]
+            standing = [log for log in due if _is_current(views[log.partition], log)]
             swap.cleaned = passes(table.store).clean(standing)
             swap.commit(table)
         left = {log.partition for log in due} - swap.done.keys()
         if left:
-            logs, policy = _logs(table, table.snapshot(), topic, how.now_ms)
+            logs, policy = _logs(table, table.snapshot(), topic, options.now_ms)
         due = [log for log in logs if log.partition in left]
     numbers = ", ".join(str(log.partition) for log in due)
     raise CommitConflict(
@@ -232,7 +239,7 @@ def _logs(
 class _Swap:
     """The commit of a round. `done` are the log partitions that it replaces."""
 
-    report: Compacted
+    report: CompactResult
     attempt_id: str
     cleaned: Sequence[CleanedLog] = ()
     done: dict[int, CompactedLog] = field(default_factory=dict)
@@ -254,7 +261,7 @@ class _Swap:
         standing = [
             (view, cleaned)
             for cleaned in self.cleaned
-            if _stands(
+            if _is_current(
                 view := snapshot.partition(self.report.topic, cleaned.log.partition), cleaned.log
             )
         ]
@@ -279,7 +286,7 @@ class _Swap:
         ]
 
 
-def _stands(view: PartitionView, log: LogToClean) -> bool:
+def _is_current(view: PartitionView, log: LogToClean) -> bool:
     """Return whether the cleaned segments at or above the log start are still live."""
     rows = [row for row in log.rows if row.end_offset > view.log_start_offset]
     places = np.searchsorted(view.segments.base_offsets, [row.base_offset for row in rows])

@@ -38,7 +38,15 @@ from seglake.format.index import Subjects, subjects_of
 from seglake.format.records import Bytes, Int64s, fixed
 from seglake.limits import INT32_MAX, INT64_MAX
 from seglake.log.fetch import LogFetch
-from seglake.log.rewrite.keep import GOES, STAYS, UNDECIDED, Fates, Flags, Keep, OnlyOffsets
+from seglake.log.rewrite.keep import (
+    GOES,
+    STAYS,
+    UNDECIDED,
+    BatchRetention,
+    Flags,
+    KeepOffsets,
+    RecordFilter,
+)
 from seglake.log.rewrite.segments import RewriteTarget, rewrite
 from seglake.log.segment import LogSegment
 from seglake.maintain.compaction import latest_kernels
@@ -50,13 +58,13 @@ from seglake.maintain.compaction.latest_kernels import (
     Words,
 )
 from seglake.store import Store
-from seglake.write.spool.scratch import Scratch
+from seglake.write.spool.spill_buffer import SpillBuffer
 from seglake.write.spool.spool import (
     SPOOLED,
     Blob,
     SpoolWriter,
     clear,
-    of_kinds,
+    filter_kinds,
     packed_rows,
     read_blobs,
     unpacked_rows,
@@ -152,7 +160,7 @@ class FindKeys(NamedTuple):
             for log_part in log_parts:
                 size = sum(row.record_count for row in log_part.rows)
                 table = KeyTable(min(size, TABLE_ROWS))
-                with Scratch() as full:
+                with SpillBuffer() as full:
                     for part, seed in self._parts(log_part):
                         row = 0
                         while row < len(part.offsets):
@@ -213,7 +221,7 @@ def _keyed(decoded: Decoded, flags: Bytes) -> KeyedRecords:
     )
 
 
-def _write_keys(full: Scratch, log_part: LogPart, spool: SpoolWriter) -> None:
+def _write_keys(full: SpillBuffer, log_part: LogPart, spool: SpoolWriter) -> None:
     """Write a blob for each bucket that has rows."""
     for number in range(log_part.buckets):
         if data := b"".join(rows for _, rows in full.of(number)):
@@ -385,7 +393,7 @@ class FindSurvivors(NamedTuple):
         keys, expired = Counter[int](), Counter[int]()
         with SpoolWriter(self.store, self.attempt_id) as spool:
             for partition, own in groupby(buckets, lambda bucket: bucket.partition):
-                with Scratch() as survivors, Scratch() as tombstones:
+                with SpillBuffer() as survivors, SpillBuffer() as tombstones:
                     for bucket in own:
                         edges, entries = bucket.edges, self._entries(bucket)
                         gone = (entries & np.uint64(EXPIRED)) != 0
@@ -421,7 +429,7 @@ def _by_segment(edges: Int64s, entries: Words) -> list[memoryview]:
 
 
 def _write_offsets(
-    found: Scratch, kind: int, partition: int, segments: int, spool: SpoolWriter
+    found: SpillBuffer, kind: int, partition: int, segments: int, spool: SpoolWriter
 ) -> None:
     """Write a blob of offsets for each segment that has some."""
     for segment in range(segments):
@@ -527,45 +535,45 @@ class CleanGroups(NamedTuple):
 
     def _cleaned(self, group: CleanGroup) -> SegmentRow:
         newest, fresh = (self._offsets(group, kind) for kind in (SURVIVORS, TOMBSTONES))
-        keep = Latest(newest, fresh, self.horizon_ms)
+        keep = LatestPerKey(newest, fresh, self.horizon_ms)
         target = RewriteTarget(self.attempt_id, subjects=self.subjects)
         return rewrite(self.store, group.rows, keep, target)
 
-    def _offsets(self, group: CleanGroup, kind: int) -> OnlyOffsets:
-        edges, blobs = edges_of(group.rows), of_kinds(unpacked_rows([group.packed]), kind)
+    def _offsets(self, group: CleanGroup, kind: int) -> KeepOffsets:
+        edges, blobs = edges_of(group.rows), filter_kinds(unpacked_rows([group.packed]), kind)
         bits = bitmap(self.store, blobs, group.first, edges)
-        return OnlyOffsets(edges[:1], np.zeros(1, np.int64), np.array([len(bits)]), bits)
+        return KeepOffsets(edges[:1], np.zeros(1, np.int64), np.array([len(bits)]), bits)
 
 
 @dataclass(frozen=True)
-class Latest(Keep):
+class LatestPerKey(RecordFilter):
     """Keeps the offsets `newest`, and gives a delete horizon to each batch with one of `fresh`.
 
     `fresh` are the tombstones among `newest` whose batch has no delete horizon yet
     (`MemoryRecords.filterTo`).
     """
 
-    newest: OnlyOffsets
-    fresh: OnlyOffsets
+    newest: KeepOffsets
+    fresh: KeepOffsets
     horizon_ms: int
 
-    def fates(self, table: BatchTable) -> Fates:
-        """Return the fate of each batch, see `Keep.fates`."""
-        fates = self.newest.fates(table)
+    def batch_retention(self, table: BatchTable) -> BatchRetention:
+        """Return the fate of each batch, see `RecordFilter.batch_retention`."""
+        fates = self.newest.batch_retention(table)
         fates[(fates == STAYS) & self._has_fresh(table)] = UNDECIDED
         return fates
 
     def records(self, table: BatchTable, decoded: Decoded) -> Flags:
-        """Return whether each record is kept, see `Keep.records`."""
+        """Return whether each record is kept, see `RecordFilter.records`."""
         return self.newest.records(table, decoded)
 
-    def horizons(self, table: BatchTable, decoded: Decoded, stays: Flags) -> Int64s:
-        """Return the delete horizon of each batch, see `Keep.horizons`."""
+    def delete_horizons_ms(self, table: BatchTable, decoded: Decoded, stays: Flags) -> Int64s:
+        """Return the delete horizon of each batch, see `RecordFilter.delete_horizons_ms`."""
         del decoded, stays
         return np.where(self._has_fresh(table), self.horizon_ms, NO_HORIZON).astype(np.int64)
 
     def _has_fresh(self, table: BatchTable) -> Flags:
-        flags: Flags = self.fresh.fates(table) != GOES
+        flags: Flags = self.fresh.batch_retention(table) != GOES
         return flags
 
 
@@ -595,7 +603,7 @@ class CleanedLog(NamedTuple):
         return self.records - self.null_keys - self.superseded - self.expired_tombstones
 
 
-class How(NamedTuple):
+class CompactionOptions(NamedTuple):
     """The options of a compaction. `force` also compacts logs that are not due.
 
     `now_ms` counts as the present time. New delete horizons count from `now_ms + ahead_ms`. A
@@ -620,7 +628,7 @@ class Passes:
     engine: Engine
     attempt_id: str
     policy: Policy
-    how: How
+    options: CompactionOptions
 
     def clean(self, logs: Sequence[LogToClean]) -> list[CleanedLog]:
         """Clean logs, each with a segment to clean. Raises CorruptData and StoreError."""
@@ -651,12 +659,12 @@ class Passes:
         least = total // (SHARES_PER_CORE * cores)
         log_parts = [log_part for log in logs for log_part in self._log_parts(log, least)]
         sizes = [log_part.size_bytes for log_part in log_parts]
-        task = FindKeys(self.store, self.attempt_id, self.how.now_ms)
+        task = FindKeys(self.store, self.attempt_id, self.options.now_ms)
         parts, done = list[Keys](), 0
         for numbers, keys in in_waves(self.engine, task, log_parts, sizes, cores):
             parts.append(keys)
             done += sum(sizes[number] for number in numbers)
-            self.how.progress(done, 2 * total)
+            self.options.progress(done, 2 * total)
         return (
             unpacked_rows(part.packed for part in parts),
             sum((part.records for part in parts), Counter()),
@@ -666,7 +674,7 @@ class Passes:
     def _log_parts(self, log: LogToClean, least_bytes: int) -> Iterator[LogPart]:
         """Divide a log into parts of whole segments, each with about the bytes of one task."""
         records = sum(row.record_count for row in log.rows)
-        buckets = -(-records // self.how.bucket_rows) or 1
+        buckets = -(-records // self.options.bucket_rows) or 1
         least_bytes = max(least_bytes, _log_bytes([log]) * buckets // _MOST_BLOBS)
         rows, size = list[SegmentRow](), 0
         for row in log.rows:
@@ -709,7 +717,7 @@ class Passes:
             for group in self._groups(log, survivors.get(log.partition, SPOOLED.empty_table()))
         ]
         sizes = [group.log_bytes for _, group in groups]
-        fresh_ms = self.how.now_ms + self.how.ahead_ms
+        fresh_ms = self.options.now_ms + self.options.ahead_ms
         horizon_ms = min(fresh_ms + self.policy.delete_retention_ms, INT64_MAX)
         task = CleanGroups(self.store, self.attempt_id, horizon_ms, self.policy.subjects)
         rows, left, cores = dict[int, SegmentRow](), sum(sizes), self.engine.cores_for(sum(sizes))
@@ -718,9 +726,9 @@ class Passes:
         ):
             rows |= zip(numbers, written, strict=True)
             left -= sum(sizes[number] for number in numbers)
-            self.how.progress(2 * total - left, 2 * total)
+            self.options.progress(2 * total - left, 2 * total)
         # Count the groups that are not rewritten.
-        self.how.progress(2 * total, 2 * total)
+        self.options.progress(2 * total, 2 * total)
         new: list[list[GroupReplacement]] = [[] for _ in logs]
         for number, (log_number, group) in enumerate(groups):
             new[log_number].append((group.rows, rows[number]))

@@ -56,17 +56,18 @@ from seglake.catalog.quarantine.open_rejects import (
     write_list,
 )
 from seglake.catalog.quarantine.table import QuarantineTable
-from seglake.catalog.retention import NeverNamed
+from seglake.catalog.retention import UnreferencedFiles
 from seglake.catalog.schema import SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change
-from seglake.catalog.transaction import announced, transact_upkeep
+from seglake.catalog.transaction import announce, transact_upkeep
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.clock import now_ms
 from seglake.engine import Amounts, Engine, Progress, SegmentTasks
 from seglake.errors import CorruptData, MissingObject, UsageError
 from seglake.layout import TOPICS, WHOLE_LAKE, new_attempt, rejects_key
 from seglake.maintain.commit import TopicReport, checked_hours, retried, time_of_storage
+from seglake.maintain.erasure.criteria import ErasureCriteria
 from seglake.maintain.erasure.logs import (
     LogErasure,
     RejectErasure,
@@ -76,7 +77,6 @@ from seglake.maintain.erasure.logs import (
     require_own,
     samples_to_erase,
 )
-from seglake.maintain.erasure.wanted import ErasureCriteria
 from seglake.maintain.vacuum import (
     GRACE_HOURS,
     HOUR_MS,
@@ -84,10 +84,10 @@ from seglake.maintain.vacuum import (
     Named,
     Unnamed,
     delete,
-    find_unnamed,
-    is_at_stake,
-    is_fate,
-    settled,
+    find_unreferenced,
+    is_claim,
+    is_needed_to_commit,
+    resolve,
 )
 from seglake.store import Listed, Store, open_store
 
@@ -106,15 +106,15 @@ _QUARANTINED = re.compile(rf"{layout.QUARANTINE_TABLE}/topic=([^/]+)/")
 class Attempts(NamedTuple):
     """The attempts that did not commit and may be at the topic, and all committed attempts.
 
-    `running` attempts may still run. `dying` attempts have ended and are abandoned; if they are
-    alive, they may still write objects. `left` are the unnamed objects of attempts that have ended,
-    and `remains` are the keys of the objects of `dying` attempts. `named_rejects` are the keys of
-    the files that the quarantine names, or named within the grace period; their writers do not need
-    them any more.
+    `running` attempts may still run. `to_abandon` attempts have ended and are abandoned; if they
+    are alive, they may still write objects. `left` are the unnamed objects of attempts that have
+    ended, and `remains` are the keys of the objects of `to_abandon` attempts. `named_rejects` are
+    the keys of the files that the quarantine names, or named within the grace period; their writers
+    do not need them any more.
     """
 
     running: list[str]
-    dying: set[str]
+    to_abandon: set[str]
     committed: set[str]
     left: list[Listed]
     remains: set[str]
@@ -123,7 +123,7 @@ class Attempts(NamedTuple):
 
     def has_ended(self, attempt_id: str) -> bool:
         """Return whether an attempt is committed or abandoned."""
-        return attempt_id in self.committed or attempt_id in self.dying
+        return attempt_id in self.committed or attempt_id in self.to_abandon
 
 
 class Grace(NamedTuple):
@@ -136,7 +136,9 @@ class Grace(NamedTuple):
     dry_run: bool
 
 
-def look(table: CatalogTable, topic: str, grace: Grace, own: Collection[str] = ()) -> Attempts:
+def find_attempts(
+    table: CatalogTable, topic: str, grace: Grace, own: Collection[str] = ()
+) -> Attempts:
     """Return the present attempts at a topic, except for the `own` attempts.
 
     Attempts that have ended are abandoned first, unless it is a dry run. Raises StoreError,
@@ -144,7 +146,7 @@ def look(table: CatalogTable, topic: str, grace: Grace, own: Collection[str] = (
     """
     clock_ms = now_ms() if grace.dry_run else time_of_storage(table.store)
     find = partial(_find, table, topic, clock_ms, clock_ms - grace.hours * HOUR_MS, own)
-    return find() if grace.dry_run else settled(table, find)
+    return find() if grace.dry_run else resolve(table, find)
 
 
 def _find(
@@ -153,10 +155,12 @@ def _find(
     """Find the attempts. An attempt may still run if it has written something since `oldest_ms`."""
 
     def unnamed_objects() -> tuple[Unnamed, Named]:
-        # A young data file that no commit names must name nothing, see `find_unnamed`.
-        never_named = NeverNamed.by(table, now_ms=clock_ms)
-        marked = table.unmarked(table.newest_files())
-        return find_unnamed(table, never_named, marked, never_named, rejects_since_ms=oldest_ms)
+        # A young data file that no commit names must name nothing, see `find_unreferenced`.
+        never_named = UnreferencedFiles.from_table(table, now_ms=clock_ms)
+        marked = table.attempts_without_marker(table.newest_files())
+        return find_unreferenced(
+            table, never_named, marked, never_named, rejects_since_ms=oldest_ms
+        )
 
     # An object is missing if a commit has just named it.
     unnamed, named = retried(unnamed_objects, _TRIES, MissingObject)
@@ -166,16 +170,16 @@ def _find(
     for owner, objects in unnamed.items():
         if owner is None or owner in own or not _may_be_at(table.store, topic, objects):
             continue
-        if owner not in committed and any(map(is_at_stake, objects)):
+        if owner not in committed and any(map(is_needed_to_commit, objects)):
             if _may_run(table.store, owner, objects, oldest_ms):
                 attempts.running.append(owner)
-                written_ms = [item.modified_ms for item in objects if not is_fate(item)]
+                written_ms = [item.modified_ms for item in objects if not is_claim(item)]
                 spans[owner] = min(written_ms), max(written_ms)
             else:
-                attempts.dying.add(owner)
+                attempts.to_abandon.add(owner)
         if attempts.has_ended(owner):
             attempts.left.extend(objects)
-        if owner in attempts.dying:
+        if owner in attempts.to_abandon:
             attempts.remains.update(item.key for item in objects)
     attempts.running.sort()
     return attempts
@@ -185,9 +189,9 @@ def _may_run(store: Store, attempt_id: str, objects: Sequence[Listed], oldest_ms
     # An attempt that stored a report has ended with an error.
     if any(item.key.endswith("/report.json") for item in objects):
         return False
-    if any(map(is_fate, objects)) and is_abandoned(store, attempt_id):
+    if any(map(is_claim, objects)) and is_abandoned(store, attempt_id):
         return False
-    return max(item.modified_ms for item in objects if not is_fate(item)) > oldest_ms
+    return max(item.modified_ms for item in objects if not is_claim(item)) > oldest_ms
 
 
 def _may_be_at(store: Store, topic: str, objects: Sequence[Listed]) -> bool:
@@ -338,7 +342,7 @@ _SHORTEST_WAIT_S, _LONGEST_WAIT_S = 1, 30  # between two searches for running at
 
 
 @dataclass(repr=False)
-class Erased(TopicReport):
+class EraseResult(TopicReport):
     """The result of an erasure, or of its dry run. It has the number of keys, not the keys.
 
     `segments` were written again without `records`. `rejects` were removed from the quarantine,
@@ -366,7 +370,7 @@ class Erased(TopicReport):
         """Return 0 if nothing remains to be done, else 1."""
         return 1 if self.running else 0
 
-    def followed_by(self, other: Erased) -> Erased:
+    def followed_by(self, other: EraseResult) -> EraseResult:
         """Return the report of this erasure and of `other`, which erased what attempts added.
 
         `running` is empty: attempts that began after the first erasure do not matter, because they
@@ -392,7 +396,7 @@ def erase(  # noqa: PLR0913  # each is an option of the command
     spark: SparkSession | None = None,
     storage_options: Mapping[str, str] | None = None,
     progress: Progress | None = None,
-) -> Erased:
+) -> EraseResult:
     """Remove all records with these keys from a topic, and rejects with a key or `raw_containing`.
 
     The records are also removed from tags. After StoreError, CommitConflict or VersionExpired, the
@@ -434,7 +438,7 @@ def erase(  # noqa: PLR0913  # each is an option of the command
     tasks = SegmentTasks.of(table.store, spark, progress)
 
     def begin() -> _Erasure:
-        report = Erased(topic, dry_run=dry_run, keys=len(criteria.keys))
+        report = EraseResult(topic, dry_run=dry_run, keys=len(criteria.keys))
         return _Erasure(table, report, criteria, tasks, grace)
 
     work = begin()
@@ -462,7 +466,7 @@ class _Erasure:
     def __init__(
         self,
         table: CatalogTable,
-        report: Erased,
+        report: EraseResult,
         criteria: ErasureCriteria,
         tasks: SegmentTasks,
         grace: Grace,
@@ -488,7 +492,7 @@ class _Erasure:
 
     def show(self, *, vacuum: bool) -> None:
         """Fill in the report of a dry run."""
-        attempts = self._look()
+        attempts = self._find_attempts()
         rows = self._find(self._table.snapshot())
         self.report.running = attempts.running
         if vacuum:
@@ -497,12 +501,12 @@ class _Erasure:
 
     def carry_out(self, *, wait: bool) -> None:
         """Erase, and report the attempts that ran in the meantime. Raises what `erase` raises."""
-        report, before = self.report, self._look()
+        report, before = self.report, self._find_attempts()
         if before.running and not wait:
             raise UsageError(
                 f"attempt {before.running[0]} may still run, and bring a key back: {IF_RUNNING}"
             )
-        with announced(self._table, report.attempt_id, report.topic, self._logs.attempts):
+        with announce(self._table, report.attempt_id, report.topic, self._logs.attempts):
             self._commit(before)
         self._note_running()
         self._erase_samples()
@@ -515,7 +519,7 @@ class _Erasure:
 
     def _note_running(self) -> Attempts:
         """Return the present attempts. Report all that may have read input before the commit."""
-        attempts = self._look()
+        attempts = self._find_attempts()
         arrived = self._runs(self._table.snapshot()) - self._base_runs
         running = {*attempts.running, *arrived}
         self.report.running = sorted(running.union(self.report.running))
@@ -526,7 +530,7 @@ class _Erasure:
         report = self.report
         version = transact_upkeep(self._table, report.topic, report.attempt_id, self._plan)
         report.version = -1 if version is None else version
-        self._rejects.erase(report.attempt_id, before.dying)
+        self._rejects.erase(report.attempt_id, before.to_abandon)
         delete(self._table.store, sorted(self._lists))
 
     def wait_for_their_ends(self) -> None:
@@ -536,7 +540,7 @@ class _Erasure:
         is dead.
         """
         pause_s, begun, named = _SHORTEST_WAIT_S, time.monotonic(), set[str]()
-        while waits_for := {*self.report.running} & (found := self._look()).spans.keys():
+        while waits_for := {*self.report.running} & (found := self._find_attempts()).spans.keys():
             if time.monotonic() - begun >= _NAMED_AFTER_S:
                 for attempt_id in sorted(waits_for - named):
                     self._log_wait(attempt_id, *found.spans[attempt_id])
@@ -561,19 +565,19 @@ class _Erasure:
         An abandoned attempt may be alive, and still write. So this is repeated until abandoned
         attempts have written no new object. New objects of other attempts do not matter.
         """
-        attempts, remains = self._look(), set[str]()
+        attempts, remains = self._find_attempts(), set[str]()
         # Attempts may have written objects between the search and their abandonment.
-        if attempts.dying:
-            attempts = self._look()
+        if attempts.to_abandon:
+            attempts = self._find_attempts()
         while True:
             self._delete_old(attempts)
             remains |= attempts.remains
-            attempts = self._look()
+            attempts = self._find_attempts()
             if remains >= attempts.remains:
                 return
 
     def _delete_old(self, attempts: Attempts) -> None:
-        dying = {item.key for item in attempts.left if writer_of(item.key) in attempts.dying}
+        dying = {item.key for item in attempts.left if writer_of(item.key) in attempts.to_abandon}
         # A dying attempt may just have named its own files in the quarantine.
         own = {*filter(attempt_of, dying)}
         QuarantineTable(self._table.store).remove_files(own, dying - own)
@@ -596,14 +600,14 @@ class _Erasure:
         # The attempt before has ended without a commit.
         report.attempt_id = new_attempt()
         self._begin_attempt()
-        with announced(self._table, report.attempt_id, report.topic, self._logs.attempts):
+        with announce(self._table, report.attempt_id, report.topic, self._logs.attempts):
             self._commit(attempts)
         # Other attempts may have begun since the first search.
         return self._note_running()
 
-    def _look(self) -> Attempts:
+    def _find_attempts(self) -> Attempts:
         own = {self.report.attempt_id, *self._logs.attempts}
-        return look(self._table, self.report.topic, self._grace, own)
+        return find_attempts(self._table, self.report.topic, self._grace, own)
 
     def _find(self, base: Snapshot) -> list[SegmentRow]:
         """Return the segments of a version that lose records. Report everything that is erased."""

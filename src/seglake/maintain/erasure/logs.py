@@ -44,11 +44,11 @@ from seglake.layout import parse_segment_key
 from seglake.limits import INT64_MAX
 from seglake.log.fetch import LogFetch
 from seglake.log.piece import Piece
-from seglake.log.rewrite.keep import WithoutKeys, among
+from seglake.log.rewrite.keep import ExcludeKeys, among
 from seglake.log.rewrite.segments import AHEAD_BYTES, DECODE_BYTES, RewriteTarget, rewrite
 from seglake.log.segment import LogSegment
 from seglake.maintain.commit import Rewrites, retried
-from seglake.maintain.erasure.wanted import ErasureCriteria
+from seglake.maintain.erasure.criteria import ErasureCriteria
 from seglake.maintain.tagging import with_segments
 from seglake.store import Store
 from seglake.terminal.wording import counted
@@ -158,7 +158,7 @@ class LogErasure:
 
 
 def _without(keys: Keys, target: RewriteTarget, store: Store, row: SegmentRow) -> SegmentRow:
-    return rewrite(store, [row], WithoutKeys(keys), target)
+    return rewrite(store, [row], ExcludeKeys(keys), target)
 
 
 # ---------------- tags
@@ -249,7 +249,7 @@ class _FileRejects(NamedTuple):
     all: Mapping[str, int]
 
 
-class _Goes(NamedTuple):
+class RejectMatcher(NamedTuple):
     """Selects rejects that meet the criteria, or are in a list of an unfinished erasure."""
 
     criteria: ErasureCriteria
@@ -268,7 +268,7 @@ class RejectErasure:
 
     def __init__(self, store: Store, topic: str, criteria: ErasureCriteria, engine: Engine) -> None:
         self._store, self._topic, self._engine = store, topic, engine
-        self._table, self._goes = QuarantineTable(store), _Goes(criteria, {})
+        self._table, self._goes = QuarantineTable(store), RejectMatcher(criteria, {})
         self._by_file: dict[str, _FileRejects] = {}
         self._counted = set[str]()  # the attempts that had rejects when `find` was called last
         self.leaving: Leaving = {}
@@ -329,7 +329,7 @@ class _Find(NamedTuple):
     """The task: the key of a quarantine file → its rejects."""
 
     store: Store
-    goes: _Goes
+    goes: RejectMatcher
 
     def __call__(self, key: str) -> _FileRejects:
         rows = read_all_rejects(self.store, key)
@@ -354,7 +354,7 @@ class _WriteRest(NamedTuple):
     store: Store
     topic: str
     erasure: str
-    goes: _Goes
+    goes: RejectMatcher
     counted: Collection[str]
     dead: Collection[str]
 

@@ -45,7 +45,7 @@ from seglake.times.instants import Time, format_ms, to_past_ms
 
 
 @dataclass
-class Moved(MaintenanceReport):
+class LogStartChange(MaintenanceReport):
     """A log start that moved from `before` to `after`, and the segments that were removed with it.
 
     `records` and `log_bytes` count only these segments. Deleted records in the next segment are not
@@ -60,12 +60,12 @@ class Moved(MaintenanceReport):
     log_bytes: int
 
 
-def moved(view: PartitionView, offset: int) -> Moved:
+def log_start_change(view: PartitionView, offset: int) -> LogStartChange:
     """Return the change if the log start moves to `offset`, which must be in the log or its end."""
     segments = view.segments
     below = int(np.searchsorted(segments.end_offsets, offset, "right"))
     gone = segments.details[:below]
-    return Moved(
+    return LogStartChange(
         view.partition,
         view.log_start_offset,
         offset,
@@ -75,8 +75,8 @@ def moved(view: PartitionView, offset: int) -> Moved:
     )
 
 
-def change_of(
-    base: Snapshot, report: TopicReport, operation: str, moves: Sequence[Moved]
+def move_log_starts(
+    base: Snapshot, report: TopicReport, operation: str, moves: Sequence[LogStartChange]
 ) -> Change:
     """Return the change that moves the log starts of a topic and adds the operation's report."""
     rows: list[Row] = []
@@ -112,11 +112,11 @@ END = -1  # Kafka's DeleteRecordsRequest.HIGH_WATERMARK
 
 
 @dataclass(repr=False)
-class Deleted(TopicReport):
+class DeleteRecordsResult(TopicReport):
     """The log starts that moved, or would move in a dry run. Other partitions keep their start."""
 
     dry_run: bool = False
-    moved: list[Moved] = field(default_factory=list)
+    moved: list[LogStartChange] = field(default_factory=list)
 
 
 def delete_records(
@@ -128,7 +128,7 @@ def delete_records(
     partitions: Collection[int] | None = None,
     dry_run: bool = False,
     storage_options: Mapping[str, str] | None = None,
-) -> Deleted:
+) -> DeleteRecordsResult:
     """Delete the records of partitions below an offset, or before a time, in one commit.
 
     After an error nothing has changed, except that the commit may exist after a StoreError.
@@ -164,7 +164,7 @@ def delete_records(
     if before_offsets is not None and partitions is not None:
         raise UsageError("partitions are named with their offsets; leave the other list out")
     table = CatalogTable.open(open_store(root, storage_options))
-    report = Deleted(topic, dry_run=dry_run)
+    report = DeleteRecordsResult(topic, dry_run=dry_run)
     clock = Clock(None if dry_run else table.store)
     before_ms = None
     if before_time is not None:
@@ -179,7 +179,7 @@ def delete_records(
         starts = {number: _start(base.partition(topic, number), n) for number, n in asked.items()}
         views = {number: base.partition(topic, number) for number in sorted(starts)}
         report.moved = [
-            moved(view, starts[number])
+            log_start_change(view, starts[number])
             for number, view in views.items()
             if starts[number] > view.log_start_offset
         ]
@@ -187,7 +187,7 @@ def delete_records(
             return None
         if before_time is not None:
             to_past_ms(before_time, clock.earlier_ms, _BY_OFFSET)
-        return change_of(base, report, "delete-records", report.moved)
+        return move_log_starts(base, report, "delete-records", report.moved)
 
     carry_out(table, report, plan, dry_run=dry_run)
     return report
@@ -238,7 +238,7 @@ def _start(view: PartitionView, offset: int) -> int:
 
 
 @dataclass(repr=False)
-class ExpiredRejects(TopicReport):
+class ExpireRejectsResult(TopicReport):
     """The attempts whose rejects expired, or would expire, and the counts of runs and rejects.
 
     `now_ms` is the time that decided whether they were old enough.
@@ -253,9 +253,9 @@ class ExpiredRejects(TopicReport):
 
 def expire_rejects(
     table: CatalogTable, topic: str, clock: Clock, *, dry_run: bool
-) -> ExpiredRejects:
+) -> ExpireRejectsResult:
     """Let rejects of a topic expire by the clock's earlier time. Raises what `retain` raises."""
-    report = ExpiredRejects(topic, dry_run=dry_run, now_ms=clock.machine_ms)
+    report = ExpireRejectsResult(topic, dry_run=dry_run, now_ms=clock.machine_ms)
 
     def plan(base: Snapshot) -> Change | None:
         retention_ms = topic_of(base.topic(topic)).quarantine_retention_ms
@@ -280,7 +280,7 @@ def expire_rejects(
 
 
 @dataclass
-class Blocked(MaintenanceReport):
+class RetentionBlocker(MaintenanceReport):
     """A segment that prevents the removal of `segments` old segments after it.
 
     The logs of these segments have `log_bytes`. `offset` and `timestamp` belong to the record with
@@ -297,7 +297,7 @@ class Blocked(MaintenanceReport):
 
 
 @dataclass(repr=False)
-class Retained(TopicReport):
+class RetainResult(TopicReport):
     """The result of the retention of a topic, or of its dry run, by the time `now_ms`.
 
     `segments`, `records` and `log_bytes` count what was removed in all partitions of `moved`.
@@ -308,8 +308,8 @@ class Retained(TopicReport):
     segments: int = 0
     records: int = 0
     log_bytes: int = 0
-    moved: list[Moved] = field(default_factory=list)
-    blocked: list[Blocked] = field(default_factory=list)
+    moved: list[LogStartChange] = field(default_factory=list)
+    blocked: list[RetentionBlocker] = field(default_factory=list)
 
 
 def retain(
@@ -318,7 +318,7 @@ def retain(
     *,
     dry_run: bool = False,
     storage_options: Mapping[str, str] | None = None,
-) -> list[Retained]:
+) -> list[RetainResult]:
     """Remove the segments that retention does not keep, from one topic or from every topic.
 
     Each topic with something to remove gets one commit. A vacuum deletes the files when no retained
@@ -353,12 +353,12 @@ def retain(
 
 def retain_topic(
     table: CatalogTable, topic: str, clock: Clock, *, dry_run: bool, base: Snapshot | None = None
-) -> Retained:
+) -> RetainResult:
     """Apply the retention of one topic by the clock's earlier time.
 
     `base` is an open version to begin with, by default the newest one. Raises what `retain` raises.
     """
-    report = Retained(topic, dry_run=dry_run, now_ms=clock.machine_ms)
+    report = RetainResult(topic, dry_run=dry_run, now_ms=clock.machine_ms)
 
     def plan(base: Snapshot) -> Change | None:
         settings = topic_of(base.topic(topic))
@@ -369,7 +369,7 @@ def retain_topic(
             report.now_ms = clock.earlier_ms
             partitions = [of(report.now_ms, view, times) for view, times in dated]
         report.moved = [
-            moved(partition.view, partition.log_start)
+            log_start_change(partition.view, partition.log_start)
             for partition in partitions
             if partition.count
         ]
@@ -378,7 +378,7 @@ def retain_topic(
         ]
         for name in ("segments", "records", "log_bytes"):
             setattr(report, name, sum(getattr(partition, name) for partition in report.moved))
-        return change_of(base, report, "retain", report.moved) if report.moved else None
+        return move_log_starts(base, report, "retain", report.moved) if report.moved else None
 
     carry_out(table, report, plan, dry_run=dry_run, base=base)
     return report
@@ -412,7 +412,7 @@ class _RetainedPartition:
         """Return the log start after the removal. `count` must be at least 1."""
         return int(self.view.segments.end_offsets[self.count - 1])
 
-    def blocked(self) -> Blocked:
+    def blocked(self) -> RetentionBlocker:
         """Return the first segment that is kept, which has old segments after it."""
         first = self.view.segment(self.count)
         place, time = f"{first.topic}-{first.partition}", int(self._times[self.count])
@@ -423,7 +423,7 @@ class _RetainedPartition:
         elif not first.record_count:
             what = f"the empty segment at offset {first.base_offset}, made at {format_ms(time)}"
             other = "else retention removes it in its time; an undo leaves such segments"
-        return Blocked(
+        return RetentionBlocker(
             first.partition,
             first.offset_of_max_timestamp,
             time,

@@ -18,7 +18,7 @@ import numpy as np
 from seglake.catalog.schema import SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change
-from seglake.catalog.transaction import announced
+from seglake.catalog.transaction import announce
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.engine import Progress, SegmentTasks
 from seglake.errors import CorruptData, MissingObject, StoreError
@@ -190,7 +190,7 @@ def _complete(keys: KeyIndexBuilder | None, table: BatchTable, payload: Payload)
 
 
 @dataclass(repr=False)
-class Reindexed(TopicReport):
+class ReindexResult(TopicReport):
     """The result of a re-index. `version` is its commit's version, or -1 if there was no commit.
 
     `skipped` segments were changed by other commits in the meantime. `damaged` are the files that
@@ -219,7 +219,7 @@ def reindex(
     partitions: Collection[int] | None = None,
     storage_options: Mapping[str, str] | None = None,
     progress: Progress | None = None,
-) -> Reindexed:
+) -> ReindexResult:
     """Rebuild the index files of a topic, or of some of its partitions, in one commit.
 
     The topic's `index.*` settings decide the subjects of the key indexes. A segment is skipped, and
@@ -254,7 +254,7 @@ def reindex(
         if partitions is None or row.partition in chosen
     ]
     tasks = SegmentTasks.of(table.store, spark, progress)
-    report = Reindexed(topic)
+    report = ReindexResult(topic)
     subjects = snapshot.topic(topic).index_subjects
     reindex_rows(table, report, rows, policy, tasks, subjects=subjects)
     for finding in report.damaged[:1]:
@@ -266,7 +266,7 @@ def reindex(
 
 def reindex_rows(
     table: CatalogTable,
-    report: Reindexed,
+    report: ReindexResult,
     rows: Sequence[SegmentRow],
     policy: IndexPolicy | None,
     tasks: SegmentTasks,
@@ -282,7 +282,7 @@ def reindex_rows(
     """
     work = partial(write_indexes, policy=policy, subjects=subjects, attempt_id=report.attempt_id)
     asked = len(rows)
-    with announced(table, report.attempt_id, report.topic):
+    with announce(table, report.attempt_id, report.topic):
         live = set(table.segments(table.snapshot(), report.topic))
         rows = [row for row in rows if row in live]
         results = tasks.map(work, rows)
@@ -326,7 +326,11 @@ def write_indexes(
 
 
 def _commit(
-    table: CatalogTable, renewed: Mapping[SegmentRow, SegmentRow], work: Reindexed, *, dry_run: bool
+    table: CatalogTable,
+    renewed: Mapping[SegmentRow, SegmentRow],
+    work: ReindexResult,
+    *,
+    dry_run: bool,
 ) -> None:
     """Replace each old row that is still live by its new row, in one commit.
 

@@ -31,7 +31,7 @@ from seglake.catalog.schema import Row, SegmentRow, TagRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.tags import live_tags
 from seglake.catalog.topic_change import Change, checked_change
-from seglake.catalog.transaction import announced, transact_upkeep
+from seglake.catalog.transaction import announce, transact_upkeep
 from seglake.catalog.version.snapshot import EMPTY, Snapshot
 from seglake.catalog.version.snapshot_files import damaged_files
 from seglake.clock import now
@@ -50,7 +50,7 @@ from seglake.log.files import check_crc, check_size, index_files
 from seglake.maintain.commit import MaintenanceReport, Status, TopicReport, opened
 from seglake.maintain.health.reindex import (
     Finding,
-    Reindexed,
+    ReindexResult,
     file_finding,
     finding_of,
     rebuild_index_files,
@@ -66,7 +66,7 @@ _UNTOLD = 100  # upper bound of the commits after the last manifest: file merges
 
 
 @dataclass(repr=False)
-class Rebuilt(MaintenanceReport):
+class RebuildResult(MaintenanceReport):
     """The result of a rebuild of the catalog.
 
     `untrusted` attempts were left out: they have a manifest, but no success marker, and are not in
@@ -86,7 +86,7 @@ class Rebuilt(MaintenanceReport):
 
 
 @dataclass(repr=False)
-class Repaired(Reindexed):
+class RepairResult(ReindexResult):
     """The result of a repair of a topic's index files, or of its dry run.
 
     `files` are the keys of the missing or damaged files. `damaged` are the files that cannot be
@@ -122,7 +122,7 @@ def repair_indexes(
     dry_run: bool = False,
     storage_options: Mapping[str, str] | None = None,
     progress: Progress | None = None,
-) -> list[Repaired]:
+) -> list[RepairResult]:
     """Rebuild missing or damaged index files.
 
     Files that only a tag names are written again under the same keys, or the tag gets a new object
@@ -149,11 +149,11 @@ def repair_indexes(
         []
     """
     with opened(root, storage_options, dry_run=dry_run) as table:
-        tasks, reports = SegmentTasks.of(table.store, None, progress), list[Repaired]()
+        tasks, reports = SegmentTasks.of(table.store, None, progress), list[RepairResult]()
         snapshot = table.snapshot()
         names = [snapshot.topic(name).topic for name in topics or ()]
         for topic in names or [row.topic for row in snapshot.topics()]:
-            report = Repaired(topic, dry_run=dry_run)
+            report = RepairResult(topic, dry_run=dry_run)
             live = _damage(table.segments(snapshot, topic), tasks)
             if some := live.segments:
                 reindex_rows(table, report, some, None, tasks, leave_damaged=True, dry_run=dry_run)
@@ -188,7 +188,7 @@ def _tagged(table: CatalogTable, snapshot: Snapshot, topic: str) -> list[Segment
 
 
 def _restore(
-    table: CatalogTable, report: Repaired, rows: list[SegmentRow], tasks: SegmentTasks
+    table: CatalogTable, report: RepairResult, rows: list[SegmentRow], tasks: SegmentTasks
 ) -> None:
     """Write index files that only tags name again.
 
@@ -200,7 +200,7 @@ def _restore(
        in an erasure.
     """
     store, attempt_id = table.store, new_attempt()
-    with announced(table, attempt_id, report.topic):
+    with announce(table, attempt_id, report.topic):
         named = set(_tagged(table, table.snapshot(), report.topic))
         live = [row for row in rows if row in named]
         results = tasks.map(partial(_restore_files, attempt_id=attempt_id), live)
@@ -273,7 +273,7 @@ def rebuild_catalog(
     force: bool = False,
     dry_run: bool,
     storage_options: Mapping[str, str] | None = None,
-) -> Rebuilt:
+) -> RebuildResult:
     """Rebuild the catalog from the manifests of committed attempts.
 
     The old catalog is copied to `catalog/log.backup-<time>` before it is deleted. The new version
@@ -307,7 +307,7 @@ def rebuild_catalog(
         'already done'
     """
     store = open_store(root, storage_options)
-    report = Rebuilt(dry_run, "dry run" if dry_run else "committed")
+    report = RebuildResult(dry_run, "dry run" if dry_run else "committed")
     if _is_readable(store) and not force:
         _require_had(store, trust)
         report.status = "already done"
@@ -359,7 +359,7 @@ def _require_had(store: Store, trust: Collection[str]) -> None:
 
 
 @contextlib.contextmanager
-def _naming_untrusted(report: Rebuilt) -> Iterator[None]:
+def _naming_untrusted(report: RebuildResult) -> Iterator[None]:
     """Add the untrusted attempts to every error, because one of them may be the missing one."""
     try:
         yield
@@ -369,7 +369,7 @@ def _naming_untrusted(report: Rebuilt) -> Iterator[None]:
         raise CorruptData(f"{what}; {hint}", file=file) from error
 
 
-def _check(store: Store, topics: Mapping[str, list[Row]], report: Rebuilt) -> None:
+def _check(store: Store, topics: Mapping[str, list[Row]], report: RebuildResult) -> None:
     """Raise CorruptData if these rows are inconsistent or a log is missing.
 
     Report the index files to rebuild.

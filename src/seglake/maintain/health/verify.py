@@ -45,7 +45,7 @@ _IN_A_SNAPSHOT = {"segment", "topic", "partition"}  # the kinds of rows that a s
 
 
 @dataclass(repr=False)
-class Verification(MaintenanceReport):
+class VerifyResult(MaintenanceReport):
     """The findings in one version of the lake. The version is sound if the list is empty.
 
     Missing objects are findings, too. `orphans` are objects that no retained version names, written
@@ -78,7 +78,7 @@ def verify(
     spark: SparkSession | None = None,
     storage_options: Mapping[str, str] | None = None,
     progress: Progress | None = None,
-) -> Verification:
+) -> VerifyResult:
     """Check the files of the newest version and of tags, and the catalog.
 
     Damage is reported, never raised. Each file has at most one finding. If the catalog is sound,
@@ -101,7 +101,7 @@ def verify(
         >>> seglake.verify("lake", deep=True).findings
         []
     """
-    report, store = Verification(deep=deep), open_store(root, storage_options)
+    report, store = VerifyResult(deep=deep), open_store(root, storage_options)
     opened = _open(store, report)
     if opened is None:
         return report
@@ -134,7 +134,7 @@ def verify(
     return report
 
 
-def _open(store: Store, report: Verification) -> tuple[CatalogTable, Snapshot] | None:
+def _open(store: Store, report: VerifyResult) -> tuple[CatalogTable, Snapshot] | None:
     """Return the catalog and its newest version, or None if unreadable. Report the damage."""
     with _reporting(report):
         table = CatalogTable.open(store)
@@ -148,7 +148,7 @@ def _open(store: Store, report: Verification) -> tuple[CatalogTable, Snapshot] |
     return None
 
 
-def _measure(report: Verification, snapshot: Snapshot, topics: Collection[str]) -> None:
+def _measure(report: VerifyResult, snapshot: Snapshot, topics: Collection[str]) -> None:
     logs = [view.segments.details["sizes"][:, 0] for t in topics for view in snapshot.partitions(t)]
     report.version, report.segments = snapshot.version, sum(map(len, logs))
     report.log_bytes = sum(int(sizes.sum(dtype=np.int64)) for sizes in logs)
@@ -156,7 +156,7 @@ def _measure(report: Verification, snapshot: Snapshot, topics: Collection[str]) 
 
 def _check_segments(
     lists: Iterable[list[SegmentRow]],
-    report: Verification,
+    report: VerifyResult,
     tasks: SegmentTasks,
     done: int,
     total: int,
@@ -189,7 +189,7 @@ def only_tagged(
 
 
 @contextmanager
-def _reporting(report: Verification) -> Iterator[None]:
+def _reporting(report: VerifyResult) -> Iterator[None]:
     """Turn an error into a finding about the catalog."""
     try:
         yield
@@ -209,7 +209,7 @@ def _check_history(
     the segment.
     """
     there = {item.key for item in table.store.list(layout.ATTEMPTS)}
-    alone, archived = {*lone_marks(table.store)}, read_archives(table.store)
+    alone, archived = {*markers_without_manifest(table.store)}, read_archives(table.store)
     for topic in topics:
         attempt_ids = {run.attempt_id for run in table.run_history(snapshot, topic)}
         attempt_ids |= {row.attempt_id for row in table.maintenance(snapshot, topic)}
@@ -292,7 +292,7 @@ class History(NamedTuple):
         """Return the history of a lake. Fill `untrusted` with the attempts that do not count.
 
         Raises UsageError if an attempt in `trust` has no manifest, and CorruptData if a manifest
-        cannot be read, or if a success marker has no manifest, see `lone_marks`.
+        cannot be read, or if a success marker has no manifest, see `markers_without_manifest`.
         """
         written, marked, archived = _attempts(store)
         if unknown := {*trust} - written.keys() - archived.keys():
@@ -370,7 +370,7 @@ class History(NamedTuple):
         return {segment for manifest in self.manifests.values() for segment in manifest.replaced}
 
 
-def lone_marks(store: Store) -> list[str]:
+def markers_without_manifest(store: Store) -> list[str]:
     """Return the keys of success markers whose attempt has no manifest."""
     written, marked, archived = _attempts(store)
     return [*map(layout.success_key, sorted(marked - written.keys() - archived.keys()))]

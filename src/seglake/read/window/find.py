@@ -121,7 +121,7 @@ def keys_of(key: str | bytes | None, keys: Sequence[str | bytes] | None) -> list
     return [*dict.fromkeys(each.encode() if isinstance(each, str) else each for each in asked)]
 
 
-def homes(
+def partitions_for_keys(
     keys: Sequence[bytes], counts: Sequence[int], partitions: Sequence[int]
 ) -> dict[int, list[bytes]]:
     """Return the keys that each partition may hold. Partitions without a key are left out.
@@ -166,16 +166,16 @@ def searches_of(
     """Return the searches in windows of some log partitions of a topic.
 
     A partition that cannot hold any of the keys has no search. `counts` returns the numbers of
-    partitions that the topic has had, see `homes`.
+    partitions that the topic has had, see `partitions_for_keys`.
     """
     if criteria.keys is None:
         return [Search.of(*read, criteria) for read in reads]
     by_partition = {reader.view.partition: (reader, window) for reader, window in reads}
-    here = homes(criteria.keys, counts(), [*by_partition])
+    here = partitions_for_keys(criteria.keys, counts(), [*by_partition])
     return [Search.of(*by_partition[p], replace(criteria, keys=keys)) for p, keys in here.items()]
 
 
-def found(
+def search_records(
     searches: Sequence[Search], schema: pa.Schema, newest: int | None, stats: ReadStats | None
 ) -> Iterator[pa.RecordBatch]:
     """Yield the found records, one partition after another, in offset order. No batch is empty.

@@ -25,7 +25,7 @@ from seglake.serve.codes import Code, code_of
 from seglake.serve.connection import Connection, Part, Reply
 from seglake.serve.frames import varint
 from seglake.serve.reads.offsets import epoch_error
-from seglake.serve.records.taking import BatchReader, Taken
+from seglake.serve.records.batch_reader import BatchReader, FetchResult
 from seglake.serve.topics.catalog import ServedTopic, ServedTopics
 
 _MEMORY_BYTES = 4 * 2**20  # of an answer whose records are not in local files
@@ -78,7 +78,7 @@ def _code_for(code: Code, version: int) -> Code:
     return Code.NOT_LEADER_OR_FOLLOWER if is_too_new else code
 
 
-class Fetching:
+class FetchHandler:
     """Answers Fetch. `fetch_bytes` bounds the records of an answer."""
 
     def __init__(self, topics: ServedTopics, fetch_bytes: int) -> None:
@@ -104,7 +104,7 @@ class Fetching:
             deadline += _ROUNDED_S
         while True:
             change = self._topics.change
-            look = await self._look(request, connection)
+            look = await self._scan(request, connection)
             left = deadline - loop.time()
             if look.failed or look.size >= request.min_bytes or left <= 0:
                 break
@@ -119,7 +119,7 @@ class Fetching:
         )  # fmt: skip
         partitions = sum(len(topic.partitions) for topic in look.topics)
         small = partitions + len(look.topics) <= _FRAMED_AT_ONCE
-        return framing() if small else await self._topics.stretches.run(framing)
+        return framing() if small else await self._topics.batch_ranges.run(framing)
 
     async def _wait(self, connection: Connection, change: Any, left: float) -> bool:
         """Wait for a new version. Return whether one has appeared.
@@ -131,7 +131,7 @@ class Fetching:
         await asyncio.wait(until, timeout=left, return_when=asyncio.FIRST_COMPLETED)
         return bool(change.done())
 
-    async def _look(self, request: Any, connection: Connection) -> _Round:
+    async def _scan(self, request: Any, connection: Connection) -> _Round:
         room = min(request.max_bytes, self._fetch_bytes)
         wrong_request = _error_of(request, connection.version)
         answers, size, failed = list[TopicAnswer](), 0, False
@@ -217,7 +217,7 @@ class Fetching:
         if not limit and size:  # the answer is full
             return Answer(asked.partition, code, start, end)
         reader = BatchReader(
-            self._topics.stretches,
+            self._topics.batch_ranges,
             offset,
             end,
             limit,
@@ -225,7 +225,7 @@ class Fetching:
             skip_empty=connection.ends.get((topic.name, asked.partition)) == offset,
             only_filled=version == _KAFKA_GO,
         )
-        taken = await reader.read(partition.runs(offset))
+        taken = await reader.read(partition.byte_ranges(offset))
         connection.counts.fetched_bytes[topic.plain] += taken.size
         return Answer(asked.partition, Code.NONE, start, end, taken)
 
@@ -251,7 +251,7 @@ class Answer(NamedTuple):
     code: Code
     start: int = -1
     end: int = -1
-    taken: Taken = Taken()
+    taken: FetchResult = FetchResult()
 
 
 class TopicAnswer(NamedTuple):

@@ -66,7 +66,7 @@ class _NamedTopic(NamedTuple):
     topic: ServedTopic | None
 
 
-class Describing:
+class MetadataHandler:
     """Tells clients which topics and partitions there are, where, how large, and their settings."""
 
     def __init__(self, topics: ServedTopics, address: Address) -> None:
@@ -94,7 +94,9 @@ class Describing:
             names = await self._topics.listed()
             lookups = [await self._named(name, connection) async for name in in_turns(names)]
         else:
-            lookups = [await self._asked(each, connection) async for each in in_turns(_once(asked))]
+            lookups = [
+                await self._requested(each, connection) async for each in in_turns(_once(asked))
+            ]
         response = MetadataResponse
         host, port = self._address
         broker = response.MetadataResponseBroker(node_id=NODE, host=host, port=port, rack=None)
@@ -110,7 +112,7 @@ class Describing:
             error_code=Code.NONE,
         )
 
-    async def _asked(self, each: Any, connection: Connection) -> _NamedTopic:
+    async def _requested(self, each: Any, connection: Connection) -> _NamedTopic:
         if each.name is not None:
             lookup = await self._named(each.name, connection)
         else:
@@ -201,7 +203,7 @@ class Describing:
         Its total and free space, which exist since version 4, are unknown (-1).
         """
         topics = list[Any]()
-        async for name, numbers in in_turns(self._asked_dirs(request)):
+        async for name, numbers in in_turns(self._requested_topics(request)):
             topics += await self._sizes(name, numbers)
         result = _DIR(
             error_code=Code.NONE, log_dir=self._topics.root, topics=topics, total_bytes=_UNKNOWN,
@@ -209,7 +211,7 @@ class Describing:
         )  # fmt: skip
         return DescribeLogDirsResponse(throttle_time_ms=0, error_code=Code.NONE, results=[result])
 
-    def _asked_dirs(self, request: Any) -> Iterator[tuple[str, set[int] | None]]:
+    def _requested_topics(self, request: Any) -> Iterator[tuple[str, set[int] | None]]:
         """Yield each requested topic once, with its partitions, or None for all of them."""
         if request.topics is None:
             yield from ((name, None) for name in self._topics.names())

@@ -38,7 +38,7 @@ def epoch_error(epoch: int) -> Code:
     return Code.FENCED_LEADER_EPOCH if epoch < LEADER_EPOCH else Code.UNKNOWN_LEADER_EPOCH
 
 
-class Lookups:
+class OffsetsHandler:
     """Finds offsets."""
 
     def __init__(self, topics: ServedTopics) -> None:
@@ -104,7 +104,7 @@ class Lookups:
             return _NONE
         lookup = partial(partition.at_time, time) if time >= 0 else partition.max_timestamp
         long = partition.remote or time < 0  # the largest timestamp of a window: many lookups
-        run = partial(self._topics.stretches.run, waits=partition.remote)
+        run = partial(self._topics.batch_ranges.run, waits=partition.remote)
         record = await run(lookup) if long else lookup()
         return record or _NONE
 

@@ -19,7 +19,7 @@ from kafka.protocol import sasl
 from scramp import ScramException, ScramMechanism
 
 from seglake.errors import ConfigError
-from seglake.serve.api import Api, Refused, ServerCounts
+from seglake.serve.api import Api, CloseConnection, ServerCounts
 from seglake.serve.codes import Code
 from seglake.serve.settings import Sasl
 
@@ -34,7 +34,7 @@ class LoginFailed(Exception):
     """The login failed. The message is logged, and never sent to the client."""
 
 
-class Turn(NamedTuple):
+class SaslStep(NamedTuple):
     """The server's answer, and the name of the client after it has proved it."""
 
     answer: bytes
@@ -44,7 +44,7 @@ class Turn(NamedTuple):
 class Login:
     """Answers the two APIs.
 
-    `connection.login` is the login in progress: a function from a client's message to a `Turn`,
+    `connection.login` is the login in progress: a function from a client's message to a `SaslStep`,
     which raises LoginFailed.
     """
 
@@ -64,19 +64,19 @@ class Login:
         After version 0, the messages of the login are frames without a header (see `token`).
         """
         if connection.principal is not None or connection.login is not None:
-            return self._shaken(Code.ILLEGAL_SASL_STATE, connection)
+            return self._handshake_response(Code.ILLEGAL_SASL_STATE, connection)
         mechanism = request.mechanism
         if mechanism not in self._mechanisms:
             _log.warning("%s: SASL mechanism %r is not enabled", connection, mechanism[:40])
-            return self._shaken(Code.UNSUPPORTED_SASL_MECHANISM, connection)
+            return self._handshake_response(Code.UNSUPPORTED_SASL_MECHANISM, connection)
         connection.login = Plain(self._users) if mechanism == "PLAIN" else Scram(
             self._users, mechanism
         )  # fmt: skip
         if connection.version == 0:
             connection.tokens = self.token
-        return self._shaken(Code.NONE, connection)
+        return self._handshake_response(Code.NONE, connection)
 
-    def _shaken(self, code: Code, connection: Connection) -> Any:
+    def _handshake_response(self, code: Code, connection: Connection) -> Any:
         connection.count_error(code)
         return sasl.SaslHandshakeResponse(error_code=code, mechanisms=list(self._mechanisms))
 
@@ -88,30 +88,30 @@ class Login:
         exchange = connection.login
         if connection.principal is not None or exchange is None:
             connection.count_error(Code.ILLEGAL_SASL_STATE)
-            return _refused(Code.ILLEGAL_SASL_STATE, "SaslHandshake comes first, and once")
+            return _failure_response(Code.ILLEGAL_SASL_STATE, "SaslHandshake comes first, and once")
         try:
-            turn = await self._turn(exchange, bytes(request.auth_bytes), connection)
+            step = await self._step(exchange, bytes(request.auth_bytes), connection)
         except LoginFailed:
-            return _refused(
+            return _failure_response(
                 Code.SASL_AUTHENTICATION_FAILED, "Authentication failed: wrong user or password"
             )
-        return sasl.SaslAuthenticateResponse(error_code=Code.NONE, auth_bytes=turn.answer)
+        return sasl.SaslAuthenticateResponse(error_code=Code.NONE, auth_bytes=step.answer)
 
     async def token(self, words: bytes, connection: Connection) -> bytes:
         """Answer a message of the login that has no header. Raises Refused."""
         try:
-            turn = await self._turn(connection.login, words, connection)
+            step = await self._step(connection.login, words, connection)
         except LoginFailed:
-            raise Refused("the login failed") from None
-        if turn.name is not None:
+            raise CloseConnection("the login failed") from None
+        if step.name is not None:
             connection.tokens = None
-        return turn.answer
+        return step.answer
 
-    async def _turn(self, exchange: Any, words: bytes, connection: Connection) -> Turn:
+    async def _step(self, exchange: Any, words: bytes, connection: Connection) -> SaslStep:
         """Answer one message of the login. Counts, logs and delays a LoginFailed."""
-        connection.login = _over
+        connection.login = _after_failure
         try:
-            turn: Turn = exchange(words)
+            step: SaslStep = exchange(words)
         except LoginFailed as why:
             self._counts.failed_logins += 1
             # After a handshake of version 0, the current API is still SaslHandshake.
@@ -119,20 +119,20 @@ class Login:
             _log.warning("%s: login failed: %s", connection, why)
             await asyncio.sleep(_DELAY_S)
             raise
-        if turn.name is None:
+        if step.name is None:
             connection.login = exchange
         else:
-            connection.principal = f"User:{turn.name}"
+            connection.principal = f"User:{step.name}"
             self._counts.logins += 1
-        return turn
+        return step
 
 
-def _refused(code: Code, message: str) -> Any:
+def _failure_response(code: Code, message: str) -> Any:
     return sasl.SaslAuthenticateResponse(error_code=code, error_message=message, auth_bytes=b"")
 
 
-def _over(_words: bytes) -> Turn:
-    raise Refused("another try after a failed login")
+def _after_failure(_words: bytes) -> SaslStep:
+    raise CloseConnection("another try after a failed login")
 
 
 class Plain:
@@ -141,7 +141,7 @@ class Plain:
     def __init__(self, users: Users) -> None:
         self._users = users
 
-    def __call__(self, words: bytes) -> Turn:
+    def __call__(self, words: bytes) -> SaslStep:
         """Check the client's name and password."""
         try:
             acts_for, name, password = words.decode().split("\0")
@@ -149,7 +149,7 @@ class Plain:
             raise LoginFailed("not a PLAIN message") from None
         if not self._users.has(name, password) or acts_for not in ("", name):
             raise LoginFailed(f"wrong password, or no user {name[:40]!r}")
-        return Turn(b"", name)
+        return SaslStep(b"", name)
 
 
 class Scram:
@@ -165,14 +165,14 @@ class Scram:
         self._name = name
         return users.verifier(mechanism, name)
 
-    def __call__(self, words: bytes) -> Turn:
+    def __call__(self, words: bytes) -> SaslStep:
         """Answer the client's first message, or its last one."""
         try:
             if self._name is None:
                 self._server.set_client_first(words.decode())
-                return Turn(self._server.get_server_first().encode())
+                return SaslStep(self._server.get_server_first().encode())
             self._server.set_client_final(words.decode())
-            return Turn(self._server.get_server_final().encode(), self._name)
+            return SaslStep(self._server.get_server_final().encode(), self._name)
         except (ScramException, ValueError) as error:
             who = "" if self._name is None else f" of user {self._name[:40]!r}"
             raise LoginFailed(f"login{who}: {error}") from error

@@ -27,7 +27,7 @@ from seglake.log.piece import Window
 from seglake.read.lake import Lake
 from seglake.read.log import Log
 from seglake.serve.api import ServerCounts, shown
-from seglake.serve.records.stretches import Stretches
+from seglake.serve.records.batch_ranges import BatchRanges
 from seglake.serve.settings import ServerSettings
 from seglake.serve.topics.partition import ServedPartition, WholePartition, WindowPartition
 from seglake.times.instants import to_epoch_ms
@@ -72,7 +72,7 @@ class ServedTopics:
     def __init__(self, lake: Lake, settings: ServerSettings, counts: ServerCounts) -> None:
         reads = lake.reads
         self._lake, self._reads, self._settings, self._counts = lake, reads, settings, counts
-        self.stretches = Stretches(reads, self._count_damage)
+        self.batch_ranges = BatchRanges(reads, self._count_damage)
         self._forgotten = reads.forgotten
         self.lake, self.root, self.store = lake.identity, reads.store.uri, reads.store
         self._namespace = uuid.uuid5(uuid.NAMESPACE_URL, f"seglake:{self.lake}")
@@ -153,9 +153,9 @@ class ServedTopics:
         if asked is None or asked.topic not in self._topics:
             raise self._unknown(name)
         made = self._derived.get(name)
-        if made is None or _may_be_made_anew(made, asked):
+        if made is None or _may_derive_again(made, asked):
             made = asyncio.ensure_future(self._made(name, asked))
-            made.add_done_callback(_heard)
+            made.add_done_callback(_retrieve_exception)
             self._derived[name] = made
             self._evict()
         self._derived.move_to_end(name)
@@ -209,9 +209,9 @@ class ServedTopics:
         failures = 0
         while True:
             await asyncio.sleep(min(pause_s * 2 ** min(failures, 20), max(pause_s, _BACKOFF_S)))
-            failures = 0 if await self._looked() else failures + 1
+            failures = 0 if await self._scan() else failures + 1
 
-    async def _looked(self) -> bool:
+    async def _scan(self) -> bool:
         """Scan the catalog; return whether that worked. No error may end the watch."""
         try:
             await self.refresh()
@@ -231,22 +231,22 @@ class ServedTopics:
     def close(self) -> None:
         """End its threads."""
         self._planning.shutdown(wait=False, cancel_futures=True)
-        self.stretches.close()
+        self.batch_ranges.close()
 
     async def _refreshed(self) -> None:
         try:
-            await self.stretches.run(self._lake.refresh)
+            await self.batch_ranges.run(self._lake.refresh)
         except VersionExpired:  # `seglake repair --catalog` rebuilt the catalog.
-            await self.stretches.run(self._lake.reopen)
+            await self.batch_ranges.run(self._lake.reopen)
             _log.info("the catalog was rebuilt")
         self._counts.refreshes += 1
         if self._reads.forgotten != self._forgotten:
             self._forgotten = self._reads.forgotten
-            self.stretches.forget()
+            self.batch_ranges.forget()
         if self._lake.version != self._served:
             _log.info("version %d of the catalog", self.version)
             change = self._change
-            self._take(*await self.stretches.run(self._new_version))
+            self._take(*await self.batch_ranges.run(self._new_version))
             change.set_result(None)
         self.refreshed_ms = now_ms()
 
@@ -267,7 +267,7 @@ class ServedTopics:
     ) -> None:
         """Serve a version from now on."""
         self._topics, self._tags, self._listed = topics, tags, listed
-        self._let_go_of_tags()
+        self._drop_changed_tags()
         self._ids |= {topic.id: name for name, topic in topics.items()}
         self._change: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._served = version  # last: a version is served when all of it is known
@@ -331,7 +331,7 @@ class ServedTopics:
         tag = self._tag_of(bound.asked)
         return (tag and tag.attempt_id) != (bound.tag and bound.tag.attempt_id)
 
-    def _let_go_of_tags(self) -> None:
+    def _drop_changed_tags(self) -> None:
         """Drop the derived topics whose tags changed. The next request derives them again."""
         for name, bound in [*self._bound.items()]:
             if not self._changed(bound) or not self._derived[name].done():  # `_made` looks itself
@@ -413,7 +413,7 @@ class _Lazily(Sequence[ServedPartition]):
         return self._made[number]
 
 
-def _may_be_made_anew(made: asyncio.Future[ServedTopic], asked: Derived) -> bool:
+def _may_derive_again(made: asyncio.Future[ServedTopic], asked: Derived) -> bool:
     """Return whether deriving a topic failed, but may succeed now.
 
     An expired version is lost, and the topics of a version or a tag never change.
@@ -432,11 +432,11 @@ def _may_be_made_anew(made: asyncio.Future[ServedTopic], asked: Derived) -> bool
 def _failed(error: SeglakeError) -> asyncio.Future[ServedTopic]:
     failed: asyncio.Future[ServedTopic] = asyncio.get_running_loop().create_future()
     failed.set_exception(error)
-    _heard(failed)
+    _retrieve_exception(failed)
     return failed
 
 
-def _heard(made: asyncio.Future[ServedTopic]) -> None:
+def _retrieve_exception(made: asyncio.Future[ServedTopic]) -> None:
     """Retrieve an error, which asyncio would log otherwise. The requests get it."""
     if not made.cancelled():
         made.exception()

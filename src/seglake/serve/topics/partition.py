@@ -22,9 +22,9 @@ from seglake.log.segment import LogRanges, LogSegment
 from seglake.log.segment_lookup import PartitionReader
 from seglake.log.zones.bounds import Bounds
 from seglake.read.window.plan import pieces_of
-from seglake.serve.records.taking import Run, decode_run
+from seglake.serve.records.batch_reader import ByteRange, decode_byte_range
 
-_RUN_BYTES = 800  # memory of a run and its segment, with the names of its files
+_RANGE_BYTES = 800  # memory of a byte range and its segment, with the names of its files
 _PARTITION_BYTES = 4096
 
 
@@ -41,8 +41,8 @@ class ServedPartition(ABC):
     held_bytes: int
 
     @abstractmethod
-    def runs(self, offset: int) -> Iterator[Run]:
-        """Return the runs of bytes that hold the records from an offset on."""
+    def byte_ranges(self, offset: int) -> Iterator[ByteRange]:
+        """Return the byte ranges that have the records from an offset on."""
 
     @abstractmethod
     def at_time(self, timestamp: int) -> OffsetAndTimestamp | None:
@@ -62,11 +62,11 @@ def is_remote(reader: PartitionReader) -> bool:
     return reader.store.remote or bool(reader.view.segments.details["external"].any())
 
 
-def held_bytes(reader: PartitionReader, runs: int) -> int:
-    """Estimate the memory of a partition: its columns of segments, and its runs."""
+def held_bytes(reader: PartitionReader, byte_ranges: int) -> int:
+    """Estimate the memory of a partition: its columns of segments, and its byte ranges."""
     segments = reader.view.segments
     columns = sum(column.nbytes for column in segments.columns)
-    return _PARTITION_BYTES + columns + _RUN_BYTES * runs
+    return _PARTITION_BYTES + columns + _RANGE_BYTES * byte_ranges
 
 
 class WholePartition(ServedPartition):
@@ -77,13 +77,13 @@ class WholePartition(ServedPartition):
         self.start, self.end = reader.view.log_start_offset, reader.view.end_offset
         self.remote, self.held_bytes = is_remote(reader), held_bytes(reader, len(self._view))
 
-    def runs(self, offset: int) -> Iterator[Run]:
+    def byte_ranges(self, offset: int) -> Iterator[ByteRange]:
         """See `ServedPartition`."""
         for index in range(max(0, self._view.index_of(offset)), len(self._view)):
             segment = self._reader.segment(index)
             if segment.log_bytes:
                 base, end = segment.base_offset, segment.end_offset
-                yield Run(segment, 0, segment.log_bytes, base, end)
+                yield ByteRange(segment, 0, segment.log_bytes, base, end)
 
     def at_time(self, timestamp: int) -> OffsetAndTimestamp | None:
         """See `ServedPartition`."""
@@ -118,16 +118,16 @@ class WindowPartition(ServedPartition):
     def __init__(self, reader: PartitionReader, reads: SharedReads, window: Window) -> None:
         self._reader, self._reads = reader, reads
         self._window = window.above(reader.view.log_start_offset)
-        self._runs = list(_planned(reader, self._window))
+        self._byte_ranges = list(_planned(reader, self._window))
         self.remote = is_remote(reader)
         self.start = self.end = reader.view.log_start_offset
         self._trim()
-        self._ends = [run.end_offset for run in self._runs]
-        self.held_bytes = held_bytes(reader, len(self._runs))
+        self._ends = [byte_range.end_offset for byte_range in self._byte_ranges]
+        self.held_bytes = held_bytes(reader, len(self._byte_ranges))
 
-    def runs(self, offset: int) -> Iterator[Run]:
+    def byte_ranges(self, offset: int) -> Iterator[ByteRange]:
         """See `ServedPartition`."""
-        return iter(self._runs[bisect_right(self._ends, offset) :])
+        return iter(self._byte_ranges[bisect_right(self._ends, offset) :])
 
     def at_time(self, timestamp: int) -> OffsetAndTimestamp | None:
         """See `ServedPartition`."""
@@ -156,67 +156,70 @@ class WindowPartition(ServedPartition):
 
     def log_bytes(self) -> int:
         """See `ServedPartition`. Batches at both ends of the window count whole."""
-        return sum(run.end - run.start for run in self._runs)
+        return sum(byte_range.end - byte_range.start for byte_range in self._byte_ranges)
 
     def _trim(self) -> None:
-        """Drop runs without a record at both ends; set where the partition starts and ends.
+        """Drop byte ranges without a record at both ends; set where the partition starts and ends.
 
         It ends after its last record, in every version. A stored batch may have offsets after that
-        record, so the last index block is a run of its own, which is encoded again if necessary.
+        record, so the last index block is a separate byte range, which is encoded again if
+        necessary.
         """
         end = None
-        while self._runs and end is None:
-            last = self._runs.pop()
+        while self._byte_ranges and end is None:
+            last = self._byte_ranges.pop()
             if last.window is None:
                 last = self._without_last_block(last)
             end = max((end for _, end in self._sent(last)), default=None)
             if end is not None:
                 window = self._window._replace(end_offset=end)
-                self._runs.append(last._replace(window=window))
+                self._byte_ranges.append(last._replace(window=window))
         start = None
-        while self._runs and start is None:
-            start = self._start_of(self._runs[0])
+        while self._byte_ranges and start is None:
+            start = self._start_of(self._byte_ranges[0])
             if start is None:
-                del self._runs[0]
+                del self._byte_ranges[0]
         if start is not None and end is not None:
             self.start, self.end = start, end
 
-    def _without_last_block(self, run: Run) -> Run:
-        """Return the last index block of a run as a run. What is before it stays in `_runs`."""
-        block = self._reader.zones(run.segment).block_at(run.end_offset - 1)
-        start, first = run.start, run.first_offset
+    def _without_last_block(self, byte_range: ByteRange) -> ByteRange:
+        """Return the last index block of a byte range. `_byte_ranges` keeps what is before it."""
+        block = self._reader.zones(byte_range.segment).block_at(byte_range.end_offset - 1)
+        start, first = byte_range.start, byte_range.first_offset
         if block is not None and block.ranges.starts[0] > start:
             start, first = int(block.ranges.starts[0]), int(block.ranges.first_offsets[0])
-            self._runs.append(run._replace(end=start, end_offset=first))
-        return run._replace(start=start, first_offset=first, window=self._window)
+            self._byte_ranges.append(byte_range._replace(end=start, end_offset=first))
+        return byte_range._replace(start=start, first_offset=first, window=self._window)
 
-    def _start_of(self, run: Run) -> int | None:
+    def _start_of(self, byte_range: ByteRange) -> int | None:
         """Return the base offset of the first batch that is sent, or None."""
-        if run.window is not None:
-            return next((first for first, _ in self._sent(run)), None)
-        block = self._reader.zones(run.segment).block_at(run.first_offset)
+        if byte_range.window is not None:
+            return next((first for first, _ in self._sent(byte_range)), None)
+        block = self._reader.zones(byte_range.segment).block_at(byte_range.first_offset)
         if block is None:
             return None
-        table = self._reads.fetch.chunk_of(run.segment, block.ranges).table
+        table = self._reads.fetch.chunk_of(byte_range.segment, block.ranges).table
         return int(table[0]["base_offset"]) if len(table) else None
 
-    def _sent(self, run: Run) -> Iterator[tuple[int, int]]:
+    def _sent(self, byte_range: ByteRange) -> Iterator[tuple[int, int]]:
         """Yield the base offset of the first batch that is sent, and the end of the last record.
 
-        One pair for each chunk of the run that has a record in its window.
+        One pair for each chunk of the byte range that has a record in its window.
         """
-        ranges = LogRanges.one(run.start, run.end, run.first_offset, run.end_offset)
-        for chunk in self._reads.fetch.chunks_of(run.segment, ranges):
-            start = int(chunk.log_positions[0]) if len(chunk.log_positions) else run.start
-            table, decoded, stays = decode_run(memoryview(chunk.data), run, start)
+        ranges = LogRanges.one(
+            byte_range.start, byte_range.end, byte_range.first_offset, byte_range.end_offset
+        )
+        for chunk in self._reads.fetch.chunks_of(byte_range.segment, ranges):
+            start = int(chunk.log_positions[0]) if len(chunk.log_positions) else byte_range.start
+            table, decoded, stays = decode_byte_range(memoryview(chunk.data), byte_range, start)
             rows = np.flatnonzero(stays)
             if len(rows):
                 first = table["base_offset"][decoded.batch[rows[0]]]
                 yield int(first), int(decoded.offsets[rows[-1]]) + 1
 
 
-def _planned(reader: PartitionReader, window: Window) -> Iterator[Run]:
-    """Yield the runs of a window: byte ranges whose blocks are all in it, or all have strangers."""
+def _planned(reader: PartitionReader, window: Window) -> Iterator[ByteRange]:
+    """Yield the byte ranges of a window: all blocks are in it, or all have outside records."""
     view = reader.view
     bounds = Bounds.of(window)
     bases, ends, lows, highs = map(fixed, view.segments[:4])
@@ -228,35 +231,37 @@ def _planned(reader: PartitionReader, window: Window) -> Iterator[Run]:
         segment = reader.segment(number)
         if is_whole:
             base, end = segment.base_offset, segment.end_offset
-            yield Run(segment, 0, segment.log_bytes, base, end)
+            yield ByteRange(segment, 0, segment.log_bytes, base, end)
         else:
             yield from _of_segment(reader, segment, bounds)
 
 
-def _of_segment(reader: PartitionReader, segment: LogSegment, bounds: Bounds) -> Iterator[Run]:
+def _of_segment(
+    reader: PartitionReader, segment: LogSegment, bounds: Bounds
+) -> Iterator[ByteRange]:
     window = bounds.window
     ranges, _ = reader.zones(segment).within(bounds)
     outside = np.array([[INT64_MIN, window.end_ms], [window.start_ms - 1, INT64_MAX]], np.int64)
-    strange, _ = reader.zones(segment).within(Bounds.of(Window(), outside))
+    mixed, _ = reader.zones(segment).within(Bounds.of(Window(), outside))
     if window.start_offset > segment.base_offset:  # the log starts inside the segment: filter all
-        strange = ranges
-    for start, end, first, stop, has_strangers in _split(ranges, strange):
-        yield Run(segment, start, end, first, stop, window if has_strangers else None)
+        mixed = ranges
+    for start, end, first, stop, has_outside_records in _split(ranges, mixed):
+        yield ByteRange(segment, start, end, first, stop, window if has_outside_records else None)
 
 
-def _split(ranges: LogRanges, strange: LogRanges) -> Iterator[tuple[int, int, int, int, bool]]:
-    """Yield the `ranges`, cut where `strange` ones begin and end, and whether each is strange.
+def _split(ranges: LogRanges, mixed: LogRanges) -> Iterator[tuple[int, int, int, int, bool]]:
+    """Yield the `ranges`, cut where `mixed` ones begin and end, and whether each is strange.
 
     All bounds are bounds of index blocks.
     """
-    cuts = dict(zip(strange.starts.tolist(), strange.first_offsets.tolist(), strict=True))
-    cuts |= dict(zip(strange.ends.tolist(), strange.end_offsets.tolist(), strict=True))
+    cuts = dict(zip(mixed.starts.tolist(), mixed.first_offsets.tolist(), strict=True))
+    cuts |= dict(zip(mixed.ends.tolist(), mixed.end_offsets.tolist(), strict=True))
     places = np.array(sorted(cuts), np.int64)
     for start, end, first, stop in zip(*(column.tolist() for column in ranges), strict=True):
         inner = places[places.searchsorted(start, "right") : places.searchsorted(end)].tolist()
         bounds = [(start, first), *((place, cuts[place]) for place in inner), (end, stop)]
         for (low, low_offset), (high, high_offset) in pairwise(bounds):
-            yield low, high, low_offset, high_offset, _holds(strange, low)
+            yield low, high, low_offset, high_offset, _holds(mixed, low)
 
 
 def _holds(ranges: LogRanges, position: int) -> bool:

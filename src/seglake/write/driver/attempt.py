@@ -21,7 +21,7 @@ from seglake.store import Store
 from seglake.write.driver.report import Progress, Report
 from seglake.write.driver.run_input import RunInput, without_attempts
 from seglake.write.driver.topics import Seed, append_time, topic_in_force
-from seglake.write.map.unit import MapSettings, sizes_of
+from seglake.write.map.unit import MapSettings, map_sizes
 from seglake.write.rows.records import RowLimits
 
 
@@ -58,7 +58,7 @@ class Replacement(Protocol):
         """Write files for, and return, the change that removes these runs from the version."""
 
 
-class PlanAgain(Exception):
+class ReplanRequired(Exception):
     """A signal, not an error: another commit changed the base of the attempt, so plan again."""
 
 
@@ -114,7 +114,7 @@ class Attempt:
         has_event_times = topic.message_timestamp_type != "LogAppendTime"
         return MapSettings(
             self.store, settings, self.attempt_id, self.append_time_ms, limits,
-            sizes_of(0, settings),
+            map_sizes(0, settings),
             self.run.interval if has_event_times and settings.timestamp.names else None,
         )  # fmt: skip
 

@@ -57,7 +57,7 @@ from seglake.log.key_index_builder import KeyIndexBuilder
 from seglake.log.writer import NewSegment, write_segment
 from seglake.store import Store
 from seglake.terminal.wording import counted, history_command, nearest
-from seglake.write.driver.attempt import Attempt, PlanAgain, end_offsets
+from seglake.write.driver.attempt import Attempt, ReplanRequired, end_offsets
 from seglake.write.driver.report import Report
 from seglake.write.driver.run_input import SplitCounts
 from seglake.write.driver.topics import append_time, growth, topic_in_force, topic_rows
@@ -77,9 +77,9 @@ class Commit:
     def run(self) -> int:
         """Make the segments visible, after a rebase if necessary. Return a version that has them.
 
-        Raises PlanAgain, AttemptAbandoned, and, after too many lost races or failures of storage,
-        CommitConflict or StoreError. After a StoreError the segments may be visible; the next
-        attempt finds out.
+        Raises ReplanRequired, AttemptAbandoned, and, after too many lost races or failures of
+        storage, CommitConflict or StoreError. After a StoreError the segments may be visible; the
+        next attempt finds out.
         """
         attempt = self._attempt
         version = transact(
@@ -90,7 +90,7 @@ class Commit:
     def _change(self, base: Snapshot) -> Change:
         """Return the change that the attempt makes to the version `base`."""
         if base is not self._base:
-            self._follow(base)
+            self._rebase_onto(base)
         removal = self._removal(base)
         return removal._replace(
             rows=[*removal.rows, *self._rows(removal.rows)],
@@ -146,20 +146,20 @@ class Commit:
         own = {"own": report.pipeline}
         return "", [Finding("other-pipeline", run.pipeline, own) for run in owners[-1:]]
 
-    def _follow(self, newest: Snapshot) -> None:
+    def _rebase_onto(self, newest: Snapshot) -> None:
         """Continue a newer version. Rebase the segments if another commit took their offsets."""
         attempt = self._attempt
         name, run_id = attempt.pipeline.name, attempt.run.run_id
         committed = attempt.table.run(newest, attempt.topic, name, run_id)
         if committed != attempt.table.run(self._base, attempt.topic, name, run_id):
-            raise PlanAgain("another attempt committed this run")
+            raise ReplanRequired("another attempt committed this run")
         if attempt.input.is_taken(newest, attempt.sources):
-            raise PlanAgain("another commit took or removed some of the input")
+            raise ReplanRequired("another commit took or removed some of the input")
         partitions = topic_in_force(newest, attempt.pipeline).partitions
         if partitions != attempt.settings.topic.partitions:
-            raise PlanAgain("the topic has other partitions now")
+            raise ReplanRequired("the topic has other partitions now")
         self._base, self._topic_rows = newest, topic_rows(newest, attempt.pipeline, attempt.seed)
-        self._placement.follow(newest)
+        self._placement.rebase_onto(newest)
 
     def _rows(self, others: Iterable[Row]) -> list[Row]:
         """Return the rows of the attempt. `others` are part of the same commit."""
@@ -249,21 +249,26 @@ class Placement:
         """Return the ids in the names of the segments' files, except the attempt's id."""
         return {row.attempt_id for row in self.rows} - {self._attempt.attempt_id}
 
-    def follow(self, newest: Snapshot) -> None:
+    def rebase_onto(self, newest: Snapshot) -> None:
         """Let the segments continue a newer version: copy segments whose offsets other runs took.
 
-        Raises PlanAgain if the records keep their offsets, AttemptAbandoned, and errors of a copy.
+        Raises ReplanRequired if the records keep their offsets, AttemptAbandoned, and errors of a
+        copy.
         """
         before, self._ends = self._ends, end_offsets(newest, self._attempt.topic)
         grown = {p for p, end in self._ends.items() if end > before.get(p, 0)}
         if not grown:
             return
         if self._attempt.settings.topic.offset_field is not None:
-            raise PlanAgain("another run appended to the log, and these records keep their offsets")
+            raise ReplanRequired(
+                "another run appended to the log, and these records keep their offsets"
+            )
         begins = {row.partition: row.base_offset for row in reversed(self._filled)}
         late = {p for p in begins.keys() & grown if self._stamped or begins[p] < self._ends[p]}
         if late:
-            self._copy(newest, {p: self._ends[p] + self._reserved(p) - begins[p] for p in late})
+            self._copy(
+                newest, {p: self._ends[p] + self._reserved_offsets(p) - begins[p] for p in late}
+            )
         self._cover()
 
     @property
@@ -271,7 +276,7 @@ class Placement:
         """Return whether timestamps are append times, which must not decrease in a log."""
         return self._attempt.settings.topic.message_timestamp_type == "LogAppendTime"
 
-    def _reserved(self, partition: int) -> int:
+    def _reserved_offsets(self, partition: int) -> int:
         """Return the count of offsets to reserve between the end of a log and the copies."""
         size_bytes = sum(row.log_bytes for row in self._filled)
         few = len(self._filled) <= _FEW_SEGMENTS and size_bytes <= _FEW_BYTES
@@ -290,7 +295,7 @@ class Placement:
         self._append_time_ms = append_time(newest, attempt.topic, self._append_time_ms)
         copied_to = new_attempt()
         attempt.moved.add(copied_to)
-        move = Move(attempt.store, deltas, copied_to, self._append_time_ms)
+        move = RebaseTask(attempt.store, deltas, copied_to, self._append_time_ms)
         with attempt.step("move the segments behind those of another run"):
             copies = move.run(attempt.engine, [r for r in self._filled if r.partition in deltas])
         attempt.report.rebased += 1
@@ -322,7 +327,7 @@ def _in_order(rows: Iterable[SegmentRow]) -> list[SegmentRow]:
 READ_BYTES = 16 * 2**20
 
 
-class Move(NamedTuple):
+class RebaseTask(NamedTuple):
     """The task that copies one segment to other offsets.
 
     `deltas` are added to the offsets of each log partition. The new files have `attempt_id`.

@@ -20,11 +20,11 @@ from seglake.engine import TASKS_PER_CORE, share_out
 from seglake.format.records import Int64s
 from seglake.write.driver.attempt import Attempt, end_offsets
 from seglake.write.reduce.tasks import (
-    CountStraddling,
+    CountSpanningBlobs,
     PieceBounds,
     PieceInput,
     ReducePiece,
-    StraddlingBlob,
+    SpanningBlob,
 )
 from seglake.write.spool.sorted_records import FIRST, LAST, Place
 from seglake.write.spool.spool import rows_at
@@ -91,13 +91,13 @@ def _ranks(*columns: Int64s) -> Int64s:
     return ranks
 
 
-class Routes(NamedTuple):
+class BlobAssignment(NamedTuple):
     """Every piece that may have records of a blob, as pairs in ascending order."""
 
     blobs: Int64s
     pieces: Int64s
 
-    def straddling(self) -> Any:
+    def spanning(self) -> Any:
         """Return which pairs have a blob that is in several pieces."""
         same = self.blobs[1:] == self.blobs[:-1]
         return (np.append(False, same) | np.append(same, False))[: len(self.blobs)]
@@ -118,7 +118,7 @@ def cut_partitions(blobs: Blobs, max_bytes: int) -> list[PieceBounds]:
     return pieces
 
 
-def assign(blobs: Blobs, pieces: Sequence[PieceBounds]) -> Routes:
+def assign(blobs: Blobs, pieces: Sequence[PieceBounds]) -> BlobAssignment:
     """Return the pieces of every blob. The pieces of a log partition leave no gap."""
     width = 2 * len(blobs) + 2  # above every rank, so that log partitions do not overlap
     partitions = np.array([piece.partition for piece in pieces], np.int64)
@@ -129,13 +129,13 @@ def assign(blobs: Blobs, pieces: Sequence[PieceBounds]) -> Routes:
     counts = highs - lows + 1
     numbers = np.repeat(np.arange(len(blobs)), counts)
     nth = np.arange(len(numbers)) - np.repeat(np.cumsum(counts) - counts, counts)
-    return Routes(numbers, order[lows[numbers] + nth])
+    return BlobAssignment(numbers, order[lows[numbers] + nth])
 
 
-def straddlers(routes: Routes) -> dict[int, list[int]]:
+def spanning_blobs(routes: BlobAssignment) -> dict[int, list[int]]:
     """Return the pieces of every blob that may have records in more than one piece."""
     pieces_of: dict[int, list[int]] = {}
-    several = routes.straddling()
+    several = routes.spanning()
     pairs = zip(routes.blobs[several].tolist(), routes.pieces[several].tolist(), strict=True)
     for blob, piece in pairs:
         pieces_of.setdefault(blob, []).append(piece)
@@ -143,13 +143,13 @@ def straddlers(routes: Routes) -> dict[int, list[int]]:
 
 
 def count_records(
-    blobs: Blobs, routes: Routes, straddling: Mapping[tuple[int, int], int]
+    blobs: Blobs, routes: BlobAssignment, straddling: Mapping[tuple[int, int], int]
 ) -> list[int]:
     """Return the number of records of each piece.
 
-    `straddling` has the number of records of each (straddling blob, piece).
+    `spanning` has the number of records of each (spanning blob, piece).
     """
-    records, several = blobs.records[routes.blobs], routes.straddling()
+    records, several = blobs.records[routes.blobs], routes.spanning()
     pairs = zip(routes.blobs[several].tolist(), routes.pieces[several].tolist(), strict=True)
     records[several] = [straddling[pair] for pair in pairs]
     totals = np.zeros(1 + int(routes.pieces.max(initial=-1)), np.int64)
@@ -170,7 +170,7 @@ def base_offsets(
 
 
 def share_pieces(
-    blobs: Blobs, routes: Routes, pieces: int, tasks: int
+    blobs: Blobs, routes: BlobAssignment, pieces: int, tasks: int
 ) -> list[list[tuple[int, Int64s]]]:
     """Return, for each of at most `tasks` tasks, pairs of a piece and its blobs in total order."""
     order = np.lexsort((blobs.first[routes.blobs], routes.pieces))
@@ -192,7 +192,7 @@ def plan_tasks(attempt: Attempt, spooled: pa.Table) -> list[list[PieceInput]]:
     offsets: list[tuple[int, int | None]]  # the first offset of each piece, and its fixed end
     if attempt.settings.topic.offset_field is None:
         routes = assign(blobs, pieces)
-        counts = count_records(blobs, routes, _count_straddling(attempt, spooled, routes, pieces))
+        counts = count_records(blobs, routes, _count_spanning(attempt, spooled, routes, pieces))
         ends = end_offsets(attempt.base, attempt.topic)
         offsets = [(base, None) for base in base_offsets(pieces, counts, ends)]
     else:
@@ -230,18 +230,18 @@ def plan_tasks(attempt: Attempt, spooled: pa.Table) -> list[list[PieceInput]]:
     return [[piece_input(number, members) for number, members in task] for task in tasks]
 
 
-def _count_straddling(
-    attempt: Attempt, spooled: pa.Table, routes: Routes, pieces: list[PieceBounds]
+def _count_spanning(
+    attempt: Attempt, spooled: pa.Table, routes: BlobAssignment, pieces: list[PieceBounds]
 ) -> dict[tuple[int, int], int]:
-    """Return the count of records of each (straddling blob, piece)."""
-    pieces_of = straddlers(routes)
+    """Return the count of records of each (spanning blob, piece)."""
+    pieces_of = spanning_blobs(routes)
     rows = rows_at(spooled, np.fromiter(pieces_of, np.int64))
     straddling = [
-        StraddlingBlob(blob, {piece: pieces[piece] for piece in members}, rows.take([at]))
+        SpanningBlob(blob, {piece: pieces[piece] for piece in members}, rows.take([at]))
         for at, (blob, members) in enumerate(pieces_of.items())
     ]
     cores = attempt.engine.cores_for(int(rows["size_bytes"].to_numpy().sum()))
     tasks = min(len(straddling), TASKS_PER_CORE * cores)
     shares = [straddling[first::tasks] for first in range(tasks)]
-    by_task = attempt.engine.map(CountStraddling(attempt.store), shares)
+    by_task = attempt.engine.map(CountSpanningBlobs(attempt.store), shares)
     return dict(chain.from_iterable(counts.items() for counts in by_task))

@@ -46,7 +46,7 @@ from seglake.catalog.quarantine.open_rejects import (
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.schema import RunRow, SourceRow, committed_runs, rows_of
 from seglake.catalog.table import CatalogTable
-from seglake.catalog.transaction import announced, mark
+from seglake.catalog.transaction import announce, write_marker
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.config import Pipeline
 from seglake.engine import Amounts, Engine
@@ -66,7 +66,7 @@ from seglake.terminal.wording import advice, counted, history_command
 from seglake.text.spans import constant, fnv_hashes, from_arrow, join_rows, with_line_feed
 from seglake.times.grammar import TimeFormat
 from seglake.times.readers import Times
-from seglake.write.driver.attempt import Attempt, DeclaredRun, PlanAgain
+from seglake.write.driver.attempt import Attempt, DeclaredRun, ReplanRequired
 from seglake.write.driver.report import Progress, Report, failures_stored, silent
 from seglake.write.driver.run import carry_out, check_input, count
 from seglake.write.driver.run_input import FileInput, InputSelection, Sources, plan_splits
@@ -91,7 +91,7 @@ from seglake.write.spool.spool import (
     REFUSED,
     Blob,
     SpoolWriter,
-    of_kinds,
+    filter_kinds,
     packed_rows,
     read_blobs,
     unpacked_rows,
@@ -188,7 +188,7 @@ class _RedriveCall:
         chain = opened.chain
         if chain.redrives and not self._dry_run:
             # The last redrive may have died before it wrote its marker.
-            mark(self._store, chain.last.attempt_id)
+            write_marker(self._store, chain.last.attempt_id)
         fingerprint = self._pipeline.fingerprint()
         tried = [run for run in chain.redrives if run.fingerprint == fingerprint]
         none_left = not chain.last.quarantined or opened.left == 0
@@ -209,7 +209,7 @@ class _RedriveCall:
             sample = list[dict[str, Any]]()
             if not self._dry_run:
                 stack.enter_context(
-                    announced(self._table, attempt_id, first.topic, moved, partitions=count)
+                    announce(self._table, attempt_id, first.topic, moved, partitions=count)
                 )
                 sample = stack.enter_context(failures_stored(self._store, report))
             rejects = self._rejects(base, opened, report)
@@ -228,7 +228,7 @@ class _RedriveCall:
             )
             try:
                 return self._read_again(attempt, rejects, report, sample)
-            except PlanAgain as reason:
+            except ReplanRequired as reason:
                 report.log(f"{reason}: planning again")
             except QuarantineLimit as limit:
                 if report.records:
@@ -500,7 +500,7 @@ class RedriveInput(FileInput):
         tasks = [[self._with_chosen(unit) for unit in units] for units in shares]
         map_rejects = MapRejects(settings, self._chain.last.attempt_id, self._dry_run)
         spooled = unpacked_rows(self._engine.map(map_rejects, tasks))
-        self._take_refused(of_kinds(spooled, REFUSED))
+        self._take_refused(filter_kinds(spooled, REFUSED))
         return spooled
 
     def _with_chosen(self, unit: Unit) -> tuple[Unit, dict[int, Chosen]]:

@@ -26,7 +26,7 @@ from seglake.catalog.quarantine.open_rejects import redrive_of
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.schema import RunRow, SegmentRow
 from seglake.catalog.table import CatalogTable
-from seglake.catalog.transaction import announced, mark
+from seglake.catalog.transaction import announce, write_marker
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.config import Pipeline
 from seglake.engine import Engine, SparkEngine
@@ -35,7 +35,13 @@ from seglake.layout import new_attempt
 from seglake.store import open_store
 from seglake.terminal.wording import counted
 from seglake.times.instants import format_ms
-from seglake.write.driver.attempt import Attempt, DeclaredRun, PlanAgain, Replacement, sources_left
+from seglake.write.driver.attempt import (
+    Attempt,
+    DeclaredRun,
+    Replacement,
+    ReplanRequired,
+    sources_left,
+)
 from seglake.write.driver.commit import Commit
 from seglake.write.driver.plan import plan_tasks
 from seglake.write.driver.report import Progress, Report, failures_stored, silent
@@ -59,8 +65,8 @@ from seglake.write.spool.spool import (
     SUMMARY,
     WITH_RECORDS,
     clear,
-    in_one,
-    of_kinds,
+    combine_chunks,
+    filter_kinds,
 )
 
 if TYPE_CHECKING:
@@ -139,12 +145,12 @@ def _ingest(
         run = _as_declared(table, base, begun, run) if replacing else run
         report, attempt_id = replace(begun, findings=[]), new_attempt()
         replacement = replacing(table, attempt_id) if replacing else None
-        if _is_done(table, base, pipeline, run, replacement, report):
+        if _already_committed(table, base, pipeline, run, replacement, report):
             return report
         moved = set[str]()
         others = [moved, replacement.attempts] if replacement else [moved]
         count = pipeline.topic.partitions
-        announcement = announced(table, attempt_id, report.topic, *others, partitions=count)
+        announcement = announce(table, attempt_id, report.topic, *others, partitions=count)
         with announcement, failures_stored(store, report) as sample:
             try:
                 # A replacement copies records of the version `base`.
@@ -168,7 +174,7 @@ def _ingest(
                     moved=moved,
                 )
                 return carry_out(attempt, sample)
-            except PlanAgain as reason:
+            except ReplanRequired as reason:
                 report.log(f"{reason}: planning again")
 
 
@@ -203,12 +209,12 @@ def _naming_the_run(table: CatalogTable, base: Snapshot, report: Report) -> Iter
 
 
 def _require_newest(table: CatalogTable, base: Snapshot) -> None:
-    """Raise PlanAgain if a version is no longer the newest. Raises StoreError."""
+    """Raise ReplanRequired if a version is no longer the newest. Raises StoreError."""
     if table.refresh(base) is not base:
-        raise PlanAgain("a commit came before the announcement")
+        raise ReplanRequired("a commit came before the announcement")
 
 
-def _is_done(
+def _already_committed(
     table: CatalogTable,
     base: Snapshot,
     pipeline: Pipeline,
@@ -242,7 +248,7 @@ def _is_done(
     report.describe_done(done, differences)
     report.log(report.summary)
     # The attempt may have died before it wrote its marker.
-    mark(table.store, done.attempt_id)
+    write_marker(table.store, done.attempt_id)
     return True
 
 
@@ -296,8 +302,8 @@ def carry_out(
                 attempt.started_ms,
                 attempt.input.origins(counts),
             )
-            rejects = of_kinds(spooled, REJECTS).cast(SPOOLED)
-            spooled = in_one(of_kinds(spooled, *WITH_RECORDS))
+            rejects = filter_kinds(spooled, REJECTS).cast(SPOOLED)
+            spooled = combine_chunks(filter_kinds(spooled, *WITH_RECORDS))
             try:
                 check_input(attempt)
                 segments = _write_segments(attempt, spooled)
@@ -307,7 +313,7 @@ def carry_out(
                         QuarantineTable(store).add_files(files, attempt.attempt_id)
                 before_commit()
             except Exception as error:
-                _take_back_rejects(attempt, error)
+                _delete_own_rejects(attempt, error)
                 with suppress(StoreError, CorruptData):  # the first error is more informative
                     sample += quarantine.sample(rejects)
                 raise
@@ -335,7 +341,7 @@ def check_input(attempt: Attempt) -> None:
     attempt.report.check_times(attempt.pipeline)
 
 
-def _take_back_rejects(attempt: Attempt, failure: Exception) -> None:
+def _delete_own_rejects(attempt: Attempt, failure: Exception) -> None:
     """Delete the quarantine's files of an attempt that was abandoned, see `announced`.
 
     An erasure that abandoned the attempt may have deleted its blobs, so the attempt may fail with
@@ -355,7 +361,7 @@ def _take_back_rejects(attempt: Attempt, failure: Exception) -> None:
 def count(attempt: Attempt, spooled: pa.Table) -> SplitCounts:
     """Return the counts of every split, and fill in the report."""
     report = attempt.report
-    summaries: list[Any] = of_kinds(spooled, SUMMARY)["text"].to_pylist()
+    summaries: list[Any] = filter_kinds(spooled, SUMMARY)["text"].to_pylist()
     totals = add_up(summaries)
     report.reasons, report.max_lateness_ms = totals.reasons, totals.max_lateness_ms
     report.skipped_records, report.interval_records = totals.skipped, totals.times.inside
@@ -389,7 +395,9 @@ def _outside_interval(attempt: Attempt, times: IntervalTimes) -> list[Finding]:
 
 
 def _records(spooled: pa.Table, *kinds: int) -> int:
-    return int(of_kinds(spooled.select(["kind", "records"]), *kinds)["records"].to_numpy().sum())
+    return int(
+        filter_kinds(spooled.select(["kind", "records"]), *kinds)["records"].to_numpy().sum()
+    )
 
 
 def _write_segments(attempt: Attempt, spooled: pa.Table) -> list[SegmentRow]:

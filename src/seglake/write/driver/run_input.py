@@ -38,10 +38,10 @@ from seglake.write.map.unit import (
     MapSettings,
     MapUnits,
     SplitCount,
+    map_sizes,
+    map_sizes_for_frame,
     shared_units,
     size_bytes,
-    sizes_of,
-    sizes_of_frame,
 )
 from seglake.write.quarantine import SplitOrigin, origins
 from seglake.write.rows.formats.registry import FORMATS
@@ -346,7 +346,7 @@ class InputFiles(FileInput):
 
     def spool(self, settings: MapSettings) -> pa.Table:
         """Run the map side over all units."""
-        sizes = sizes_of(sum(map(size_bytes, self.splits)), settings.pipeline)
+        sizes = map_sizes(sum(map(size_bytes, self.splits)), settings.pipeline)
         settings = settings._replace(sizes=sizes)
         tasks = shared_units(self.splits, sizes.unit_bytes, self._engine)
         plain_bytes = 0 if settings.store.remote else _CACHED_BYTES // max(len(tasks), 1)
@@ -390,7 +390,7 @@ class InputFrame(RunInput):
 
     def spool(self, settings: MapSettings) -> pa.Table:
         """Run the map side over each partition of the DataFrame."""
-        settings = settings._replace(sizes=sizes_of_frame(settings.pipeline))
+        settings = settings._replace(sizes=map_sizes_for_frame(settings.pipeline))
         spooled = MapFrame(settings, self.order_column).read(self._frame)
         self._check()
         return spooled

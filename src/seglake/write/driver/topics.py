@@ -27,7 +27,7 @@ def topic_in_force(snapshot: Snapshot, pipeline: Pipeline, seed: Seed = dict) ->
     are used if neither has them. Raises ConfigError if the pipeline has another partitioner,
     timestamp type or lifecycle setting than the topic, or fewer partitions.
     """
-    row, settings = snapshot.find_topic(pipeline.topic.name), pipeline.topic.said()
+    row, settings = snapshot.find_topic(pipeline.topic.name), pipeline.topic.overrides()
     stored = {} if row is None else stored_settings(row)
     views = snapshot.find_partitions(pipeline.topic.name)
     is_new = not any(view.end_offset for view in views)

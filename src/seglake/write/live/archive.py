@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 from seglake.catalog.groups import GroupInTopic, GroupOffset, keep
 from seglake.catalog.table import CatalogTable
-from seglake.catalog.transaction import mark_recent
+from seglake.catalog.transaction import write_recent_markers
 from seglake.config import Pipeline
 from seglake.config.client_settings import UNREACHABLE
 from seglake.engine import SparkEngine
@@ -104,7 +104,7 @@ ARCHIVED = [
 
 
 @dataclass(repr=False)
-class Archive(ShowsTable):
+class ArchiveResult(ShowsTable):
     """The archives of all topics, in the order of the call."""
 
     topics: list[TopicArchive] = field(default_factory=list)
@@ -141,7 +141,7 @@ def archive(  # noqa: PLR0913  # each has a default
     spark: SparkSession | None = None,
     master: str | None = None,
     progress: Progress = silent,
-) -> Archive:
+) -> ArchiveResult:
     """Archive the new records of topics of a broker. Each topic has its own commit.
 
     An error of one topic is in its report, and the other topics are still archived.
@@ -179,7 +179,7 @@ def archive(  # noqa: PLR0913  # each has a default
     spark = spark or spark_session("seglake archive", master=master, delta=False, kafka=True)
     setup = _Setup(root, dict(storage_options or {}), options, spark, progress, quarantine, groups)
     with Broker(spark, options) as broker:
-        return Archive(
+        return ArchiveResult(
             [_archived(setup, broker, TopicArchive(name, topic), run) for name, topic in parts]
         )
 
@@ -251,7 +251,7 @@ def _archive_topic(
     covered = {p: (max(start, ends.get(p, 0)), end) for p, (start, end) in live.offsets.items()}
     report.offsets = {p: (start, end) for p, (start, end) in covered.items() if start < end}
     if row is not None and not report.offsets and not report.gaps:
-        mark_recent(table, base.files, report.topic, "run")
+        write_recent_markers(table, base.files, report.topic, "run")
         return None
 
     ingested = partial(

@@ -39,8 +39,8 @@ from seglake.write.rows.records import (
     read_split,
 )
 from seglake.write.rows.rows import MOST_ROWS, REASON_TEXTS
-from seglake.write.spool.scratch import Scratch
 from seglake.write.spool.sorted_records import SortedRecords, joined, sort_order
+from seglake.write.spool.spill_buffer import SpillBuffer
 from seglake.write.spool.spool import (
     BATCHES,
     HOLD_BYTES,
@@ -49,11 +49,11 @@ from seglake.write.spool.spool import (
     SUMMARY,
     Blob,
     SpoolWriter,
-    expand_records,
+    compress_records,
+    decompress_records,
     pack_batches,
     pack_rejects,
     packed_rows,
-    squeeze_records,
 )
 
 _SPLIT_COST_BYTES = 1024  # added for each split, so that no unit gets countless empty files
@@ -114,7 +114,7 @@ class MapSettings(NamedTuple):
     attempt_id: str
     append_time_ms: int
     limits: RowLimits
-    sizes: Sizes
+    sizes: MapSizes
     interval: Interval | None = None
 
     @property
@@ -230,9 +230,9 @@ def unchanged(split: Split, files: InputStore, chunks: Iterator[Extracted]) -> I
 # Gather the chunks of a unit in a large run before making blobs, so that blobs are few and large.
 #
 # A chunk of an input with thousands of log partitions has a few KB for each, and the driver plans
-# with a row for each blob. So a large run has large units (`sizes_of`). Their chunks are spilled to
-# disk until the unit ends, compressed, by ranges of log partitions. Then the records of each range
-# become blobs together.
+# with a row for each blob. So a large run has large units (`map_sizes`). Their chunks are spilled
+# to disk until the unit ends, compressed, by ranges of log partitions. Then the records of each
+# range become blobs together.
 
 _FEW_BLOBS = 100_000  # a run with fewer blobs gathers nothing
 _SHARE_BYTES = 2 * 2**20  # a unit's input for each log partition: about 700 KB in the spool
@@ -244,7 +244,7 @@ _MOST_BLOBS = 3_000_000  # in a run: planning takes half a KB for each in the dr
 _RANGE_BYTES = 16 * 2**20  # records that become blobs together; half if input was uncompressed
 
 
-class Sizes(NamedTuple):
+class MapSizes(NamedTuple):
     """The sizes of the parts of a run on the map side.
 
     They are a function of the input and the settings, never of the cluster. `unit_bytes` is the
@@ -258,26 +258,26 @@ class Sizes(NamedTuple):
     gather_bytes: int = 0
 
 
-def sizes_of(input_bytes: int, pipeline: Pipeline) -> Sizes:
+def map_sizes(input_bytes: int, pipeline: Pipeline) -> MapSizes:
     """Return the task sizes for `input_bytes` of stored input. Zero gives a small run's sizes."""
     partitions, task = pipeline.topic.partitions, pipeline.task
     least = input_bytes // _MOST_BLOBS
     blob_bytes = max(task.blob_bytes, 2 * least)  # so that most shares become one blob
     if input_bytes // task.split_bytes * partitions < _FEW_BLOBS:
-        return Sizes(task.split_bytes, blob_bytes)
+        return MapSizes(task.split_bytes, blob_bytes)
     spread = max(min(_UNIT_BYTES, input_bytes // _CORES), input_bytes // _MANY_CORES)
     unit_bytes = max(min(partitions * _SHARE_BYTES, spread), partitions * least, task.split_bytes)
     # Twice as much, because the input may be compressed.
-    return Sizes(unit_bytes, blob_bytes, 2 * unit_bytes)
+    return MapSizes(unit_bytes, blob_bytes, 2 * unit_bytes)
 
 
-def sizes_of_frame(pipeline: Pipeline) -> Sizes:
+def map_sizes_for_frame(pipeline: Pipeline) -> MapSizes:
     """Return the task sizes for a DataFrame, each of whose partitions is a unit.
 
     The size of a DataFrame is unknown before it is read. So if a chunk has less than one blob for
     each log partition, a unit gathers up to 512 MiB of records before it makes blobs.
     """
-    sizes = sizes_of(0, pipeline)
+    sizes = map_sizes(0, pipeline)
     is_spread = pipeline.task.chunk_bytes < pipeline.topic.partitions * sizes.blob_bytes
     return sizes._replace(gather_bytes=2 * _UNIT_BYTES) if is_spread else sizes
 
@@ -295,7 +295,7 @@ class Gather:
     def __init__(self, partitions: int, gather_bytes: int) -> None:
         ranges = max(min(partitions, -(-gather_bytes // _RANGE_BYTES)), 1)
         self._edges = (np.arange(ranges + 1) * partitions // ranges).tolist()
-        self._scratch = Scratch()
+        self._scratch = SpillBuffer()
         self._counts: list[Int32s] = []  # number of records of each chunk by log partition
         self.size_bytes = 0  # size of the bodies of the records
 
@@ -303,7 +303,7 @@ class Gather:
         """Spill a chunk. Raises StoreError if the machine's disk is full or not writable."""
         bounds = pairwise(np.append(0, chunk.ends)[self._edges].tolist())
         parts = (chunk.records.part(*each) for each in bounds)
-        self._scratch.add([squeeze_records(part) if len(part) else b"" for part in parts])
+        self._scratch.add([compress_records(part) if len(part) else b"" for part in parts])
         self._counts.append(np.diff(chunk.ends, prepend=0).astype(np.int32))
         self.size_bytes += int(chunk.records.bodies.sizes.sum())
 
@@ -323,7 +323,7 @@ class Gather:
         first, end = self._edges[number], self._edges[number + 1]
         names = np.arange(first, end, dtype=np.int32)
         for chunk, data in self._scratch.of(number):
-            parts.append(expand_records(data))
+            parts.append(decompress_records(data))
             partitions.append(np.repeat(names, self._counts[chunk][first:end]))
             size += parts[-1].size_bytes
             # Log partitions differ in size, so a range may be much larger than planned.
@@ -356,7 +356,7 @@ class BlobMaker:
     """
 
     def __init__(
-        self, pipeline: Pipeline, sizes: Sizes, unit: int, encoding: Encoding | None = None
+        self, pipeline: Pipeline, sizes: MapSizes, unit: int, encoding: Encoding | None = None
     ) -> None:
         self._partitions, self._sizes = pipeline.topic.partitions, sizes
         self._gather = Gather(self._partitions, sizes.gather_bytes)

@@ -87,7 +87,7 @@ class PieceInput(NamedTuple):
         return PieceInput(piece, bounds, packed_rows(spooled), records)
 
 
-class StraddlingBlob(NamedTuple):
+class SpanningBlob(NamedTuple):
     """A blob with records in several pieces. `spooled` is its row in SPOOLED."""
 
     number: int
@@ -100,12 +100,12 @@ class StraddlingBlob(NamedTuple):
         return int(self.spooled["records"][0].as_py())
 
 
-class CountStraddling(NamedTuple):
+class CountSpanningBlobs(NamedTuple):
     """The task that counts the records of straddling blobs in each piece."""
 
     store: Store
 
-    def __call__(self, blobs: Sequence[StraddlingBlob]) -> dict[tuple[int, int], int]:
+    def __call__(self, blobs: Sequence[SpanningBlob]) -> dict[tuple[int, int], int]:
         """Return (blob number, piece number) → number of records."""
         spooled = read_blobs(self.store, pa.concat_tables([blob.spooled for blob in blobs]))
         return {
@@ -114,7 +114,7 @@ class CountStraddling(NamedTuple):
             for piece, (_, start, end) in blob.bounds.items()
         }
 
-    def amounts(self, items: Sequence[Sequence[StraddlingBlob]]) -> Amounts:
+    def amounts(self, items: Sequence[Sequence[SpanningBlob]]) -> Amounts:
         """Return the number of records in the blobs of each item."""
         each = [sum(blob.records for blob in blobs) for blobs in items]
         # These records are counted in the run's records, too.
@@ -225,7 +225,7 @@ def _filled(
     for part in parts:
         records = part
         if unfilled is not None:
-            head = joined([unfilled, part.part(0, _enough(part, batch_bytes))])
+            head = joined([unfilled, part.part(0, _shortest_full_batch(part, batch_bytes))])
             first = _first(framed(head, done), 1)
             count = int(first.table["count"].sum(dtype=np.int64))
             if count == len(head):  # the batch may not be full yet
@@ -245,7 +245,7 @@ def _filled(
         yield framed(unfilled, done)
 
 
-def _enough(records: SortedRecords, batch_bytes: int) -> int:
+def _shortest_full_batch(records: SortedRecords, batch_bytes: int) -> int:
     """Return a count of records that exceeds one batch, if there are enough records."""
     return int(np.searchsorted(np.cumsum(records.bodies.sizes), batch_bytes, "right")) + 1
 

@@ -142,7 +142,7 @@ class SpoolWriter:
         elif self._before + self._end + packed_bytes(data) <= self._plain_bytes:
             parts = pack_records(data)
         else:
-            parts, squeezed = [squeeze_records(data)], True
+            parts, squeezed = [compress_records(data)], True
         row = blob._replace(data=b"")._asdict()  # so that the data can be freed
         row["squeezed"] = squeezed
         self._rows.append(row)
@@ -214,7 +214,7 @@ class SpooledBlob(NamedTuple):
 
     def records(self) -> SortedRecords:
         """Return the sorted records of a blob of the kind RECORDS. Raises CorruptData."""
-        return (expand_records if self.row["squeezed"] else unpack_records)(self.data)
+        return (decompress_records if self.row["squeezed"] else unpack_records)(self.data)
 
 
 def read_blobs(store: Store, rows: pa.Table) -> Iterator[SpooledBlob]:
@@ -270,7 +270,7 @@ def _each(rows: pa.Table) -> Iterator[dict[str, Any]]:
         yield from batch.to_pylist()
 
 
-def of_kinds(spooled: pa.Table, *kinds: int) -> pa.Table:
+def filter_kinds(spooled: pa.Table, *kinds: int) -> pa.Table:
     """Return the rows of SPOOLED of some kinds."""
     return spooled.filter(pa.array(np.isin(spooled["kind"].to_numpy(), kinds)))
 
@@ -299,7 +299,7 @@ def unpacked_rows(parts: Iterable[bytes]) -> pa.Table:
     return pa.concat_tables([named_once(SPOOLED.empty_table()), *tables])
 
 
-def in_one(spooled: pa.Table) -> pa.Table:
+def combine_chunks(spooled: pa.Table) -> pa.Table:
     """Combine the rows in one chunk, and return the memory of the other chunks to the system."""
     spooled = spooled.combine_chunks()
     pa.default_memory_pool().release_unused()
@@ -373,9 +373,9 @@ def pack_records(records: SortedRecords) -> tuple[bytes, memoryview]:
     return _packed(records, np.ascontiguousarray, np.ascontiguousarray)
 
 
-def squeeze_records(records: SortedRecords) -> bytes:
+def compress_records(records: SortedRecords) -> bytes:
     """Pack records, and compress them."""
-    return squeeze(b"".join(_packed(records, _differences, _planes)))
+    return compress(b"".join(_packed(records, _differences, _planes)))
 
 
 def unpack_records(data: Any) -> SortedRecords:
@@ -383,9 +383,9 @@ def unpack_records(data: Any) -> SortedRecords:
     return _unpacked(data, _integers, _integers)
 
 
-def expand_records(data: Any) -> SortedRecords:
-    """Reverse `squeeze_records`. Raises CorruptData."""
-    return _unpacked(expand(data), _summed, _of_planes)
+def decompress_records(data: Any) -> SortedRecords:
+    """Reverse `compress_records`. Raises CorruptData."""
+    return _unpacked(decompress(data), _summed, _of_planes)
 
 
 _Write = Callable[[Int64s], npt.NDArray[Any]]
@@ -448,11 +448,11 @@ def pack_batches(batches: EncodedBatches) -> bytes:
 
     Uncompressed record batches are compressed here.
     """
-    table = squeeze(batches.table.tobytes())
+    table = compress(batches.table.tobytes())
     data = batches.data.tobytes()
     plain = not (batches.table["attributes"] & 7).any()
     if plain:
-        data = squeeze(data)
+        data = compress(data)
     keys = b"" if batches.keys is None else b"".join(column.tobytes() for column in batches.keys)
     return b"".join([_BATCHES_HEAD.pack(len(table), len(keys), plain), table, keys, data])
 
@@ -463,9 +463,9 @@ def unpack_batches(data: Any) -> EncodedBatches:
     _require(len(view) >= at)
     size, keys_size, plain = _BATCHES_HEAD.unpack_from(view)
     _require(0 <= size <= len(view) - at and 0 <= keys_size <= len(view) - at - size)
-    rows, rest = expand(view[at : at + size]), view[at + size :]
+    rows, rest = decompress(view[at : at + size]), view[at + size :]
     _require(len(rows) % TABLE.itemsize == 0)
-    raw = expand(rest[keys_size:]) if plain else rest[keys_size:]
+    raw = decompress(rest[keys_size:]) if plain else rest[keys_size:]
     table = np.frombuffer(rows, TABLE)
     _require(table["size"].sum(dtype=np.int64) == len(raw))
     keys = _key_hashes(rest[:keys_size], table["count"]) if keys_size else None
@@ -513,15 +513,15 @@ def unpack_rejects(data: Any) -> pa.Table:
     return pa.ipc.open_stream(pa.py_buffer(data)).read_all()
 
 
-def squeeze(raw: bytes) -> bytes:
+def compress(raw: bytes) -> bytes:
     """Compress bytes. The result begins with their uncompressed size."""
     # LZ4, because a blob is deleted after the run, so speed is more important than size.
     packed: bytes = lz4.block.compress(raw)
     return packed
 
 
-def expand(data: Any) -> bytes:
-    """Reverse `squeeze`. Raises CorruptData."""
+def decompress(data: Any) -> bytes:
+    """Reverse `compress`. Raises CorruptData."""
     size = int.from_bytes(memoryview(data)[:4], "little")
     _require(size <= _LARGEST_RATIO * len(data))
     try:

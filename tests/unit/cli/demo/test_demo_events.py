@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglake.cli.demo.events import Generated, generate
+from seglake.cli.demo.events import GenerateResult, generate
 from tests.makers.strategies import examples
 
 
@@ -28,7 +28,7 @@ def event(line: bytes) -> dict[str, object] | None:
     return found if isinstance(found.get("ts"), int) else None
 
 
-def times_of(generated: Generated) -> list[list[int]]:
+def times_of(generated: GenerateResult) -> list[list[int]]:
     files = ([event(line) for line in lines_of(path)] for path in generated.files)
     return [[int(str(found["ts"])) for found in file if found] for file in files]
 

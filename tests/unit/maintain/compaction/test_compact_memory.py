@@ -14,7 +14,7 @@ from seglake.engine import Item, LocalEngine, Result, Task
 from seglake.maintain.compaction import passes
 from seglake.maintain.compaction import passes as keys
 from seglake.maintain.compaction.compact import compact_topic
-from seglake.maintain.compaction.passes import FindKeys, FindSurvivors, How, Keys
+from seglake.maintain.compaction.passes import CompactionOptions, FindKeys, FindSurvivors, Keys
 from seglake.write.spool.spool import unpacked_rows
 from tests.makers.keyed_logs import TOPIC, Keyed, make_keyed_lake
 from tests.makers.lakes import open_catalog
@@ -28,7 +28,7 @@ from seglake.engine import LocalEngine
 from seglake.catalog.table import CatalogTable
 from seglake.maintain.compaction import passes as keys
 from seglake.maintain.compaction.compact import compact_topic
-from seglake.maintain.compaction.passes import How
+from seglake.maintain.compaction.passes import CompactionOptions
 from seglake.store import open_store
 keys.TABLE_ROWS = 2**16
 def peak():  # of this program; ru_maxrss would count what its parent was when it forked
@@ -36,8 +36,8 @@ def peak():  # of this program; ru_maxrss would count what its parent was when i
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
 for root in sys.argv[1:]:
     table = CatalogTable.open(open_store(root))
-    how = How(force=True, now_ms=2 * 10**12, bucket_rows=50_000)
-    (log,) = compact_topic(table, "events", LocalEngine(), how).partitions
+    options = CompactionOptions(force=True, now_ms=2 * 10**12, bucket_rows=50_000)
+    (log,) = compact_topic(table, "events", LocalEngine(), options).partitions
     print(log.records, log.superseded, peak())
 """
 
@@ -61,7 +61,7 @@ def test_memory_does_not_grow_with_the_number_of_keys(tmp_path: Path) -> None:
 
 
 class _Noting(LocalEngine):
-    """Notes how many blobs the tasks tell of, and how many tasks there are, by kind of task."""
+    """Notes options many blobs the tasks tell of, and how many tasks there are, by kind of task."""
 
     cores = 4
 
@@ -83,14 +83,16 @@ def test_blobs_do_not_grow_with_the_square_of_the_keys(
     monkeypatch.setattr(keys, "TABLE_ROWS", 2**8)
     made = Keyed(20_000, 20_000, in_turn=True, segment_bytes=2**17)
     segments = len(make_keyed_lake(tmp_path, made, **{"segment.bytes": 2**17}))
-    engine, how = _Noting(), How(force=True, now_ms=2 * 10**12, bucket_rows=1_000)
-    compact_topic(open_catalog(str(tmp_path)), TOPIC, engine, how)
+    engine, options = _Noting(), CompactionOptions(force=True, now_ms=2 * 10**12, bucket_rows=1_000)
+    compact_topic(open_catalog(str(tmp_path)), TOPIC, engine, options)
     found, stays = engine.told[FindKeys], engine.told[FindSurvivors]
     assert max(found) == made.records // 1_000
     assert segments > 2
     assert max(stays) <= 2 * segments
     monkeypatch.setattr(passes, "_MOST_BLOBS", 24)
     engine = _Noting()
-    compact_topic(open_catalog(str(tmp_path)), TOPIC, engine, how._replace(now_ms=how.now_ms + 1))
+    compact_topic(
+        open_catalog(str(tmp_path)), TOPIC, engine, options._replace(now_ms=options.now_ms + 1)
+    )
     assert sum(engine.told[FindKeys]) < sum(found)
     assert len(engine.told[FindSurvivors]) < len(stays)

@@ -23,8 +23,8 @@ from seglake.errors import CommitConflict, UsageError
 from seglake.format.index import IndexPolicy
 from seglake.layout import blobs_folder
 from seglake.maintain.compaction import compact as module
-from seglake.maintain.compaction.compact import Compacted, compact, compact_topic
-from seglake.maintain.compaction.passes import CleanedLog, How, LogToClean, Passes
+from seglake.maintain.compaction.compact import CompactResult, compact, compact_topic
+from seglake.maintain.compaction.passes import CleanedLog, CompactionOptions, LogToClean, Passes
 from seglake.maintain.health.reindex import reindex
 from seglake.maintain.health.verify import verify
 from seglake.maintain.undo import undo
@@ -58,7 +58,7 @@ def offsets(maker: LakeMaker, partition: int) -> list[int]:
 
 def disturbed(
     maker: LakeMaker, monkeypatch: pytest.MonkeyPatch, *others: Callable[[], object]
-) -> Compacted:
+) -> CompactResult:
     """A compaction; before each of its commits another writer acts."""
     real, turn = Passes.clean, iter(others)
 
@@ -141,7 +141,7 @@ def test_a_round_is_a_function_of_the_log_and_the_time(maker: LakeMaker, tmp_pat
         copy = tmp_path / f"copy-{number}"
         shutil.copytree(tmp_path / "lake", copy)
         table = open_catalog(str(copy))
-        compact_topic(table, "events", engine, How(True, NOW, bucket_rows=rows))
+        compact_topic(table, "events", engine, CompactionOptions(True, NOW, bucket_rows=rows))
         found = table.segments(table.snapshot(), "events")
         (attempt,) = {row.attempt_id for row in found}
         assert not list((copy / blobs_folder(attempt)).glob("*"))

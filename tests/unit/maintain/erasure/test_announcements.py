@@ -21,7 +21,7 @@ from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.config import Pipeline
 from seglake.engine import LocalEngine
 from seglake.errors import AttemptAbandoned, QuarantineLimit, SeglakeError, UsageError
-from seglake.layout import begun_key, new_attempt, new_blobs_key
+from seglake.layout import announcement_key, new_attempt, new_blobs_key
 from seglake.maintain import merge as merge_module
 from seglake.maintain import undo as undo_module
 from seglake.maintain.compaction import compact as compact_module
@@ -178,7 +178,7 @@ def test_what_was_erased_before_an_announcement__is_not_copied(
         assert erase(str(copied), "events", ["gone"], vacuum=True).exit_code == 0
         assert files_with_the_key(copied) == []
 
-    before_first(monkeypatch, COPIERS[name].announces, "announced", erased_before)
+    before_first(monkeypatch, COPIERS[name].announces, "announce", erased_before)
     COPIERS[name].call(copied)
     assert files_with_the_key(copied) == []
 
@@ -249,7 +249,7 @@ def test_an_erasure_ends_though_attempts_end_all_the_time(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What committed attempts leave is no reason to look again."""
-    looks, real = list[Attempts](), erase_module.look
+    looks, real = list[Attempts](), erase_module.find_attempts
 
     def look_after_a_run(*given: Any) -> Attempts:
         assert len(looks) < 9
@@ -260,7 +260,7 @@ def test_an_erasure_ends_though_attempts_end_all_the_time(
         looks.append(real(*given))
         return looks[-1]
 
-    monkeypatch.setattr(erase_module, "look", look_after_a_run)
+    monkeypatch.setattr(erase_module, "find_attempts", look_after_a_run)
     done = erase(str(root), "events", ["gone"], vacuum=True)
     assert files_with_the_key(root) == []
     assert looks[-1].left
@@ -269,7 +269,7 @@ def test_an_erasure_ends_though_attempts_end_all_the_time(
 
 def test_a_dead_announcement__is_removed_and_its_attempt_cannot_commit(root: Path) -> None:
     store, dead = open_store(str(root)), new_attempt()
-    store.put(begun_key(dead), b'{"topic": "events"}')
+    store.put(announcement_key(dead), b'{"topic": "events"}')
     with pytest.raises(UsageError, match=dead):
         erase(str(root), "events", ["gone"])
     vacuum(str(root), dry_run=False, grace_hours=0)
@@ -282,7 +282,7 @@ def test_the_announcement_of_a_committed_attempt__is_removed_when_it_is_old(root
     """Killed between the commit and its end."""
     table = open_catalog(str(root))
     (run,) = table.runs(table.snapshot(), "events")
-    open_store(str(root)).put(begun_key(run.attempt_id), b'{"topic": "events"}')
+    open_store(str(root)).put(announcement_key(run.attempt_id), b'{"topic": "events"}')
     assert erase(str(root), "events", ["gone"]).records == 4
     vacuum(str(root), dry_run=False)
     assert len(announcements(root)) == 1
@@ -346,7 +346,7 @@ def test_an_attempt_that_fails_before_the_last_look__leaves_no_sample_with_the_k
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It does not run any more at that look, so nobody is told of it."""
-    looks, real = list[Attempts](), erase_module.look
+    looks, real = list[Attempts](), erase_module.find_attempts
 
     def look_after_a_failure(*given: Any) -> Attempts:
         if looks:
@@ -356,7 +356,7 @@ def test_an_attempt_that_fails_before_the_last_look__leaves_no_sample_with_the_k
         looks.append(real(*given))
         return looks[-1]
 
-    monkeypatch.setattr(erase_module, "look", look_after_a_failure)
+    monkeypatch.setattr(erase_module, "find_attempts", look_after_a_failure)
     assert erase(str(root), "events", ["gone"]).exit_code == 0
     assert len(looks) == 2
     assert samples_with(root, b"gone") == []

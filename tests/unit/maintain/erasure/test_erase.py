@@ -28,7 +28,7 @@ from seglake.errors import QuarantineLimit, UsageError, VersionExpired
 from seglake.layout import LOG_TABLE, new_attempt
 from seglake.maintain.erasure import erase as erase_module
 from seglake.maintain.erasure import logs
-from seglake.maintain.erasure.erase import Erased, erase
+from seglake.maintain.erasure.erase import EraseResult, erase
 from seglake.maintain.erasure.logs import RejectErasure
 from seglake.maintain.health.repair import rebuild_catalog
 from seglake.maintain.health.verify import verify
@@ -93,7 +93,7 @@ class Lake:
             with pytest.raises(Crash):
                 self.ingest(lines)
 
-    def erase(self, *keys: str, **options: Any) -> Erased:
+    def erase(self, *keys: str, **options: Any) -> EraseResult:
         return erase(str(self.root), "events", keys or (SECRET, OTHER_SECRET), **options)
 
     def merge(self) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 import seglake
 from seglake.catalog import deletions
-from seglake.catalog.deletions import Deletions, announced
+from seglake.catalog.deletions import Deletions, notify_readers
 from seglake.errors import StoreError, VersionExpired
 from seglake.maintain.erasure.erase import erase
 from seglake.read.log import Log
@@ -114,21 +114,21 @@ def test_reads_under_way_and_killed_deletions(
     """Each change is heeded twice; one that does not end, again and again."""
     store, heard = open_store(str(tmp_path)), list[int]()
     watch = Deletions(store, lambda: heard.append(1))
-    watch.look()
-    with announced(store, ["attempts/a/blobs/1", "catalog/log/x"]):
-        watch.look()
+    watch.check()
+    with notify_readers(store, ["attempts/a/blobs/1", "catalog/log/x"]):
+        watch.check()
     assert not heard
-    with announced(store, ["topics/t/0/a/1.log"]):
-        watch.look()
+    with notify_readers(store, ["topics/t/0/a/1.log"]):
+        watch.check()
     for _ in range(3):
-        watch.look()
+        watch.check()
     assert len(heard) == 3  # at its beginning, at its end, once more
-    with pytest.raises(StoreError), announced(store, ["topics/t/0/a/1.log"]):
+    with pytest.raises(StoreError), notify_readers(store, ["topics/t/0/a/1.log"]):
         raise StoreError("killed")
     for _ in range(3):
-        watch.look()
+        watch.check()
     assert len(heard) == 5
     monkeypatch.setattr(deletions, "_UNENDED_S", 0.0)
     for _ in range(3):
-        watch.look()
+        watch.check()
     assert len(heard) == 8

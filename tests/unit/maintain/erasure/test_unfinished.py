@@ -21,7 +21,7 @@ from seglake.engine import LocalEngine
 from seglake.errors import CommitConflict, CorruptData, UsageError
 from seglake.layout import is_rejects_key, new_attempt
 from seglake.maintain.erasure import erase as erase_module
-from seglake.maintain.erasure.erase import Erased, erase
+from seglake.maintain.erasure.erase import EraseResult, erase
 from seglake.maintain.health.repair import rebuild_catalog
 from seglake.maintain.health.verify import verify
 from seglake.maintain.vacuum import vacuum
@@ -71,7 +71,7 @@ class Lake:
         write_file(path, [*records, *(Line(0, broken=text) for text in texts)])
         ingest(pipeline_of(self.root, path, topic={"name": topic}), f"run {self._runs}")
 
-    def erase(self, *keys: str, **options: Any) -> Erased:
+    def erase(self, *keys: str, **options: Any) -> EraseResult:
         return erase(str(self.root), "events", keys, **options)
 
     def redrive(self, run: int = 1) -> RedriveReport:

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seglake.errors import UsageError
-from seglake.maintain.erasure.wanted import ErasureCriteria, keys_given
+from seglake.maintain.erasure.criteria import ErasureCriteria, keys_given
 from tests.makers.strategies import examples
 
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=8)

@@ -18,7 +18,7 @@ from seglake.clock import now_ms
 from seglake.maintain import commit
 from seglake.maintain.commit import Clock
 from seglake.maintain.expiry import retention
-from seglake.maintain.expiry.retention import Retained, change_of, retain_topic
+from seglake.maintain.expiry.retention import RetainResult, move_log_starts, retain_topic
 from tests.judges.retention_model import Closed, KafkaLog
 from tests.makers.lakes import Event, LakeMaker, Shape, open_catalog
 from tests.makers.segment_lakes import Sketch, sketched_lake
@@ -86,7 +86,9 @@ def test_what_goes_is_what_kafka_removes(
         assert (again.version, again.moved, again.blocked) == (-1, [], report.blocked)
 
 
-def assert_is_told(report: Retained, before: list[PartitionView], wanted: list[KafkaLog]) -> None:
+def assert_is_told(
+    report: RetainResult, before: list[PartitionView], wanted: list[KafkaLog]
+) -> None:
     gone = [
         len(view) - len(model.segments[:-1]) for view, model in zip(before, wanted, strict=True)
     ]
@@ -170,7 +172,7 @@ def test_a_clock_that_is_ahead_removes_nothing(
 def test_a_lost_race_is_planned_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What another commit took is not taken twice, and what it added is kept."""
     maker = filled(tmp_path, **{"retention.bytes": 2000})
-    real, raced = change_of, list[bool]()
+    real, raced = move_log_starts, list[bool]()
 
     def meanwhile(base: Any, *rest: Any) -> Any:
         if not raced:
@@ -180,7 +182,7 @@ def test_a_lost_race_is_planned_again(tmp_path: Path, monkeypatch: pytest.Monkey
             maker.run({0: [Event(5000, b"k", b"v" * 30)] * 60}, Shape(segment_bytes=900))
         return real(base, *rest)
 
-    monkeypatch.setattr(retention, "change_of", meanwhile)
+    monkeypatch.setattr(retention, "move_log_starts", meanwhile)
     (report,) = seglake.retain(str(tmp_path), "events")
     live = maker.catalog.segments(open_catalog(str(tmp_path)).snapshot(), "events")
     sizes = [row.log_bytes for row in live]

@@ -21,7 +21,7 @@ from seglake.maintain.health.repair import rebuild_catalog
 from seglake.maintain.health.verify import verify
 from seglake.maintain.undo import undo
 from seglake.write.driver import commit as placement
-from seglake.write.driver.commit import Move
+from seglake.write.driver.commit import RebaseTask
 from seglake.write.driver.report import Report
 from tests.makers.raw_events import T, ingest, pipeline_of, read_lake, read_raw, segments_of
 from tests.makers.strategies import examples
@@ -52,7 +52,7 @@ class Topic:
 
     def backfill(self, at_moves: Sequence[Came], at_commits: Sequence[Came]) -> Report:
         """A run; while it moves, and before it commits, others come."""
-        commit, move = CatalogTable.commit, Move.run
+        commit, move = CatalogTable.commit, RebaseTask.run
         moves, commits = [*reversed(at_moves)], [*reversed(at_commits)]
         with pytest.MonkeyPatch.context() as patch:
 
@@ -66,13 +66,13 @@ class Topic:
                 others(commits)
                 return commit(table, *given, **named)
 
-            def moved(task: Move, engine: Engine, segments: Sequence[Any]) -> list[Any]:
+            def moved(task: RebaseTask, engine: Engine, segments: Sequence[Any]) -> list[Any]:
                 self.copies.append(len(segments))
                 others(moves)
                 return move(task, engine, segments)
 
             patch.setattr(CatalogTable, "commit", committed)
-            patch.setattr(Move, "run", moved)
+            patch.setattr(RebaseTask, "run", moved)
             return self.run(PARTITIONS, 30)
 
     def check(self) -> None:

@@ -52,17 +52,17 @@ def place_of(blob: PlacedRecords, item: Item) -> Place:
     return Place(item.sort_key, item.tie_breaker, *blob.place[2:])
 
 
-def members_of(routes: plan.Routes, piece: int) -> list[int]:
+def members_of(routes: plan.BlobAssignment, piece: int) -> list[int]:
     blobs: list[int] = routes.blobs[routes.pieces == piece].tolist()
     return blobs
 
 
-def counted(topic: Topic, cuts: list[PieceBounds], routes: plan.Routes) -> dict[Any, int]:
+def counted(topic: Topic, cuts: list[PieceBounds], routes: plan.BlobAssignment) -> dict[Any, int]:
     """What the count stage finds."""
     return {
         (blob, number): topic.blobs[blob][1].count_before(cut.end)
         - topic.blobs[blob][1].count_before(cut.start)
-        for blob in plan.straddlers(routes)
+        for blob in plan.spanning_blobs(routes)
         for number, cut in enumerate(cuts)
         if cut.partition == topic.blobs[blob][0]
     }
@@ -150,7 +150,7 @@ def test_pieces_without_blobs_are_planned() -> None:
     none, piece = plan.Blobs.of(meta_of([])), PieceBounds(0, FIRST, LAST)
     assert plan.cut_partitions(none, 1) == []
     routes = plan.assign(none, [piece])
-    assert plan.straddlers(routes) == {}
+    assert plan.spanning_blobs(routes) == {}
     (((number, members),),) = plan.share_pieces(none, routes, 1, 4)
     assert (number, members.tolist()) == (0, [])
 

@@ -22,7 +22,7 @@ from seglake.maintain.health.verify import verify
 from seglake.maintain.vacuum import vacuum
 from seglake.store import open_store
 from seglake.write.driver import commit as rebase
-from seglake.write.driver.commit import Move
+from seglake.write.driver.commit import RebaseTask
 from seglake.write.driver.report import Report
 from tests.harness.damaged import flipped
 from tests.makers.lakes import Event, LakeMaker, Shape, open_catalog
@@ -52,7 +52,7 @@ def segment(maker: LakeMaker, clock: str) -> SegmentRow:
 
 def moved(maker: LakeMaker, row: SegmentRow) -> SegmentRow:
     """What becomes of a segment that moves by 100 offsets; a stamp becomes 3000."""
-    return Move(open_store(str(maker.root)), {0: 100}, new_attempt(), 3000)(row)
+    return RebaseTask(open_store(str(maker.root)), {0: 100}, new_attempt(), 3000)(row)
 
 
 @pytest.mark.parametrize("clock", CLOCKS)

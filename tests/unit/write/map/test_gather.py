@@ -23,13 +23,13 @@ from seglake.write.map.unit import (
     Grouped,
     MapUnits,
     group_splits,
+    map_sizes,
+    map_sizes_for_frame,
     size_bytes,
-    sizes_of,
-    sizes_of_frame,
 )
-from seglake.write.spool import scratch
+from seglake.write.spool import spill_buffer
 from seglake.write.spool.sorted_records import SortedRecords
-from seglake.write.spool.spool import RECORDS, of_kinds, unpacked_rows
+from seglake.write.spool.spool import RECORDS, filter_kinds, unpacked_rows
 from tests.harness.large_runs import large_runs
 from tests.makers.inputs import map_settings, splits_of
 from tests.makers.raw_events import Line, T, pipeline_of, write_files
@@ -57,7 +57,7 @@ def pipeline(partitions: int) -> Pipeline:
 def test_the_sizes_of_runs(
     input_bytes: int, partitions: int, unit_bytes: int, most_units: int, most_blobs: int
 ) -> None:
-    sizes = sizes_of(input_bytes, pipeline(partitions))
+    sizes = map_sizes(input_bytes, pipeline(partitions))
     units = input_bytes / sizes.unit_bytes
     assert sizes.unit_bytes == pytest.approx(unit_bytes, rel=0.1)
     assert sizes.gather_bytes in {0, 2 * sizes.unit_bytes}
@@ -113,9 +113,9 @@ def test_a_large_run_has_few_blobs(tmp_path: Path) -> None:
         splits = splits_of(settings)
         if large:
             with large_runs():
-                made = made._replace(sizes=sizes_of(sum(map(size_bytes, splits)), settings))
+                made = made._replace(sizes=map_sizes(sum(map(size_bytes, splits)), settings))
         units = group_splits(splits, made.sizes.unit_bytes)
-        rows = of_kinds(unpacked_rows([MapUnits(made)(units)]), RECORDS)
+        rows = filter_kinds(unpacked_rows([MapUnits(made)(units)]), RECORDS)
         assert rows["records"].to_numpy().sum() == 2_000
         each = Counter(zip(rows["unit"].to_pylist(), rows["partition"].to_pylist(), strict=True))
         counts.append((len(units), len(rows), max(each.values())))
@@ -140,7 +140,7 @@ def test_a_partition_of_a_dataframe_has_few_blobs(
     numbers = np.random.default_rng(1).permutation(2_000)
     columns: dict[str, Any] = {"t": T + numbers % 500, "k": numbers % 300, "n": numbers}
     batch = pa.table(columns).to_batches()[0]
-    sizes = sizes_of_frame(settings)
+    sizes = map_sizes_for_frame(settings)
     assert bool(sizes.gather_bytes) is gathers
     task = MapFrame(map_settings(settings)._replace(sizes=sizes), "n", tuple(columns))
     blobs = [each for each in task.blobs([batch]) if each.kind == RECORDS]
@@ -156,7 +156,7 @@ def test_a_partition_of_a_dataframe_has_few_blobs(
 
 def test_memory_does_not_grow_with_what_is_gathered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unit, "_RANGE_BYTES", 2**20)
-    monkeypatch.setattr(scratch, "_MEMORY_BYTES", 2**20)
+    monkeypatch.setattr(spill_buffer, "_MEMORY_BYTES", 2**20)
     body = np.random.default_rng(1).bytes(1_000)
     chunk = Grouped(
         run_of([Item(T, 0, T, body)] * 1_000, seconds=False, same=True), np.array([400, 400, 1_000])

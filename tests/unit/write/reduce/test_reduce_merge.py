@@ -18,10 +18,10 @@ from seglake.format.encode import Bodies
 from seglake.write.reduce.tasks import merge
 from seglake.write.spool.sorted_records import Place, PlacedRecords, SortedRecords
 from seglake.write.spool.spool import (
-    expand_records,
+    compress_records,
+    decompress_records,
     pack_records,
     packed_bytes,
-    squeeze_records,
     unpack_records,
 )
 from tests.makers.sorted_blobs import Blobs, Item, blob_lists, items_of, run_of
@@ -58,7 +58,7 @@ def test_blobs_come_back_from_their_packing(given_blobs: Blobs) -> None:
         assert (found.tie_breakers is None) == (blob.records.tie_breakers is None)
         for start in range(len(found)):
             part = found.part(start, len(found))
-            again = expand_records(squeeze_records(part))
+            again = decompress_records(compress_records(part))
             assert items_of(again) == items_of(part) == items_of(part.detached())
         backwards = replace(found, bodies=found.bodies.take(slice(None, None, -1)))
         assert items_of(backwards.detached()) == items_of(backwards)
@@ -70,7 +70,10 @@ def test_keys_that_are_timestamps_are_packed_once(times: list[int]) -> None:
     run = run_of(items, seconds=False, same=True)
     columns, bodies = pack_records(run)
     assert len(columns) == 16 + 2 * 8 * len(run)  # times and sizes
-    for found in (unpack_records(columns + bytes(bodies)), expand_records(squeeze_records(run))):
+    for found in (
+        unpack_records(columns + bytes(bodies)),
+        decompress_records(compress_records(run)),
+    ):
         assert items_of(found) == items
         assert found.timestamps is found.sort_keys
     part = found.part(0, 1)

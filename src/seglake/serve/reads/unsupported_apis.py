@@ -38,7 +38,7 @@ from kafka.protocol.producer import (
 
 from seglake.errors import SeglakeError
 from seglake.layout import is_topic_name
-from seglake.serve.api import NO_ID, Api, Refused, in_turns
+from seglake.serve.api import NO_ID, Api, CloseConnection, in_turns
 from seglake.serve.codes import Code, code_of
 from seglake.serve.connection import Connection
 from seglake.serve.reads.metadata import TOPIC_RESOURCE
@@ -54,7 +54,7 @@ async def _produce(request: Any, connection: Connection) -> Any:
     With acks=0 a producer reads no response, so the connection is closed.
     """
     if request.acks == 0:  # such a producer waits for no answer
-        raise Refused("a producer with acks=0; this server only reads")
+        raise CloseConnection("a producer with acks=0; this server only reads")
     connection.count_error(Code.TOPIC_AUTHORIZATION_FAILED)
     kind = ProduceResponse.TopicProduceResponse
     topics = [
@@ -126,7 +126,7 @@ async def _delete_acls(request: Any, connection: Connection) -> Any:
     return DeleteAclsResponse(throttle_time_ms=0, filter_results=results)
 
 
-class Refusals:
+class UnsupportedApis:
     """Answers requests that would change topics: POLICY_VIOLATION, or a broker's code.
 
     A broker's code is used if a topic already exists, if it is missing, or if its name is invalid.

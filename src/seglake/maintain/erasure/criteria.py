@@ -75,18 +75,18 @@ class ErasureCriteria:
     def rejects(self, raw: Any) -> pa.BooleanArray:
         """Return, for each rejected row, whether it is erased. `raw` is an Arrow array of bytes."""
         rows = RejectTexts.of(raw.combine_chunks() if isinstance(raw, pa.ChunkedArray) else raw)
-        matches = pc.or_(rows.have_any(filter(None, self.keys)), self._have_text(rows))
+        matches = pc.or_(rows.contains_any(filter(None, self.keys)), self._contains_text(rows))
         joined = [key for key in sorted(self.keys) if _SEPARATOR in key]
-        near = rows.have_word(max(key.split(_SEPARATOR), key=len) for key in joined)
+        near = rows.contains_word(max(key.split(_SEPARATOR), key=len) for key in joined)
         some = pc.indices_nonzero(pc.and_not(near, matches))
         left = rows.take(some)
         go = _none(left.raw)
         for key in joined if len(some) else []:
-            go = pc.or_(go, left.have_fields(key))
+            go = pc.or_(go, left.contains_fields(key))
         also = pc.is_in(pa.array(range(len(rows.raw)), pa.uint64()), some.filter(go))
         return pc.or_(matches, also)
 
-    def _have_text(self, rows: RejectTexts) -> pa.BooleanArray:
+    def _contains_text(self, rows: RejectTexts) -> pa.BooleanArray:
         if not self.text:
             return _none(rows.raw)
         pattern = _spellings(self.text)
@@ -119,7 +119,7 @@ class RejectTexts:
         """Return the rows at these positions."""
         return RejectTexts(*(each.take(places) for each in (self.raw, self.decoded, self.wide)))
 
-    def have_any(self, words: Iterable[bytes]) -> pa.BooleanArray:
+    def contains_any(self, words: Iterable[bytes]) -> pa.BooleanArray:
         """Return, for each row, whether it has one of the words.
 
         In decoded base64, a short binary word must be a whole string: it may occur by chance.
@@ -130,13 +130,13 @@ class RejectTexts:
         short = frozenset(word for word in every if not _tells(word))
         return pc.or_(matches, self._encode_one(short)) if short else matches
 
-    def have_word(self, words: Iterable[bytes]) -> pa.BooleanArray:
+    def contains_word(self, words: Iterable[bytes]) -> pa.BooleanArray:
         """Return, for each row, whether it has one of the words anywhere. Ignores empty words."""
         every = [word for word in words if word]
         views = self.raw, self.decoded, self.wide
         return reduce(pc.or_, (_has_any(view, every) for view in views))
 
-    def have_fields(self, key: bytes) -> pa.BooleanArray:
+    def contains_fields(self, key: bytes) -> pa.BooleanArray:
         """Return, for each row, whether it has all fields of a key.
 
         Any way of dividing the key into fields at NULs is enough. Empty fields match every row,
@@ -144,7 +144,7 @@ class RejectTexts:
         """
         parts = key.split(_SEPARATOR)
         empty = {b""} if 2 * parts.count(b"") <= len(parts) else set[bytes]()
-        flags = {part: self.have_any([part]).to_pylist() for part in {*parts} - {b""}}
+        flags = {part: self.contains_any([part]).to_pylist() for part in {*parts} - {b""}}
         rows = (empty.union(fields, (part for part in flags if flags[part][row]))
                 for row, fields in enumerate(self._encoded))  # fmt: skip
         return pa.array([_is_made_of(key, fields) for fields in rows], pa.bool_())

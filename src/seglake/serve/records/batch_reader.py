@@ -1,8 +1,8 @@
 """Read the record batches of a fetch from a log partition: whole batches, as stored.
 
-A log is a sequence of runs, which are byte ranges of its segments. The batches of most runs are
-sent as stored. Only a window has runs with records outside it. Their batches are encoded again
-without these records.
+A log is a sequence of byte ranges of its segments. The batches of most ranges are sent as stored.
+Only a window has ranges with records outside it. Their batches are encoded again without these
+records.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from seglake.format.records import Flags, Int64s
 from seglake.limits import INT32_MAX, INT64_MAX
 from seglake.log.piece import Window
 from seglake.log.segment import LogSegment
-from seglake.serve.records.stretches import Bytes, FileSpan, Stretch, Stretches
+from seglake.serve.records.batch_ranges import BatchRange, BatchRanges, Bytes, FileSpan
 from seglake.serve.turns import give_way
 
 
-class Run(NamedTuple):
+class ByteRange(NamedTuple):
     """Bytes [start, end) of a segment's log, with offsets first_offset to end_offset (exclusive).
 
-    With `window`, the run may have records outside it, which are not sent.
+    With `window`, the range may have records outside it, which are not sent.
     """
 
     segment: LogSegment
@@ -41,7 +41,7 @@ class Run(NamedTuple):
     window: Window | None = None
 
 
-class Taken(NamedTuple):
+class FetchResult(NamedTuple):
     """The result of a fetch from one partition: bytes to be sent, and their size.
 
     Without records it is empty, or has batches that lost their records, or the rest of the batch
@@ -62,7 +62,7 @@ class BatchReader:
     without a record are skipped.
     """
 
-    stretches: Stretches
+    batch_ranges: BatchRanges
     begin: int
     end: int
     limit: int
@@ -70,8 +70,8 @@ class BatchReader:
     skip_empty: bool = False
     only_filled: bool = False
 
-    async def read(self, runs: Iterable[Run]) -> Taken:
-        """Return the batches. The first of `runs` has the offset `begin`.
+    async def read(self, byte_ranges: Iterable[ByteRange]) -> FetchResult:
+        """Return the batches. The first of `byte_ranges` has the offset `begin`.
 
         If no batch remains before the end, an empty one is sent for the gap. Raises CorruptData if
         the first batch is damaged, StoreError, and VersionExpired.
@@ -79,8 +79,8 @@ class BatchReader:
         self._offset, self._has_begun = self.begin, False
         self._parts, self._size, self._has_records = list[Bytes](), 0, False
         try:
-            for run in runs:
-                if not await self._add(run):
+            for byte_range in byte_ranges:
+                if not await self._add(byte_range):
                     break
             else:
                 self._offset = max(self._offset, self.end)
@@ -89,58 +89,62 @@ class BatchReader:
         except CorruptData:
             if not self._size:
                 raise
-        return Taken(self._parts, self._size, self._has_records)
+        return FetchResult(self._parts, self._size, self._has_records)
 
-    async def _add(self, run: Run) -> bool:
-        """Add batches of a run; return False if no further run is needed."""
-        self._offset = max(self._offset, run.first_offset)
-        while self._offset < min(run.end_offset, self.end):
+    async def _add(self, byte_range: ByteRange) -> bool:
+        """Add batches of a byte range; return False if no further range is needed."""
+        self._offset = max(self._offset, byte_range.first_offset)
+        while self._offset < min(byte_range.end_offset, self.end):
             if self._has_begun:
                 await give_way()
             self._has_begun = True
-            stretch = await self.stretches.find(run.segment, self._offset)
-            if stretch is None or stretch.start >= run.end:
+            batch_range = await self.batch_ranges.find(byte_range.segment, self._offset)
+            if batch_range is None or batch_range.start >= byte_range.end:
                 break
-            go_on = await (self._filter(run, stretch) if run.window else self._copy(run, stretch))
+            go_on = await (
+                self._filter(byte_range, batch_range)
+                if byte_range.window
+                else self._copy(byte_range, batch_range)
+            )
             if not go_on:
                 return False
-        self._offset = max(self._offset, min(run.end_offset, self.end))
+        self._offset = max(self._offset, min(byte_range.end_offset, self.end))
         return self._offset < self.end
 
-    async def _copy(self, run: Run, stretch: Stretch) -> bool:
-        first = self._first(stretch)
-        last = int(stretch.positions.searchsorted(run.end, "right")) - 1  # of the run
-        stop = min(last, self._stop(stretch.positions, first))
+    async def _copy(self, byte_range: ByteRange, batch_range: BatchRange) -> bool:
+        first = self._first(batch_range)
+        last = int(batch_range.positions.searchsorted(byte_range.end, "right")) - 1  # of the range
+        stop = min(last, self._stop(batch_range.positions, first))
         if stop <= first:
-            if last <= first:  # nothing of this stretch is sent
+            if last <= first:  # nothing of this batch range is sent
                 self._offset = max(
-                    self._offset, min(stretch.last_offset + 1, run.end_offset, self.end)
+                    self._offset, min(batch_range.last_offset + 1, byte_range.end_offset, self.end)
                 )
                 return True
             return False
-        full, stop = stop, self._filled_until(stretch, first, stop)
-        part = await self.stretches.bytes_of(run.segment, stretch, first, stop)
+        full, stop = stop, self._filled_until(batch_range, first, stop)
+        part = await self.batch_ranges.bytes_of(byte_range.segment, batch_range, first, stop)
         self._append(part)
-        begun = int(stretch.base_offsets.searchsorted(self.begin))
-        self._has_records |= bool(stretch.filled[max(first, begun) : stop].any())
-        self._offset = int(stretch.last_offsets[stop - 1]) + 1
+        begun = int(batch_range.base_offsets.searchsorted(self.begin))
+        self._has_records |= bool(batch_range.filled[max(first, begun) : stop].any())
+        self._offset = int(batch_range.last_offsets[stop - 1]) + 1
         return stop < full or stop == last
 
-    def _filled_until(self, stretch: Stretch, first: int, stop: int) -> int:
+    def _filled_until(self, batch_range: BatchRange, first: int, stop: int) -> int:
         """Return where batches with records end, if only these are sent; else `stop`."""
-        filled = stretch.filled[first:stop]
+        filled = batch_range.filled[first:stop]
         return first + int(filled.argmin()) if self.only_filled and not filled.all() else stop
 
-    def _first(self, stretch: Stretch) -> int:
-        """Return the index of the first batch of a stretch that is sent."""
-        first = int(stretch.last_offsets.searchsorted(self._offset))
+    def _first(self, batch_range: BatchRange) -> int:
+        """Return the index of the first batch of a batch range that is sent."""
+        first = int(batch_range.last_offsets.searchsorted(self._offset))
         if not self.only_filled and (self._parts or not self.skip_empty):
             return first
-        filled = stretch.filled[first:]
-        return first + int(filled.argmax()) if filled.any() else len(stretch.filled)
+        filled = batch_range.filled[first:]
+        return first + int(filled.argmax()) if filled.any() else len(batch_range.filled)
 
-    async def _filter(self, run: Run, stretch: Stretch) -> bool:
-        batches = await self._within(run, stretch)
+    async def _filter(self, byte_range: ByteRange, batch_range: BatchRange) -> bool:
+        batches = await self._within(byte_range, batch_range)
         table, lasts = batches.table, batches.table["last_offset"]
         first = int(lasts.searchsorted(self._offset))
         last = min(len(table), int(table["base_offset"].searchsorted(self.end)))
@@ -152,20 +156,25 @@ class BatchReader:
             self._offset = int(lasts[stop - 1]) + 1
         if stop < last:
             return False
-        self._offset = max(self._offset, min(stretch.last_offset + 1, run.end_offset, self.end))
+        self._offset = max(
+            self._offset, min(batch_range.last_offset + 1, byte_range.end_offset, self.end)
+        )
         return True
 
-    async def _within(self, run: Run, stretch: Stretch) -> EncodedBatches:
-        """Return the batches of a stretch and a run, with only the records of the window."""
-        key = (stretch.key(run.segment), run)
-        batches: EncodedBatches | None = self.stretches.filtered.get(key)
+    async def _within(self, byte_range: ByteRange, batch_range: BatchRange) -> EncodedBatches:
+        """Return the batches in both ranges, with only the records of the window."""
+        key = (batch_range.key(byte_range.segment), byte_range)
+        batches: EncodedBatches | None = self.batch_ranges.filtered.get(key)
         if batches is None:
-            data = await self.stretches.read(run.segment, stretch)
-            start, end = max(run.start, stretch.start), min(run.end, stretch.end)
-            part = data[start - stretch.start : end - stretch.start]
-            batches = await self.stretches.run(partial(records_within, part, run, start))
+            data = await self.batch_ranges.read(byte_range.segment, batch_range)
+            start, end = (
+                max(byte_range.start, batch_range.start),
+                min(byte_range.end, batch_range.end),
+            )
+            part = data[start - batch_range.start : end - batch_range.start]
+            batches = await self.batch_ranges.run(partial(records_within, part, byte_range, start))
             held_bytes = 512 + len(batches.data) + batches.table.nbytes
-            self.stretches.filtered.put(key, batches, held_bytes)
+            self.batch_ranges.filtered.put(key, batches, held_bytes)
         return batches
 
     def _stop(self, positions: Int64s, first: int) -> int:
@@ -202,31 +211,33 @@ class BatchReader:
             self._offset = last + 1
 
 
-def decode_run(data: memoryview, run: Run, start: int) -> tuple[BatchTable, Decoded, Flags]:
-    """Decode batches that begin at byte `start` of the log of a run.
+def decode_byte_range(
+    data: memoryview, byte_range: ByteRange, start: int
+) -> tuple[BatchTable, Decoded, Flags]:
+    """Decode batches that begin at byte `start` of the log of a byte range.
 
-    Returns the batches, their records, and for each record whether it is in the run's window.
+    Returns the batches, their records, and for each record whether it is in its window.
     Raises CorruptData.
     """
-    window = run.window or Window()
+    window = byte_range.window or Window()
     try:
         table = scan_batches(data)
         decoded = decode_batches(data, table, check_crc=False)
     except CorruptData as damage:
-        raise damage.within(run.segment.log_key, start) from damage
+        raise damage.within(byte_range.segment.log_key, start) from damage
     times, offsets = decoded.records.timestamps, decoded.offsets
     stays = (times >= window.start_ms) & (times < window.end_ms)
     stays &= (offsets >= window.start_offset) & (offsets < window.end_offset)
     return table, decoded, stays
 
 
-def records_within(data: memoryview, run: Run, start: int) -> EncodedBatches:
-    """Return the batches in `data` with only the records of the run's window.
+def records_within(data: memoryview, byte_range: ByteRange, start: int) -> EncodedBatches:
+    """Return the batches in `data` with only the records of the window of `byte_range`.
 
     Batches without such a record may be left out.
     """
-    table, decoded, stays = decode_run(data, run, start)
+    table, decoded, stays = decode_byte_range(data, byte_range, start)
     if not stays.any():
         return EncodedBatches(np.empty(0, np.uint8), table[:0])
-    end = INT64_MAX if run.window is None else run.window.end_offset
+    end = INT64_MAX if byte_range.window is None else byte_range.window.end_offset
     return filter_batches(data, table, decoded, stays, end_offset=end)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _MEMORY_BYTES = 16 * 2**20  # kept in memory before a file is created
 
 
-class Scratch:
+class SpillBuffer:
     """Lists of data, one item for each range. A context manager that frees their space."""
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class Scratch:
         self._file.truncate(0)
         self._begins, self.size_bytes = [], 0
 
-    def __enter__(self) -> Scratch:
+    def __enter__(self) -> SpillBuffer:
         return self
 
     def __exit__(self, *_: object) -> None:

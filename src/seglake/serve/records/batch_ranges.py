@@ -1,12 +1,12 @@
-"""Stretches of logs: consecutive record batches that were checked, so that they may be sent.
+"""Batch ranges of logs: consecutive record batches that were checked, so that they may be sent.
 
-A stretch has about 1 MiB. A thread reads and checks it when one of its bytes is first requested.
-After that, the positions of its batches are kept in memory. From a local disk its bytes are sent by
-sendfile. From an object store its bytes are cached, and later fetched and checked again. Objects
-never change, so stretches are valid in newer versions too.
+A batch range has about 1 MiB. A thread reads and checks it when one of its bytes is first
+requested. After that, the positions of its batches are kept in memory. From a local disk its bytes
+are sent by sendfile. From an object store its bytes are cached, and later fetched and checked
+again. Objects never change, so batch ranges are valid in newer versions too.
 
-A damaged batch is a separate stretch. Each request for it raises the damage, but all batches before
-and after it can be read.
+A damaged batch is a separate batch range. Each request for it raises the damage, but all batches
+before and after it can be read.
 """
 
 from __future__ import annotations
@@ -50,24 +50,24 @@ class FileSpan(NamedTuple):
 
 _log = logging.getLogger(__name__)
 
-STRETCH_BYTES = 2**20
+BATCH_RANGE_BYTES = 2**20
 _THREADS = 8
 _AHEAD_BYTES = 4 * 2**20  # requested ahead from an object store, for each reader
 _STREAMS = 16  # readers with requests ahead
 _CACHE_BYTES = 64 * 2**20  # of logs on an object store
 _FILTERED_BYTES = 32 * 2**20  # of batches that were encoded again
-_MOST_STRETCHES = 32_768  # in memory, without their bytes: 32 GiB of logs
+_MOST_RANGES = 32_768  # in memory, without their bytes: 32 GiB of logs
 
 Bytes = memoryview | FileSpan
 _Result = TypeVar("_Result")
 
 
-class Stretch(NamedTuple):
+class BatchRange(NamedTuple):
     """Whole batches of a log, in order: batch i has bytes positions[i] to positions[i + 1].
 
     Its offsets are base_offsets[i] to last_offsets[i], inclusive. It has a record if filled[i]. A
-    stretch with `damage` must not be sent: it is one batch, or an index block whose batches cannot
-    be separated.
+    batch range with `damage` must not be sent: it is one batch, or an index block whose batches
+    cannot be separated.
     """
 
     positions: Int64s
@@ -94,52 +94,53 @@ class Stretch(NamedTuple):
     def key(self, segment: LogSegment) -> tuple[str, int, int]:
         """Return the key of its bytes in the cache.
 
-        It contains the end, because a later stretch may begin at the same byte and end elsewhere.
+        It contains the end, because a later batch range may begin at the same byte and end
+        elsewhere.
         """
         return segment.log_key, self.start, self.end
 
 
-class _LogStretches:
-    """The known stretches of one log, in order, and the base offset of each."""
+class _LogBatchRanges:
+    """The known batch ranges of one log, in order, and the base offset of each."""
 
     def __init__(self) -> None:
         self.firsts = list[int]()  # base offsets
-        self.stretches = list[Stretch]()
+        self.batch_ranges = list[BatchRange]()
 
-    def before(self, offset: int) -> Stretch | None:
-        """Return the last stretch that begins at or below the offset."""
+    def before(self, offset: int) -> BatchRange | None:
+        """Return the last batch range that begins at or below the offset."""
         at = bisect_right(self.firsts, offset)
-        return self.stretches[at - 1] if at else None
+        return self.batch_ranges[at - 1] if at else None
 
-    def behind(self, position: int) -> Stretch | None:
-        """Return the first stretch at or after this byte."""
-        at = bisect_right(self.stretches, position - 1, key=lambda each: each.start)
-        return self.stretches[at] if at < len(self.stretches) else None
+    def after(self, position: int) -> BatchRange | None:
+        """Return the first batch range at or after this byte."""
+        at = bisect_right(self.batch_ranges, position - 1, key=lambda each: each.start)
+        return self.batch_ranges[at] if at < len(self.batch_ranges) else None
 
-    def add(self, stretch: Stretch) -> bool:
-        """Add a stretch, unless it overlaps a known one. Return whether it was added."""
-        at = bisect_right(self.stretches, stretch.start, key=lambda each: each.start)
-        after = self.stretches[at] if at < len(self.stretches) else None
-        overlaps = (at and self.stretches[at - 1].end > stretch.start) or (
-            after is not None and stretch.end > after.start
+    def add(self, batch_range: BatchRange) -> bool:
+        """Add a batch range, unless it overlaps a known one. Return whether it was added."""
+        at = bisect_right(self.batch_ranges, batch_range.start, key=lambda each: each.start)
+        after = self.batch_ranges[at] if at < len(self.batch_ranges) else None
+        overlaps = (at and self.batch_ranges[at - 1].end > batch_range.start) or (
+            after is not None and batch_range.end > after.start
         )
         if not overlaps:
-            self.stretches.insert(at, stretch)
-            self.firsts.insert(at, int(stretch.base_offsets[0]))
+            self.batch_ranges.insert(at, batch_range)
+            self.firsts.insert(at, int(batch_range.base_offsets[0]))
         return not overlaps
 
 
-class Stretches:
-    """The stretches of a lake's logs. Its methods are for the event loop."""
+class BatchRanges:
+    """The batch ranges of a lake's logs. Its methods are for the event loop."""
 
     def __init__(self, reads: SharedReads, damaged: Callable[[], None] = lambda: None) -> None:
         self._fetch, self._zones, self._damaged = reads.fetch, reads.zone_maps.open, damaged
         self._store = reads.store
         self._data = ByteCache(_CACHE_BYTES)
         self.filtered = ByteCache(_FILTERED_BYTES)  # see `taking`
-        self._logs = OrderedDict[str, _LogStretches]()
+        self._logs = OrderedDict[str, _LogBatchRanges]()
         self._count = 0
-        self._loading = dict[tuple[str, int], asyncio.Future[Stretch]]()
+        self._loading = dict[tuple[str, int], asyncio.Future[BatchRange]]()
         self._streams = _StoreReaders(reads.fetch) if reads.store.remote else None
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="seglake-serve")
         self._waiting = ThreadPoolExecutor(_THREADS, thread_name_prefix="seglake-waiting")
@@ -166,49 +167,49 @@ class Stretches:
         pool = self._waiting if waits else self._threads
         return await asyncio.get_running_loop().run_in_executor(pool, work)
 
-    async def find(self, segment: LogSegment, offset: int) -> Stretch | None:
-        """Return the stretch of the first batch that ends at or after `offset`, or None.
+    async def find(self, segment: LogSegment, offset: int) -> BatchRange | None:
+        """Return the batch range of the first batch that ends at or after `offset`, or None.
 
         Raises CorruptData if that batch is damaged, StoreError, and VersionExpired.
         """
         log, start = self._log(segment), -1
         while True:
-            stretch = self._lookup(log, offset, start)
-            if stretch is None:
+            batch_range = self._lookup(log, offset, start)
+            if batch_range is None:
                 if start < 0:
                     start, low = await self._beginning(log, segment, offset)
                 if start >= segment.log_bytes:
                     return None
-                stretch = await self._load(segment, start, low)
-            if stretch.last_offset >= offset:
+                batch_range = await self._load(segment, start, low)
+            if batch_range.last_offset >= offset:
                 break
-            start, low = stretch.end, stretch.last_offset + 1
-        if stretch.damage is not None:
-            raise stretch.damage
-        self._read_ahead(log, segment, stretch)
-        return stretch
+            start, low = batch_range.end, batch_range.last_offset + 1
+        if batch_range.damage is not None:
+            raise batch_range.damage
+        self._read_ahead(log, segment, batch_range)
+        return batch_range
 
-    def _log(self, segment: LogSegment) -> _LogStretches:
+    def _log(self, segment: LogSegment) -> _LogBatchRanges:
         log = self._logs.get(segment.log_key)
         if log is None:
-            log = self._logs[segment.log_key] = _LogStretches()
+            log = self._logs[segment.log_key] = _LogBatchRanges()
         else:
             self._logs.move_to_end(segment.log_key)
-        while self._count > _MOST_STRETCHES and len(self._logs) > 1:
+        while self._count > _MOST_RANGES and len(self._logs) > 1:
             _, oldest = self._logs.popitem(last=False)
-            self._count -= len(oldest.stretches)
+            self._count -= len(oldest.batch_ranges)
         return log
 
-    def _lookup(self, log: _LogStretches, offset: int, start: int) -> Stretch | None:
-        """Return a known stretch that has the offset, or that begins at byte `start`."""
-        stretch = log.before(offset)
-        if stretch is not None and stretch.last_offset >= offset:
-            return stretch
-        stretch = log.behind(start) if start >= 0 else None
-        return stretch if stretch is not None and stretch.start == start else None
+    def _lookup(self, log: _LogBatchRanges, offset: int, start: int) -> BatchRange | None:
+        """Return a known batch range that has the offset, or that begins at byte `start`."""
+        batch_range = log.before(offset)
+        if batch_range is not None and batch_range.last_offset >= offset:
+            return batch_range
+        batch_range = log.after(start) if start >= 0 else None
+        return batch_range if batch_range is not None and batch_range.start == start else None
 
     async def _beginning(
-        self, log: _LogStretches, segment: LogSegment, offset: int
+        self, log: _LogBatchRanges, segment: LogSegment, offset: int
     ) -> tuple[int, int]:
         """Return the byte to read from to find the offset, and the smallest offset there."""
         before = log.before(offset)
@@ -227,10 +228,10 @@ class Stretches:
 
     # loading
 
-    async def _load(self, segment: LogSegment, start: int, low: int) -> Stretch:
-        """Read and check the stretch that begins at byte `start` with an offset of at least `low`.
+    async def _load(self, segment: LogSegment, start: int, low: int) -> BatchRange:
+        """Read and check the batch range that begins at byte `start` with an offset >= `low`.
 
-        Requests for the same stretch share one read of it.
+        Requests for the same batch range share one read of it.
         """
         key = (segment.log_key, start)
         waiting = self._loading.get(key)
@@ -240,57 +241,61 @@ class Stretches:
             waiting.add_done_callback(lambda _: self._loading.pop(key, None))
         return await asyncio.shield(waiting)
 
-    async def _loaded(self, segment: LogSegment, start: int, low: int) -> Stretch:
+    async def _loaded(self, segment: LogSegment, start: int, low: int) -> BatchRange:
         log = self._log(segment)
-        following = log.behind(start + 1)
+        following = log.after(start + 1)
         end = segment.log_bytes if following is None else following.start
         high = segment.end_offset if following is None else int(following.base_offsets[0])
         ranges = LogRanges.one(start, end, low, high)
         before = log.before(low)
         sequential = before is not None and before.end == start
         read = partial(self._read, segment, ranges, ahead=sequential)
-        stretch, data = await self.run(read, waits=segment.is_external)
-        if stretch.damage is not None:
+        batch_range, data = await self.run(read, waits=segment.is_external)
+        if batch_range.damage is not None:
             self._damaged()
-            _log.error("damaged: %s", stretch.damage)
-        if self._streams is not None and stretch.damage is None:
-            self._data.put(stretch.key(segment), data, memoryview(data).nbytes)
-        if log.add(stretch) and self._logs.get(segment.log_key) is log:  # else forgotten meanwhile
+            _log.error("damaged: %s", batch_range.damage)
+        if self._streams is not None and batch_range.damage is None:
+            self._data.put(batch_range.key(segment), data, memoryview(data).nbytes)
+        if (
+            log.add(batch_range) and self._logs.get(segment.log_key) is log
+        ):  # else forgotten meanwhile
             self._count += 1
-        return stretch
+        return batch_range
 
-    def _read(self, segment: LogSegment, ranges: LogRanges, *, ahead: bool) -> tuple[Stretch, Any]:
-        """Return the first stretch of a range, and its bytes. Runs on a thread."""
+    def _read(
+        self, segment: LogSegment, ranges: LogRanges, *, ahead: bool
+    ) -> tuple[BatchRange, Any]:
+        """Return the first batch range of a range, and its bytes. Runs on a thread."""
         try:
             chunk = self._chunk(segment, ranges, ahead=ahead)
-            self._check_end(segment, stretch := _stretch_of(chunk))
+            self._check_end(segment, batch_range := _range_from_chunk(chunk))
         except CorruptData as damage:
             if damage.file != segment.log_key:
                 raise
             return self._in_block(segment, ranges)
-        return stretch, chunk.data
+        return batch_range, chunk.data
 
-    def _check_end(self, segment: LogSegment, stretch: Stretch) -> None:
+    def _check_end(self, segment: LogSegment, batch_range: BatchRange) -> None:
         """Raise CorruptData if the zone map has the last batch at another position.
 
         No checksum covers its base offset, and no batch after it bounds its offsets.
         """
-        block = self._zones(segment).block_at(stretch.last_offset)
-        last = int(stretch.positions[-2])
+        block = self._zones(segment).block_at(batch_range.last_offset)
+        last = int(batch_range.positions[-2])
         if block is None or not block.position <= last < block.end:
-            what = f"offset {stretch.last_offset} cannot stand here"
+            what = f"offset {batch_range.last_offset} cannot stand here"
             raise CorruptData(what, file=segment.log_key, position=last)
 
     def _chunk(self, segment: LogSegment, ranges: LogRanges, *, ahead: bool) -> Chunk:
         if self._streams is not None:
             return self._streams.next(segment, ranges, ahead=ahead)
-        return next(self._fetch.chunks_of(segment, ranges, fetch_bytes=STRETCH_BYTES))
+        return next(self._fetch.chunks_of(segment, ranges, fetch_bytes=BATCH_RANGE_BYTES))
 
-    def _in_block(self, segment: LogSegment, ranges: LogRanges) -> tuple[Stretch, Any]:
-        """Return the first stretch of a damaged range: intact batches of an index block, or damage.
+    def _in_block(self, segment: LogSegment, ranges: LogRanges) -> tuple[BatchRange, Any]:
+        """Return the first range of damaged bytes: intact batches of an index block, or damage.
 
-        A batch with a wrong checksum is a separate stretch. Any other damage cannot be assigned to
-        batches, so the index block is one stretch.
+        A batch with a wrong checksum is a separate batch range. Any other damage cannot be assigned
+        to batches, so the index block is one batch range.
         """
         start, stop, low, high = (int(column[0]) for column in ranges)
         block = self._zones(segment).block_at(low)
@@ -311,37 +316,48 @@ class Stretches:
             chunk = self._fetch.chunk_of(segment, LogRanges.one(start, stop, low, high))
         except CorruptData as damage:
             return _damaged(damage, start, stop, low, high - 1)
-        return _stretch_of(chunk), chunk.data
+        return _range_from_chunk(chunk), chunk.data
 
-    def _read_ahead(self, log: _LogStretches, segment: LogSegment, stretch: Stretch) -> None:
-        """Load the next stretch if the log is read in order."""
-        before = log.before(int(stretch.base_offsets[0]) - 1)
-        following = log.behind(stretch.end)
-        sequential = stretch.start == 0 or (before is not None and before.end == stretch.start)
-        has_next = following is not None and following.start == stretch.end
-        if has_next or not sequential or stretch.end >= segment.log_bytes:
+    def _read_ahead(
+        self, log: _LogBatchRanges, segment: LogSegment, batch_range: BatchRange
+    ) -> None:
+        """Load the next batch range if the log is read in order."""
+        before = log.before(int(batch_range.base_offsets[0]) - 1)
+        following = log.after(batch_range.end)
+        sequential = batch_range.start == 0 or (
+            before is not None and before.end == batch_range.start
+        )
+        has_next = following is not None and following.start == batch_range.end
+        if has_next or not sequential or batch_range.end >= segment.log_bytes:
             return
-        task = asyncio.ensure_future(self._load(segment, stretch.end, stretch.last_offset + 1))
-        task.add_done_callback(_forget)
+        task = asyncio.ensure_future(
+            self._load(segment, batch_range.end, batch_range.last_offset + 1)
+        )
+        task.add_done_callback(_drop_exception)
 
     # bytes
 
-    async def read(self, segment: LogSegment, stretch: Stretch) -> memoryview:
-        """Return all bytes of a stretch, in memory."""
-        data = self._data.get(stretch.key(segment))
+    async def read(self, segment: LogSegment, batch_range: BatchRange) -> memoryview:
+        """Return all bytes of a batch range, in memory."""
+        data = self._data.get(batch_range.key(segment))
         if data is None:
             ranges = LogRanges.one(
-                stretch.start, stretch.end, int(stretch.base_offsets[0]), stretch.last_offset + 1
+                batch_range.start,
+                batch_range.end,
+                int(batch_range.base_offsets[0]),
+                batch_range.last_offset + 1,
             )
             read = partial(self._fetch.chunk_of, segment, ranges)
             chunk = await self.run(read, waits=segment.is_external)
             data = chunk.data
-            self._data.put(stretch.key(segment), data, memoryview(data).nbytes)
+            self._data.put(batch_range.key(segment), data, memoryview(data).nbytes)
         return memoryview(data)
 
-    async def bytes_of(self, segment: LogSegment, stretch: Stretch, first: int, stop: int) -> Bytes:
-        """Return the batches `first` to `stop` (exclusive) of a stretch, to be sent."""
-        start, end = int(stretch.positions[first]), int(stretch.positions[stop])
+    async def bytes_of(
+        self, segment: LogSegment, batch_range: BatchRange, first: int, stop: int
+    ) -> Bytes:
+        """Return the batches `first` to `stop` (exclusive) of a batch range, to be sent."""
+        start, end = int(batch_range.positions[first]), int(batch_range.positions[stop])
         try:
             file = None if segment.is_external else local_file(self._store, segment.log_key)
         except MissingObject as error:
@@ -349,8 +365,8 @@ class Stretches:
             raise
         if file is not None:
             return FileSpan(segment.log_key, file, start, end - start)
-        data = await self.read(segment, stretch)
-        return data[start - stretch.start : end - stretch.start]
+        data = await self.read(segment, batch_range)
+        return data[start - batch_range.start : end - batch_range.start]
 
 
 class _StoreReaders:
@@ -371,7 +387,7 @@ class _StoreReaders:
         if chunks is None:
             ahead_bytes = _AHEAD_BYTES if ahead else 0
             chunks = self._fetch.chunks(
-                [Piece.of(segment, ranges)], fetch_bytes=STRETCH_BYTES, ahead_bytes=ahead_bytes
+                [Piece.of(segment, ranges)], fetch_bytes=BATCH_RANGE_BYTES, ahead_bytes=ahead_bytes
             )
         chunk = next(chunks)
         end = start + int(chunk.table["size"].sum(dtype=np.int64))
@@ -382,24 +398,24 @@ class _StoreReaders:
         return chunk
 
 
-def _stretch_of(chunk: Chunk) -> Stretch:
+def _range_from_chunk(chunk: Chunk) -> BatchRange:
     table = chunk.table
     start = int(chunk.log_positions[0])
     positions = np.append(0, np.cumsum(table["size"], dtype=np.int64)) + start
     firsts, lasts = table["base_offset"].astype(np.int64), table["last_offset"].astype(np.int64)
-    return Stretch(positions, firsts, lasts, table["count"] > 0)
+    return BatchRange(positions, firsts, lasts, table["count"] > 0)
 
 
 def _damaged(
     damage: CorruptData, start: int, end: int, low: int, last_offset: int
-) -> tuple[Stretch, Any]:
-    """Return a damaged stretch of bytes [start, end), with offsets `low` to `last_offset`."""
+) -> tuple[BatchRange, Any]:
+    """Return a damaged batch range of bytes [start, end), with offsets `low` to `last_offset`."""
     places = np.array([start, end], np.int64)
     offsets = np.array([[low], [last_offset]], np.int64)
-    return Stretch(places, offsets[0], offsets[1], np.ones(1, np.bool_), damage), b""
+    return BatchRange(places, offsets[0], offsets[1], np.ones(1, np.bool_), damage), b""
 
 
-def _forget(task: asyncio.Future[Stretch]) -> None:
+def _drop_exception(task: asyncio.Future[BatchRange]) -> None:
     """Drop an error of reading ahead. A request that needs the bytes gets the error again."""
     if not task.cancelled():
         with suppress(SeglakeError):

@@ -187,8 +187,9 @@ class Topic(Section):
     message_timestamp_after_max_ms: Ms = Field(
         default=INT64_MAX,
         ge=0,
-        description="rows whose time is more than this after it are quarantined; default: no "
-        "limit (Kafka's default: an hour)",
+        description="rows whose time is more than this after the end of the run's interval (or, "
+        "without one, after the start of the run) are quarantined; default: no limit (Kafka's "
+        "default: an hour)",
     )
     kafka_topic_id: TopicId | None = Field(
         default=None,

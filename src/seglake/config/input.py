@@ -54,16 +54,14 @@ class Input(Section):
         description="of the files in a folder or of a glob, ingest only these: globs for their "
         "names or, with a `/`, for their paths below the folder",
     )
-    exclude: Globs = Field(
-        default=(), description="ingest none of these files: globs as in `include`"
-    )
+    exclude: Globs = Field(default=(), description="leave these out; globs as in `include`")
     format: Annotated[FormatName, BeforeValidator(_format)] = Field(
         description="how to read a file; `dataframe`: the DataFrame that `seglake.ingest` gets"
     )
     compression: Literal["auto", "none", "gzip", "bz2", "zstd"] = Field(
         default="auto",
-        description="`auto`: detect it from the first bytes of a file; tar archives are unpacked "
-        "unless it is `none`",
+        description="`auto` detects it by a file's first bytes; `none` does not unpack tar "
+        "archives",
     )
     encoding: Encoding = Field(
         default="utf-8",
@@ -74,8 +72,7 @@ class Input(Section):
     on_empty: Literal["ok", "error"] = Field(
         default="error",
         description="what to do if a path or glob matches no file, or a path does not exist; the "
-        "parent folder must exist, so that a misspelt path does not look like an hour without "
-        "events",
+        "parent folder must exist, so that a misspelt path is not an hour without events",
     )
     delimiter: OneByte = Field(
         default=",", description="csv: separator of fields, one ASCII character"
@@ -110,8 +107,7 @@ class Input(Section):
     )
     pattern: str | None = Field(
         default=None,
-        description="text: RE2 expression that matches from the start of an event; its named "
-        "groups are the fields",
+        description="text: RE2 pattern that matches from an event's start; named groups are fields",
     )
     multiline_start_pattern: str | None = Field(
         default=None,
@@ -123,8 +119,7 @@ class Input(Section):
     order_column: FieldName | None = Field(
         default=None,
         description="dataframe: a column with a unique integer in every row, which orders equal "
-        "event times, or with order `arrival` all rows; required unless `topic.offset_field` is "
-        "set",
+        "event times, or with `arrival` all rows; needed unless there is `topic.offset_field`",
     )
 
     @property

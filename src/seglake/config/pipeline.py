@@ -21,8 +21,8 @@ class Pipeline(Section):
     root: Location = Field(description="folder or URI of the lake")
     order: Literal["time", "arrival"] = Field(
         default="time",
-        description="`time`: sort the records of a run by event time, then by source file and "
-        "position; `arrival`: only by source file and position",
+        description="`time`: sort by event time, source file, position; `arrival`: without the "
+        "time",
     )
     max_quarantine_ratio: float = Field(
         default=0.05,

@@ -1,8 +1,10 @@
 """Generate docs/settings.md from the settings and their descriptions."""
 
 import json
+import sys
 from collections.abc import Mapping
 from inspect import cleandoc
+from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 from pydantic.fields import FieldInfo
@@ -12,9 +14,9 @@ from seglake.config.pipeline import Pipeline
 from seglake.config.topic import LIFECYCLE
 
 
-def reference() -> str:
-    """Return the text of docs/settings.md, with one Markdown table per section."""
-    parts = [_BEGINNING]
+def reference(page: str) -> str:
+    """Return docs/settings.md: the beginning of `page`, then one Markdown table per section."""
+    parts = [page.partition("\n## ")[0]]
     own = "Which lake, in which order, and what to do when something is wrong."
     parts.append(_section("pipeline", own, own_fields()))
     for name, model in SECTIONS.items():
@@ -31,29 +33,6 @@ def reference() -> str:
     return "\n".join(parts)
 
 
-_BEGINNING = """# Settings
-
-You write or correct the TOML file of a pipeline, or change a topic with `seglake alter`.
-`seglake init` infers such a file [from your own files](files.md). A short one for JSON lines is:
-
-```toml
-[pipeline]
-root = "s3://bucket/lake"
-
-[input]
-paths = ["./events"]
-format = "jsonl"
-
-[timestamp]
-field = "ts"
-format = "iso8601"
-
-[topic]
-name = "web"
-```
-
-Most keys with dots are Kafka's, with Kafka's meaning.
-"""
 _LIFECYCLE = """### Lifecycle settings
 
 More keys of `[topic]`, for [the later life of a topic](lifecycle.md). The pipeline that creates a
@@ -97,4 +76,5 @@ def _default(info: FieldInfo) -> str:
 
 
 if __name__ == "__main__":
-    print(reference(), end="")
+    path = Path(sys.argv[1])
+    path.write_text(reference(path.read_text()))

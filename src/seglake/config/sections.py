@@ -163,8 +163,7 @@ class Key(Section):
     )
     separator: str = Field(default="\0", description="text between the fields of a key")
     required: bool = Field(
-        default=False,
-        description="quarantine rows without a key field; otherwise their key is null",
+        default=False, description="quarantine rows without a key field (else the key is null)"
     )
 
     @property
@@ -191,8 +190,7 @@ class Value(Section):
     field: FieldName | None = Field(default=None, description='the field, with `from = "field"`')
     columns: FieldNames = Field(
         default=(),
-        description='the fields, with `from = "columns"`; default: all columns; jsonl has no '
-        "default",
+        description='with `from = "columns"`: its fields; default: all, but not for jsonl',
     )
 
     def _contradictions(self) -> Iterator[str]:
@@ -217,8 +215,7 @@ class HeaderFields(Section):
     )
     source: bool = Field(
         default=False,
-        description="add the headers `seglake.source.file` and `seglake.source.line` (counted "
-        "from 1)",
+        description="add headers `seglake.source.file` and `seglake.source.line` (1-based)",
     )
 
     def _contradictions(self) -> Iterator[str]:

@@ -62,8 +62,7 @@ class Topic(Section):
         '`pipeline.order = "arrival"`',
     )
     message_timestamp_type: Literal["CreateTime", "LogAppendTime"] = Field(
-        default="CreateTime",
-        description="`CreateTime`: the time of the event; `LogAppendTime`: the start of the run",
+        default="CreateTime", description="the time of the event, or the start of the run"
     )
     segment_bytes: Size = Field(
         default=2**30, ge=14, le=INT32_MAX, description="largest size of a `.log` file"
@@ -84,9 +83,7 @@ class Topic(Section):
         default=None, ge=1, le=INT64_MAX, description="instead: after this number of records"
     )
     index_interval_ms: Ms | None = Field(
-        default=None,
-        ge=1,
-        description="instead: when event time enters another interval of this length",
+        default=None, ge=1, description="instead: for each interval of event time"
     )
     index_keys: bool = Field(
         default=False,
@@ -117,8 +114,7 @@ class Topic(Section):
     )
     value_pattern: Pattern | None = Field(
         default=None,
-        description="text: RE2 expression that matches from the start of a value; its named "
-        "groups are the fields",
+        description="text: RE2 pattern that matches from a value's start; named groups are fields",
     )
     segment_index_bytes: Size = Field(
         default=10_485_760, ge=24, le=INT32_MAX, description="largest size of an index file"
@@ -146,8 +142,7 @@ class Topic(Section):
     retention_ms: Ms = Field(
         default=-1,
         ge=-1,
-        description="`seglake retain` removes segments whose largest timestamp is older than "
-        "this; -1: never",
+        description="`seglake retain` removes segments whose largest timestamp is older; -1: never",
     )
     retention_bytes: Size = Field(
         default=-1,
@@ -158,8 +153,7 @@ class Topic(Section):
     )
     cleanup_policy: CleanupPolicy = Field(
         default="delete",
-        description="`delete` (for `seglake retain` and `delete-records`), `compact` (for `seglake "
-        "compact`) or `compact,delete`",
+        description="`delete` permits retention, `compact` compaction; or both: `compact,delete`",
     )
     delete_retention_ms: Ms = Field(
         default=86_400_000, ge=0, description="how long compaction keeps a tombstone"
@@ -168,9 +162,7 @@ class Topic(Section):
         default=0, ge=0, description="records younger than this are not compacted"
     )
     max_compaction_lag_ms: Ms = Field(
-        default=INT64_MAX,
-        ge=1,
-        description="compaction must run if an uncompacted record is older than this",
+        default=INT64_MAX, ge=1, description="compaction must run for records older than this"
     )
     min_cleanable_dirty_ratio: float = Field(
         default=0.5,
@@ -187,9 +179,8 @@ class Topic(Section):
     message_timestamp_after_max_ms: Ms = Field(
         default=INT64_MAX,
         ge=0,
-        description="rows whose time is more than this after the end of the run's interval (or, "
-        "without one, after the start of the run) are quarantined; default: no limit (Kafka's "
-        "default: an hour)",
+        description="rows whose time is more than this after that end (or start) are quarantined; "
+        "default: no limit (Kafka's: an hour)",
     )
     kafka_topic_id: TopicId | None = Field(
         default=None,
@@ -199,8 +190,7 @@ class Topic(Section):
     quarantine_retention_ms: Ms = Field(
         default=-1,
         ge=-1,
-        description="`seglake maintain` removes rejects of runs that ended earlier than this; -1: "
-        "never",
+        description="`seglake maintain` removes rejects of runs that ended earlier; -1: never",
     )
 
     @model_validator(mode="before")

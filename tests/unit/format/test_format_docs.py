@@ -57,7 +57,7 @@ def test_sizes_in_sentences() -> None:
     assert f"{index.TIME_ENTRY.itemsize} bytes an entry, timestamps" in TEXT
     assert f"{zonemap.FENCE_SPAN} to a fence; of 2,731 to 16,384 blocks 128" in TEXT
     assert [zonemap.span_of(blocks) for blocks in (2_730, 2_731)] == [512, 128]
-    assert "up to 65,536 blocks 256" in TEXT
+    assert "up to 65,536" in TEXT
     assert [zonemap.span_of(blocks) for blocks in (16_384, 16_385, 65_536)] == [128, 256, 256]
     assert zonemap.span_of(65_537) == 512
     header = {name: meaning for _, _, name, meaning in table_after("Header, 32 bytes:")}

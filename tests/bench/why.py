@@ -2,12 +2,12 @@
 
 WHY = {
     "window": """\
-**Windows.** Most of the time of a window is spent in zstd: its Python library alone takes as long
-for the same record batches, or longer. The first windows of a process also use memory for the
-first time. Through Spark, a Python data source takes 50 to 65 ms even without rows, and both the
+**Windows.** Most of the time of a window is spent in zstd: its Python library takes as long for
+the same record batches, or longer. The first windows of a process also use memory for the first
+time. Through Spark, a Python data source takes 50 to 65 ms even without rows, and both the
 planner and the task open the lake.""",
     "scan": """\
-**Full scans.** `format("seglake")` passes each row from Python to the JVM. That alone takes as
+**Full scans.** `format("seglake")` passes each row from Python to the JVM. This step takes as
 long as Delta's whole scan, and zstd comes on top. Without Spark, zstd takes two thirds of the
 time; the rest decodes varints and copies keys and values.""",
     "remote": """\

@@ -80,9 +80,9 @@ class Input(Section):
     quote: OneByte = Field(default='"', description="csv: quote around a field; doubled inside one")
     escape: OneByte | None = Field(
         default=None,
-        description='csv: `"\\\\"` for what `df.write.csv` of Spark and MySQL write: inside '
-        "quotes, it precedes a quote or itself; in front of another character, and outside of "
-        "quotes, it is an ordinary character",
+        description='csv: `"\\\\"` reads files of `df.write.csv` of Spark and of MySQL: inside quotes, '
+        "it escapes a quote or itself; in front of another character, and outside of quotes, "
+        "it is an ordinary character",
     )
     multiline: bool = Field(
         default=True,
@@ -92,18 +92,18 @@ class Input(Section):
         default=0,
         ge=0,
         le=100_000,
-        description="csv: so many lines of each file precede its header; such a file is one split",
+        description="csv: number of lines in front of a file's header; such a file is one split",
     )
     comment: OneByte | None = Field(
         default=None,
-        description="csv, text: lines that begin with this character are left out, and counted as "
+        description="csv, text: lines that begin with this character are skipped, and counted as "
         "`comment_lines`. In CSV, `#Fields:` in such a line (W3C logs; Zeek's `#fields`) names the "
         "columns of the lines after it, and a file is one split",
     )
     null_values: NullValues = Field(
         default=(),
-        description='csv, text: texts of fields that are null, such as `["-", "NULL"]`; an empty '
-        "field is always null",
+        description='csv, text: texts that mean null, such as `["-", "NULL"]`; an empty field is '
+        "always null",
     )
     pattern: str | None = Field(
         default=None,

@@ -157,8 +157,8 @@ class Key(Section):
 
     fields: KeyFields = Field(
         default=(),
-        description="one field: its bytes are the key; several: joined by `separator`; none: the "
-        "key is null. A list in the list is one field, the first of them that is not null: "
+        description="one field: its bytes; several: joined by `separator`; none: the key is null. "
+        "An inner list is one field, the first of its names that is not null: "
         '`[["after.id", "before.id"]]`',
     )
     separator: str = Field(default="\0", description="text between the fields of a key")

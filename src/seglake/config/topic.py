@@ -106,11 +106,9 @@ class Topic(Section):
         default=(), description="csv: names of the columns, in order; an empty name skips a column"
     )
     value_delimiter: OneByte = Field(default=",", description="csv: separator of fields")
-    value_quote: OneByte = Field(
-        default='"', description="csv: quote around a field; doubled inside one"
-    )
+    value_quote: OneByte = Field(default='"', description="csv: quotes a field; doubled inside one")
     value_escape: OneByte | None = Field(
-        default=None, description="csv: in quotes, in front of a quote or of itself"
+        default=None, description="csv: inside quotes, precedes a quote or itself"
     )
     value_pattern: Pattern | None = Field(
         default=None,

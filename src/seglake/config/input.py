@@ -80,8 +80,8 @@ class Input(Section):
     quote: OneByte = Field(default='"', description="csv: quote around a field; doubled inside one")
     escape: OneByte | None = Field(
         default=None,
-        description='csv: `"\\\\"` reads files of `df.write.csv` of Spark and of MySQL: in quotes, it '
-        "escapes a quote or itself; in front of another character, and outside of quotes, "
+        description='csv: `"\\\\"` reads files of `df.write.csv` of Spark and of MySQL: in quotes, '
+        "it escapes a quote or itself; in front of another character, and outside of quotes, "
         "it is an ordinary character",
     )
     multiline: bool = Field(

@@ -36,6 +36,7 @@ from seglake.maintain.topic_settings import alter
 from seglake.read.log import Log
 from seglake.serve.settings import Address
 from tests.harness.lake_server import Wire
+from tests.harness.tiers import rest_but
 from tests.judges.kafka_broker import Broker
 from tests.judges.kafka_judge import Kafka, Record
 from tests.judges.kafka_producers import Committed, Producers
@@ -113,7 +114,7 @@ def test_the_lake_is_sound(lake: Path, written: Twice) -> None:
     assert (written.second / "compacted-0").is_dir()
 
 
-@pytest.mark.parametrize("codec", ["none", "zstd"])
+@pytest.mark.parametrize("codec", rest_but(["none", "zstd"], "none"))
 def test_every_timestamp_that_a_broker_takes(broker: Broker, tmp_path: Path, codec: str) -> None:
     """Kafka's own producers send no negative timestamp, but a broker stores and serves any."""
     topic, times = f"times.{codec}", [-2, 5, INT64_MIN, -1, INT64_MAX, -3, 7, INT64_MAX - 1, 100]
@@ -317,6 +318,7 @@ OURS = ("ours", "transactions.merged", "compacted.again")
 MOUNTED = [(topic, number) for topic in (*written_logs.TOPICS, *OURS) for number in range(2)]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("place", MOUNTED)
 def test_a_broker_serves_every_record_at_its_offset(
     mounted: Mounted, place: tuple[str, int]

@@ -183,6 +183,7 @@ def test_an_open_transaction_ends_the_archive(world: World) -> None:
     world.assert_archived("web")
 
 
+@pytest.mark.rest
 def test_what_the_broker_deleted_is_a_gap_with_a_name(world: World) -> None:
     before = world.log("web").end_offsets()[0]
     world.producer.call("produce", 8)
@@ -198,6 +199,7 @@ def test_what_the_broker_deleted_is_a_gap_with_a_name(world: World) -> None:
     world.assert_archived("late", live="web")
 
 
+@pytest.mark.rest
 def test_a_topic_that_is_gone_or_made_again_is_refused(world: World) -> None:
     assert world.archivist.run(["app", "web"]).code == 0
     world.producer.call("deleteTopic", "app")

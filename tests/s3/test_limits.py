@@ -70,7 +70,7 @@ def test_a_forged_catalog_leads_nowhere(
 BOMBS = {"one line": (b"\0", 16), "empty lines": (b"\n", 4)}  # a byte, and times 64 MiB of it
 
 
-@pytest.mark.parametrize("kind", rest_but(BOMBS, "empty lines"))
+@pytest.mark.parametrize("kind", rest_but(BOMBS))
 def test_a_decompression_bomb_is_read_in_bounded_memory(
     place: str, server: Server, tmp_path: Path, kind: str
 ) -> None:

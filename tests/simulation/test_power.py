@@ -15,7 +15,7 @@ from tests.simulation.power import Cut, Search, judge
 from tests.simulation.power_disk import MODELS, Disk, Event, Recorder, is_unread
 from tests.simulation.power_story import Recorded
 
-STATES = 8  # of the short search
+STATES = 4  # of the short search
 TRIES = 40  # at a state that a store leaves which does not sync
 
 

@@ -132,7 +132,7 @@ REDEFINED = {
 }
 
 
-@pytest.mark.parametrize("name", rest_but(REDEFINED, "protocol"))
+@pytest.mark.parametrize("name", rest_but(REDEFINED))
 def test_what_seglake_does_not_obey__is_refused(run: Spark, tmp_path: Path, name: str) -> None:
     maker = made_lake(tmp_path)
     statement, problem = REDEFINED[name]

@@ -46,7 +46,7 @@ def files(maker: LakeMaker) -> list[tuple[Any, ...]]:
     ]
 
 
-@pytest.mark.parametrize("name", rest_but(COMMANDS, "compact", "merge"))
+@pytest.mark.parametrize("name", rest_but(COMMANDS, "compact"))
 def test_spark_and_threads_write_the_same_bytes(
     spark: SparkSession, maker: LakeMaker, name: str
 ) -> None:

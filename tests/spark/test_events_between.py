@@ -13,6 +13,7 @@ import seglake
 from seglake.datasource import events_between, frames, register
 from seglake.errors import CorruptData, UsageError
 from seglake.read.log import Log
+from tests.harness.tiers import rest_but
 from tests.makers.lakes import Event, LakeMaker, Shape
 
 T = 1795136400000  # 2026-11-20T01:00:00Z
@@ -40,7 +41,7 @@ def log(maker: LakeMaker, spark: SparkSession) -> Log:
 
 
 @pytest.mark.parametrize("columns", [None, ["offset", "partition", "headers", "timestamp"]])
-@pytest.mark.parametrize("window", WINDOWS)
+@pytest.mark.parametrize("window", rest_but(WINDOWS, WINDOWS[1]))
 def test_the_driver_and_tasks_give_the_same(
     spark: SparkSession,
     log: Log,
@@ -74,7 +75,11 @@ def test_a_short_window_starts_no_task(
 
 @pytest.mark.parametrize(
     ("value_bytes", "local", "broadcast"),
-    [(100, True, True), (900, False, True), (9000, False, False)],
+    [
+        (900, False, True),
+        pytest.param(100, True, True, marks=pytest.mark.rest),
+        pytest.param(9000, False, False, marks=pytest.mark.rest),
+    ],
 )
 def test_many_bytes_stay_arrow_batches(
     spark: SparkSession, tmp_path: Path, value_bytes: int, local: bool, broadcast: bool

@@ -16,6 +16,7 @@ from seglake.store import open_store
 from tests.unit.catalog.test_quarantine_merges import FILES, Quarantine
 
 
+@pytest.mark.rest
 def test_merged_rejects__are_rows_of_the_table(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,13 +14,14 @@ from seglake.errors import UsageError
 from seglake.format.index import RECORD_KEYS, IndexPolicy
 from seglake.format.partitioner import partition_of
 from seglake.format.records import Spans
+from tests.harness.tiers import rest_but
 from tests.makers.lakes import Event, LakeMaker, Shape, Written
 
 T = 1795136400000  # 2026-11-20T01:00:00Z
 KEYS = [None, b"", b"ann", b"bob", b"\xff\x00", *(b"u%d" % n for n in range(45))]
 
 
-@pytest.fixture(scope="module", params=["index", "no index"])
+@pytest.fixture(scope="module", params=rest_but(["index", "no index"], "index"))
 def maker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> LakeMaker:
     """3000 events of 50 keys, one of them null and one empty; values are JSON, or none."""
     made = LakeMaker(tmp_path_factory.mktemp("search") / "lake", partitions=3)

@@ -102,6 +102,7 @@ class Many(InputStore):
         raise MissingObject(path)
 
 
+@pytest.mark.rest
 def test_many_listed_files_take_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """As objects they take more than 2,000 bytes each, and as columns 130."""
     monkeypatch.undo()

@@ -159,7 +159,7 @@ def write_settings(
         lines.append(f"[{name}]")
         for key, value in {**tables.get(name, {}), **changes.get(name, {})}.items():
             spelled = key if key.isidentifier() else json.dumps(key)
-            lines.append(f"{spelled} = {json.dumps(value)}")
+            lines += [f"{spelled} = {json.dumps(value)}"] * (value is not None)
     path.write_text("\n".join([*lines, ""]))
     return path
 

@@ -130,7 +130,7 @@ def _pipelines(folder: Path) -> list[Path]:
     more: dict[str, Any] = {"key": {"fields": ["user"]}, "topic": {"partitions": 2}}
     inputs: dict[str, dict[str, Any]] = {
         "files": {"paths": [str(folder / "good")]}, "broken": {"paths": [str(folder / "bad")]},
-        "frame": {"paths": [], "format": "dataframe", "order_column": "number"},
+        "frame": {"paths": None, "format": "dataframe", "order_column": "number"},
     }  # fmt: skip
     for name, given in inputs.items():
         settings = {"pipeline": {"max_quarantine_ratio": 0.1}, "input": given, **more}

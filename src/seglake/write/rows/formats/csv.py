@@ -273,7 +273,7 @@ class CsvRows(LineRows):
 
 
 class _NoRows(LineRows):
-    """Lines that are no rows: a header and the lines before it."""
+    """Lines without a row: a header and the lines before it, or a comment that names columns."""
 
     def __init__(self, line_count: int, comment_lines: int) -> None:
         self.line_count, self.comment_lines = line_count, comment_lines
@@ -349,7 +349,7 @@ class FirstLines(NamedTuple):
 
 
 def read_header(file: SourceFile, store: InputStore, settings: Input) -> FirstLines | None:
-    """Return the header of a CSV file and the lines before it, or None if there are no names."""
+    """Return the header of a CSV file and the lines before it, or None without a header."""
     for path, stream in store.texts(file):
         # The limit of 0 makes the buffer read in small steps, because most headers are short.
         buffer = LineBuffer(stream, _HEADER_BYTES, 0)

@@ -62,8 +62,10 @@ class JsonRows(LineRows):
             dates = JsonFields(texts.take(objects), _DATE_NAMES)
             for date, text in _DATES:
                 found = read_times(dates.text(date), form._replace(text=text))
-                for column, part in zip(times, found, strict=True):
-                    column[objects[found.codes == READ]] = part[found.codes == READ]
+                good = found.codes == READ
+                at = objects[good]
+                times.ms[at], times.codes[at] = found.ms[good], found.codes[good]
+                times.local[at] = found.local[good]
         return times
 
     def absent(self, names: Iterable[str]) -> LackedFields | None:

@@ -210,3 +210,47 @@ def test_spark_delta_rs_and_duckdb_read_the_same_catalog(
     assert sorted(map(tuple, rows)) == [
         (r.partition, r.base_offset) for r in segments_of(settings.root)
     ]
+
+
+def test_csv_that_spark_writes_or_reads_has_the_same_fields(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Spark escapes quotes by a backslash, only inside quotes, and escapes the backslash there."""
+    draw = random.Random(7)
+    letters = [*"ab,\"\\\n\r '", "é"]
+    cells = [
+        ["".join(draw.choices(letters, k=draw.randrange(7))) for _ in "xy"] for _ in range(800)
+    ]
+    schema = "n string, x string, y string"
+    frame = spark.createDataFrame([(f"{n}", *row) for n, row in enumerate(cells)], schema)
+    how = {"header": True, "ignoreLeadingWhiteSpace": False, "ignoreTrailingWhiteSpace": False}
+    frame.coalesce(1).write.options(**how).csv(str(tmp_path / "csv"))
+    by_hand = tmp_path / "csv" / "part-by-hand.csv"
+    texts = [
+        "a\\b",
+        r'"a\b"',
+        r'"a\\"',
+        r"a\"b",
+        r'"\\\""',
+        r'"a\,b"',
+        r"a\\b",
+        r"\N",
+        r'"\N"',
+        "a\\",
+    ]
+    by_hand.write_text("n,x,y\n" + "".join(f"h{n},{text},\n" for n, text in enumerate(texts)))
+    read = spark.read.options(header=True, multiLine=True).schema(schema).csv(str(tmp_path / "csv"))
+    expected = sorted([row.n, row.x or None, row.y or None] for row in read.collect())
+    written = [[f"{n}", x or None, y or None] for n, (x, y) in enumerate(cells)]
+    assert [row for row in expected if row[0][0] != "h"] == sorted(written)
+    text = {"format": "csv", "escape": "\\"}
+    stamped = {"message.timestamp.type": "LogAppendTime", "name": "events"}
+    pipeline = pipeline_of(
+        tmp_path / "lake", tmp_path / "csv", input=text, key={"fields": ["n"]}, order="arrival",
+        timestamp={"field": None, "format": None, "allow_1970": False},
+        value={"from": "columns"}, topic=stamped,
+    )  # fmt: skip
+    assert ingest(pipeline).quarantined == 0
+    records = [each for part in read_lake(tmp_path / "lake").values() for each in part]
+    rows = [[*json.loads(record.value or b"{}").values()] for record in records]
+    assert sorted(rows) == expected

@@ -430,7 +430,12 @@ def _names(
     try:
         try:
             names = next(_parsed(texts(), settings, strict=True), [])
-        except csv.Error:
+        except csv.Error as problem:
+            if not settings.multiline and "end of data" in str(problem):
+                raise InputError(
+                    f"{path}: a quote in the header is not closed on its line: set "
+                    "input.multiline = true if the header has line breaks, else correct it"
+                ) from None
             names, more = next(_parsed([text], settings), []), list[bytes]()
         "".join(names).encode()
     except csv.Error as problem:

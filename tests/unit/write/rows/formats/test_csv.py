@@ -78,14 +78,26 @@ def test_records_and_fields(
 
 
 @examples(40)
-@given(st.lists(st.lists(fields.map(lambda f: f.replace("\n", "")), min_size=3, max_size=3)))
-def test_cut_files_give_the_same_records(rows: list[list[str]]) -> None:
-    data = b"\n".join(written([["x", "y", "z"], *rows], ",", False))
-    whole = read_bytes(data, "csv", key=KEYS)
+@given(
+    st.lists(st.lists(fields.map(lambda f: f.replace("\n", "")), min_size=3, max_size=3)),
+    st.sampled_from([None, "\\"]),
+    st.sets(st.integers(0, 5)),
+    st.integers(0, 2),
+)
+def test_cut_files_give_the_same_records(
+    rows: list[list[str]], escape: str | None, marked: set[int], skipped: int
+) -> None:
+    lines = [*[b'n,ot"e'] * skipped, *written([["x", "y", "z"], *rows], ",", False, escape)]
+    marks = [b"\xef\xbb\xbf" * (number in marked) for number in range(len(lines))]
+    data = b"\n".join(mark + line for mark, line in zip(marks, lines, strict=True))
+    text = {"escape": escape, "skip_lines": skipped}
+    whole = read_bytes(data, "csv", key=KEYS, input=text, headers={"fields": ["x"]})
+    assert [row.key for row in whole.rows] == [cells[1].encode() or None for cells in rows]
     for split_bytes in (1, 7, 20):
         cut = read_bytes(
-            data, "csv", key=KEYS, input={"multiline": False}, task={"split_bytes": split_bytes}
-        )
+            data, "csv", key=KEYS, input={"multiline": False, **text}, headers={"fields": ["x"]},
+            task={"split_bytes": split_bytes, "chunk_bytes": 200},
+        )  # fmt: skip
         assert cut.rows == whole.rows
 
 
@@ -199,6 +211,11 @@ def test_header_with_wrong_quotes_is_one_line(header: bytes) -> None:
     for rows in (b"1,2\n3,4", b'1,2\n3,"4"', b"1,2\n" * 9):
         found = read_bytes(header + b"\n" + rows, "csv")
         assert [row.value for row in found.rows] == rows.split()
+
+
+def test_header_over_lines_needs_multiline() -> None:
+    with pytest.raises(InputError, match=r"file: a quote in the header is not closed .*multiline"):
+        read_bytes(b'x,"y\nz"\n1,2\n', "csv", input={"multiline": False})
 
 
 def test_comments_without_the_setting_are_an_error_that_names_it() -> None:

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import BeforeValidator, Field
 
-from seglake.config.rules import Encoding, FieldName, Globs, Locations, NullValues, OneByte
+from seglake.config.rules import Encoding, Escape, FieldName, Globs, Locations, NullValues, OneByte
 from seglake.config.sections import Section
 from seglake.text.patterns import groups_of
 
@@ -78,7 +78,7 @@ class Input(Section):
         default=",", description="csv: separator of fields, one ASCII character"
     )
     quote: OneByte = Field(default='"', description="csv: quote around a field; doubled inside one")
-    escape: OneByte | None = Field(
+    escape: Escape | None = Field(
         default=None,
         description='csv: `"\\\\"` reads files of `df.write.csv` of Spark and of MySQL: in quotes, '
         "it escapes a quote or itself; in front of another character, and outside of quotes, "

@@ -208,6 +208,13 @@ def _one_character(text: str) -> str:
     return text
 
 
+def _escape(text: str) -> str:
+    # An erasure finds keys in rejects only if it knows how they are escaped.
+    if text != "\\":
+        raise ValueError(f"{text!r} is not a backslash; for doubled quotes, leave it out")
+    return text
+
+
 def _pattern(text: str) -> str:
     try:
         groups = groups_of(text)
@@ -237,6 +244,7 @@ ColumnNames = Annotated[
     AfterValidator(_distinct),
 ]
 Pattern = Annotated[str, Field(max_length=8000), AfterValidator(_pattern)]
+Escape = Annotated[str, AfterValidator(_escape)]
 OneByte = Annotated[str, AfterValidator(_one_character)]
 NullValues = Annotated[tuple[str, ...], BeforeValidator(_names)]
 Globs = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(_names)]

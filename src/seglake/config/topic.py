@@ -13,6 +13,7 @@ from pydantic import ConfigDict, Field, ValidationError, model_validator
 from seglake.config.rules import (
     CleanupPolicy,
     ColumnNames,
+    Escape,
     FieldName,
     IndexNames,
     Ms,
@@ -107,7 +108,7 @@ class Topic(Section):
     )
     value_delimiter: OneByte = Field(default=",", description="csv: separator of fields")
     value_quote: OneByte = Field(default='"', description="csv: quotes a field; doubled inside one")
-    value_escape: OneByte | None = Field(
+    value_escape: Escape | None = Field(
         default=None, description="csv: inside quotes, precedes a quote or itself"
     )
     value_pattern: Pattern | None = Field(

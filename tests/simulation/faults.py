@@ -78,7 +78,7 @@ def _listed_once() -> Any:
         files = chain.from_iterable(map(given.store.list, folders))
         return {each.key for each in files if each.key in never_named}
 
-    return patch.object(erase, "UnreferencedFiles", SimpleNamespace(by=listed))
+    return patch.object(erase, "UnreferencedFiles", SimpleNamespace(from_table=listed))
 
 
 def _limits_to_an_end(window: Window) -> tuple[int, int, int, int]:

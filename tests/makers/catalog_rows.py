@@ -2,7 +2,10 @@
 
 from typing import Any
 
-from seglake.catalog.schema import RunRow, SegmentRow, SourceRow, TopicRow
+from seglake.catalog.schema import PartitionRow, Row, RunRow, SegmentRow, SourceRow, TopicRow
+from seglake.catalog.table import CatalogTable
+from seglake.catalog.version.snapshot import Snapshot
+from seglake.errors import UnknownTopic
 from seglake.layout import new_attempt
 
 ATTEMPT = "0b6e6a3c-4a53-4a8e-9d0b-6f1f5f0b7a11"
@@ -59,3 +62,35 @@ def topic(name: str = "orders", partitions: int = 2, sequence: int = 1) -> Topic
 
 
 __all__ = ["ATTEMPT", "new_attempt", "run", "segment", "source", "topic"]
+
+
+def append(
+    catalog: CatalogTable, base: Snapshot, count: int, name: str = "orders", **changes: Any
+) -> tuple[int, str]:
+    """One run that adds a segment of `count` records to partition 0; creates the topic."""
+    attempt = new_attempt()
+    try:
+        end = base.partition(name, 0).end_offset
+        rows: list[Row] = []
+    except UnknownTopic:
+        end, rows = 0, [topic(name)]
+    rows += [segment(end, end + count, topic=name, attempt_id=attempt, **changes)]
+    rows += [run(f"run {attempt}", attempt, name), source(f"in/{attempt}", attempt, name)]
+    return catalog.commit(rows, topic=name, base=base, attempt_id=attempt), attempt
+
+
+def drop_first(catalog: CatalogTable, base: Snapshot, name: str) -> int:
+    """Let the oldest segment of a topic leave, so that its log starts later."""
+    view = base.partition(name, 0)
+    first = view.segment(0)
+    bounds = PartitionRow(
+        topic=name,
+        partition=0,
+        sequence=view.sequence + 1,
+        log_start_offset=first.end_offset,
+        next_offset=view.end_offset,
+    )
+    catalog.commit(
+        [bounds], topic=name, base=base, attempt_id=new_attempt(), replaced=[(0, first.base_offset)]
+    )
+    return first.end_offset

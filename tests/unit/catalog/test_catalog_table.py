@@ -29,31 +29,15 @@ from seglake.errors import (
     CorruptData,
     SeglakeError,
     StoreError,
-    UnknownTopic,
     UsageError,
     VersionExpired,
 )
 from seglake.layout import success_key
 from seglake.store import Listed, open_store
 from tests.harness.meanwhile import before_first
-from tests.makers.catalog_rows import new_attempt, run, segment, source, topic
+from tests.makers.catalog_rows import append, drop_first, new_attempt, run, segment, source, topic
 from tests.makers.lakes import create_catalog, open_catalog
 from tests.makers.strategies import examples
-
-
-def _append(
-    catalog: CatalogTable, base: Snapshot, count: int, name: str = "orders", **changes: Any
-) -> tuple[int, str]:
-    """One run that adds a segment of `count` records to partition 0; creates the topic."""
-    attempt = new_attempt()
-    try:
-        end = base.partition(name, 0).end_offset
-        rows: list[Row] = []
-    except UnknownTopic:
-        end, rows = 0, [topic(name)]
-    rows += [segment(end, end + count, topic=name, attempt_id=attempt, **changes)]
-    rows += [run(f"run {attempt}", attempt, name), source(f"in/{attempt}", attempt, name)]
-    return catalog.commit(rows, topic=name, base=base, attempt_id=attempt), attempt
 
 
 def _now_ms() -> int:
@@ -119,7 +103,7 @@ def test_create__lists_three_empty_folders_of_a_new_lake_and_none_of_another(
     catalog = create_catalog(str(tmp_path))
     assert listed == ["attempts", "chronicles", "catalog/log/_delta_log"]
     listed.clear()
-    _append(catalog, catalog.snapshot(), 5)
+    append(catalog, catalog.snapshot(), 5)
     create_catalog(str(tmp_path))
     open_catalog(str(tmp_path))
     assert listed == []
@@ -131,7 +115,7 @@ def test_a_catalog_that_is_gone__is_not_taken_for_a_new_one(
     catalog: CatalogTable, marked: bool, left: str
 ) -> None:
     root = Path(catalog.store.uri)
-    _, attempt = _append(catalog, catalog.snapshot(), 5)
+    _, attempt = append(catalog, catalog.snapshot(), 5)
     if not marked:
         (root / success_key(attempt)).unlink()
     shutil.rmtree(root / "catalog/log")
@@ -152,7 +136,7 @@ def test_a_catalog_that_another_process_creates_meanwhile__is_opened(
     def slow(store: Any) -> bool:
         monkeypatch.setattr(catalog_table, "_was_used", real)
         other = create_catalog(str(tmp_path))
-        _append(other, other.snapshot(), 5)
+        append(other, other.snapshot(), 5)
         return real(store)
 
     monkeypatch.setattr(catalog_table, "_was_used", slow)
@@ -162,7 +146,7 @@ def test_a_catalog_that_another_process_creates_meanwhile__is_opened(
 
 def test_create__twice_is_one_lake_at_the_level_of_every_reader(tmp_path: Path) -> None:
     first = create_catalog(str(tmp_path))
-    _append(first, first.snapshot(), 5)
+    append(first, first.snapshot(), 5)
     assert create_catalog(str(tmp_path)).snapshot().partition("orders", 0).end_offset == 5
     table = DeltaTable(str(tmp_path / "catalog/log"))
     protocol = table.protocol()
@@ -183,7 +167,7 @@ def test_open__refuses_another_format(tmp_path: Path) -> None:
 
 def test_commit__makes_all_rows_visible_at_one_version(catalog: CatalogTable) -> None:
     empty = catalog.snapshot()
-    version, attempt = _append(catalog, empty, 5)
+    version, attempt = append(catalog, empty, 5)
     snapshot = catalog.snapshot()
     assert snapshot.version == version == empty.version + 1
     assert snapshot.partition("orders", 0).segment(0).attempt_id == attempt
@@ -198,21 +182,21 @@ def test_commit__makes_all_rows_visible_at_one_version(catalog: CatalogTable) ->
 
 
 def test_commit__that_lost_a_race_is_refused_and_changes_nothing(catalog: CatalogTable) -> None:
-    _append(catalog, catalog.snapshot(), 5)
+    append(catalog, catalog.snapshot(), 5)
     base = catalog.snapshot()
-    _append(catalog, base, 5)
+    append(catalog, base, 5)
     won = catalog.snapshot()
     with pytest.raises(CommitConflict, match="after version 1"):
-        _append(catalog, base, 7)
+        append(catalog, base, 7)
     assert _listed(catalog.snapshot()) == _listed(won)
-    _append(catalog, catalog.snapshot(), 7)
+    append(catalog, catalog.snapshot(), 7)
     assert catalog.snapshot().partition("orders", 0).end_offset == 17
 
 
 def test_commit__after_a_lost_reply_is_found(
     catalog: CatalogTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _append(catalog, catalog.snapshot(), 5)
+    append(catalog, catalog.snapshot(), 5)
     base = catalog.snapshot()
     real = catalog.store.put_if_absent
 
@@ -261,7 +245,7 @@ BAD: list[tuple[Sequence[Row], type[Exception], str]] = [
 def test_commit__refuses_what_would_break_the_log(
     catalog: CatalogTable, rows: Sequence[Row], error: type[Exception], message: str
 ) -> None:
-    _append(catalog, catalog.snapshot(), 5)
+    append(catalog, catalog.snapshot(), 5)
     base = catalog.snapshot()
     with pytest.raises(error, match=message):
         catalog.commit(rows, topic="orders", base=base, attempt_id=new_attempt())
@@ -269,7 +253,7 @@ def test_commit__refuses_what_would_break_the_log(
 
 
 def test_replacing_a_segment_that_is_not_there__is_refused(catalog: CatalogTable) -> None:
-    _append(catalog, catalog.snapshot(), 5)
+    append(catalog, catalog.snapshot(), 5)
     base, attempt = catalog.snapshot(), new_attempt()
     merged = segment(0, 5, attempt_id=attempt)
     with pytest.raises(UsageError, match="no segment begins"):
@@ -280,25 +264,25 @@ def test_replacing_commits__pass_other_topics_and_no_merge_of_their_own(
     catalog: CatalogTable,
 ) -> None:
     for _ in range(2):
-        _append(catalog, catalog.snapshot(), 5)
+        append(catalog, catalog.snapshot(), 5)
     base = catalog.snapshot()
     attempt = new_attempt()
     merged = [segment(0, 10, attempt_id=attempt)]
     change: Any = {"topic": "orders", "attempt_id": attempt, "replaced": [(0, 0), (0, 5)]}
-    _append(catalog, base, 5, "another")
+    append(catalog, base, 5, "another")
     _merge(catalog)
     with pytest.raises(CommitConflict):
         catalog.commit(merged, base=base, **change)
     base = catalog.snapshot()
     assert base.partition("orders", 0).segments.base_offsets.tolist() == [0, 5]
-    _append(catalog, base, 5, "another")
+    append(catalog, base, 5, "another")
     assert catalog.commit(merged, base=base, **change) == base.version + 2
     assert catalog.snapshot().partition("orders", 0).segments.base_offsets.tolist() == [0]
 
 
 def test_merge__fails_once_a_commit_replaced_what_it_read(catalog: CatalogTable) -> None:
     for _ in range(2):
-        _append(catalog, catalog.snapshot(), 5)
+        append(catalog, catalog.snapshot(), 5)
     base, attempt = catalog.snapshot(), new_attempt()
     merged = [segment(0, 10, attempt_id=attempt)]
     catalog.commit(merged, topic="orders", base=base, attempt_id=attempt, replaced=[(0, 0), (0, 5)])
@@ -310,7 +294,7 @@ def test_merge__fails_once_a_commit_replaced_what_it_read(catalog: CatalogTable)
 
 def test_merge__changes_no_row_and_fails_no_running_ingest(catalog: CatalogTable) -> None:
     for number in range(6):
-        _append(catalog, catalog.snapshot(), 5, f"topic-{number % 2}")
+        append(catalog, catalog.snapshot(), 5, f"topic-{number % 2}")
     base = catalog.snapshot()
     before = _listed(base)
     assert _merge(catalog, 4) == 0
@@ -320,7 +304,7 @@ def test_merge__changes_no_row_and_fails_no_running_ingest(catalog: CatalogTable
     assert len(merged.files) == 8
     assert _listed(merged) == before
     assert len(catalog.runs(merged, "topic-1")) == 3
-    _append(catalog, base, 5, "topic-0")
+    append(catalog, base, 5, "topic-0")
     assert catalog.snapshot().partition("topic-0", 0).end_offset == 20
 
 
@@ -329,10 +313,10 @@ def test_commit__is_made_though_its_files_cannot_be_merged(
 ) -> None:
     monkeypatch.setattr(file_merges, "FAN_IN", 2)
     base = catalog.snapshot()
-    _append(catalog, base, 5)
+    append(catalog, base, 5)
     (path,) = (file.path for file in catalog.snapshot().files if file.kind == "source")
     (Path(catalog.store.uri) / "catalog/log" / path).write_bytes(b"damaged")
-    _append(catalog, catalog.snapshot(), 5)
+    append(catalog, catalog.snapshot(), 5)
     assert path in caplog.text
     assert catalog.snapshot().partition("orders", 0).end_offset == 10
     assert catalog.snapshot().version == base.version + 2
@@ -340,7 +324,7 @@ def test_commit__is_made_though_its_files_cannot_be_merged(
 
 def test_vacuumed_version__has_expired(catalog: CatalogTable) -> None:
     for _ in range(3):
-        _append(catalog, catalog.snapshot(), 5)
+        append(catalog, catalog.snapshot(), 5)
     old = catalog.snapshot()
     _merge(catalog)
     assert _vacuum(catalog) >= 9
@@ -354,7 +338,7 @@ def test_newest_version__that_is_vacuumed_while_it_is_read(
 ) -> None:
     """The one behind it is read."""
     for _ in range(3):
-        _append(catalog, catalog.snapshot(), 5)
+        append(catalog, catalog.snapshot(), 5)
     wanted = _listed(catalog.snapshot())
 
     def vacuumed() -> None:
@@ -366,7 +350,7 @@ def test_newest_version__that_is_vacuumed_while_it_is_read(
 
 
 def test_newest_version__whose_files_are_lost(catalog: CatalogTable) -> None:
-    _append(catalog, catalog.snapshot(), 5)
+    append(catalog, catalog.snapshot(), 5)
     for file in Path(catalog.store.uri, "catalog/log").rglob("*.parquet"):
         file.unlink()
     with pytest.raises(VersionExpired, match="no such object"):
@@ -377,7 +361,7 @@ def test_commit__is_written_down_before_and_marked_after(
     catalog: CatalogTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = open_store(catalog.store.uri)
-    _, first = _append(catalog, catalog.snapshot(), 5)
+    _, first = append(catalog, catalog.snapshot(), 5)
     base, attempt = catalog.snapshot(), new_attempt()
     bounds = PartitionRow(
         topic="orders", partition=0, sequence=1, log_start_offset=5, next_offset=5
@@ -436,7 +420,7 @@ def test_retained__has_the_rows_of_every_version_that_can_be_read(catalog: Catal
         return sorted(set(found))
 
     for _ in range(3):
-        _append(catalog, catalog.snapshot(), 5)
+        append(catalog, catalog.snapshot(), 5)
     _merge(catalog)
     end = PartitionRow(topic="orders", partition=0, sequence=1, log_start_offset=5, next_offset=15)
     catalog.commit(
@@ -449,7 +433,7 @@ def test_retained__has_the_rows_of_every_version_that_can_be_read(catalog: Catal
 
 
 def test_expired__leaves_out_what_a_commit_may_be_about_to_name(catalog: CatalogTable) -> None:
-    _append(catalog, catalog.snapshot(), 5)
+    append(catalog, catalog.snapshot(), 5)
     named = {file.path for file in catalog.snapshot().files}
     old, new = (catalog.store.uri + f"/catalog/log/kind=run/topic=orders/{n}" for n in "ab")
     for path, time_s in ((old, 1000), (new, 2000)):
@@ -463,7 +447,7 @@ def test_expired__leaves_out_what_a_commit_may_be_about_to_name(catalog: Catalog
 
 def test_version_whose_log_is_gone__has_expired(catalog: CatalogTable, tmp_path: Path) -> None:
     for _ in range(3):
-        _append(catalog, catalog.snapshot(), 5)
+        append(catalog, catalog.snapshot(), 5)
     log = tmp_path / "lake/catalog/log"
     DeltaTable(str(log)).create_checkpoint()
     for version in range(3):
@@ -490,7 +474,7 @@ def test_refresh__equals_a_fresh_load(
     for action in actions:
         base = catalog.snapshot()
         if action in lengths:
-            _append(catalog, base, 3, action)
+            append(catalog, base, 3, action)
             lengths[action] += 3
         elif action == "merge":
             _merge(catalog)
@@ -499,7 +483,7 @@ def test_refresh__equals_a_fresh_load(
         elif action == "refresh":
             kept = other.refresh(kept)
         elif lengths["a"] > starts["a"]:
-            starts["a"] = _drop_first(catalog, base)
+            starts["a"] = drop_first(catalog, base, "a")
     kept = other.refresh(kept)
     assert _listed(kept) == _listed(catalog.snapshot())
     assert _listed(kept) == _listed(open_catalog(root).snapshot())
@@ -514,7 +498,7 @@ def test_refresh__equals_a_fresh_load(
 def _way_ahead(catalog: CatalogTable, _: pytest.MonkeyPatch) -> None:
     """So many commits that all that there is is read instead."""
     for _number in range(4):
-        _append(catalog, catalog.snapshot(), 5)
+        append(catalog, catalog.snapshot(), 5)
 
 
 def _cleaned_up(catalog: CatalogTable, patch: pytest.MonkeyPatch) -> None:
@@ -525,13 +509,13 @@ def _cleaned_up(catalog: CatalogTable, patch: pytest.MonkeyPatch) -> None:
     for _number in range(3):
         for path in log.iterdir():
             os.utime(path, (long_ago, long_ago))
-        _append(catalog, catalog.snapshot(), 5)
+        append(catalog, catalog.snapshot(), 5)
     assert not (log / f"{1:020}.json").exists()
 
 
 def _vacuumed(catalog: CatalogTable, _: pytest.MonkeyPatch) -> None:
     """What was added since is merged, and deleted."""
-    _append(catalog, catalog.snapshot(), 5)
+    append(catalog, catalog.snapshot(), 5)
     _merge(catalog)
     _vacuum(catalog)
 
@@ -541,7 +525,7 @@ def test_refresh__that_cannot_go_on_loads_everything(
     catalog: CatalogTable, monkeypatch: pytest.MonkeyPatch, happened: Any
 ) -> None:
     monkeypatch.setattr(catalog_table, "_REFRESH_COMMITS", 3)
-    _append(catalog, catalog.snapshot(), 5)
+    append(catalog, catalog.snapshot(), 5)
     old = catalog.snapshot()
     happened(catalog, monkeypatch)
     assert _listed(catalog.refresh(old)) == _listed(catalog.snapshot()) != _listed(old)
@@ -569,7 +553,7 @@ FORGED: dict[str, Any] = {
 @pytest.mark.parametrize("name", FORGED)
 def test_refresh__reads_no_forged_commit(catalog: CatalogTable, name: str) -> None:
     old = catalog.snapshot()
-    _append(catalog, old, 5)
+    append(catalog, old, 5)
     path = Path(catalog.store.uri, f"catalog/log/_delta_log/{1:020}.json")
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     for line in lines:
@@ -584,25 +568,9 @@ def test_rows_of_a_kind_that_is_not_known__are_left_alone(catalog: CatalogTable)
     old = catalog.snapshot()
     unknown = add(WrittenFile("kind=x/y", 1, {"kind": "x", "topic": "orders"}, '{"numRecords": 1}'))
     DeltaLog(catalog.store, "catalog/log", CONTRACT).commit(0, [unknown])
-    _append(catalog, old, 5)
+    append(catalog, old, 5)
     assert _listed(catalog.refresh(old)) == _listed(catalog.snapshot())
     assert catalog.refresh(old).files == catalog.snapshot().files
-
-
-def _drop_first(catalog: CatalogTable, base: Snapshot) -> int:
-    view = base.partition("a", 0)
-    first = view.segment(0)
-    bounds = PartitionRow(
-        topic="a",
-        partition=0,
-        sequence=view.sequence + 1,
-        log_start_offset=first.end_offset,
-        next_offset=view.end_offset,
-    )
-    catalog.commit(
-        [bounds], topic="a", base=base, attempt_id=new_attempt(), replaced=[(0, first.base_offset)]
-    )
-    return first.end_offset
 
 
 def test_segments__of_an_unknown_topic_are_none(catalog: CatalogTable) -> None:

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglake.catalog.schema import PartitionRow, Row
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.errors import CorruptData, UnknownTopic, VersionExpired
@@ -18,7 +17,7 @@ from seglake.read.lake import Lake
 from seglake.store import open_store
 from tests.harness.counting import CountingStore
 from tests.harness.tiers import rest_but
-from tests.makers.catalog_rows import new_attempt, run, segment, topic
+from tests.makers.catalog_rows import append, drop_first
 from tests.makers.lakes import create_catalog, open_catalog
 from tests.makers.strategies import examples
 
@@ -27,29 +26,7 @@ NAMES = ["a", "b", "c", "d", "e"]
 
 def _append(table: CatalogTable, name: str) -> None:
     """Five more records of a topic, which may be new."""
-    base, attempt_id = table.snapshot(), new_attempt()
-    view = base.find_partition(name, 0)
-    end = 0 if view is None else view.end_offset
-    rows: list[Row] = [topic(name)] if view is None else []
-    rows += [segment(end, end + 5, topic=name, attempt_id=attempt_id)]
-    rows += [run(str(end), attempt_id, topic=name)]
-    table.commit(rows, topic=name, base=base, attempt_id=attempt_id)
-
-
-def _cut(table: CatalogTable, name: str) -> None:
-    """The oldest segment of a topic leaves, if there is one, and its log starts later."""
-    base, attempt_id = table.snapshot(), new_attempt()
-    view = base.find_partition(name, 0)
-    if view is None or not len(view):
-        return
-    first = view.segment(0)
-    bounds = PartitionRow(
-        topic=name, partition=0, sequence=view.sequence + 1, log_start_offset=first.end_offset,
-        next_offset=view.end_offset,
-    )  # fmt: skip
-    table.commit(
-        [bounds], topic=name, base=base, attempt_id=attempt_id, replaced=[(0, first.base_offset)]
-    )
+    append(table, table.snapshot(), 5, name)
 
 
 def _said(snapshot: Snapshot, name: str) -> Any:
@@ -92,7 +69,10 @@ def test_a_version_says_the_same_however_it_is_read(
         if step == "append":
             _append(table, what)
         elif step == "cut":
-            _cut(table, what)
+            base = table.snapshot()
+            view = base.find_partition(what, 0)
+            if view is not None and len(view):
+                drop_first(table, base, what)
         elif step == "ask":
             assert _said(seen, what) == _said(wanted, what)
         else:

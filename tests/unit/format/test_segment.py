@@ -176,16 +176,6 @@ class TestRoller:
         worst = max(max(times[: i + 1]) - time for i, time in enumerate(times))
         assert sealed.max_lateness_ms == worst
 
-    def test_offsets_that_an_index_cannot_hold_roll(self) -> None:
-        rows = [Row(72, 0, 0, 5), Row(72, 1, 2**31 - 1, 5), Row(72, 2**31, 2**31, 5)]
-        found = fill(rows, SegmentLimits(), IndexPolicy())
-        assert [base for base, _ in found] == [0, 2**31]
-
-    def test_a_batch_larger_than_a_segment_is_refused(self) -> None:
-        roller = Roller(0, SegmentLimits(segment_bytes=71), IndexPolicy())
-        with pytest.raises(ConfigError, match=r"segment\.bytes"):
-            roller.append(table_of([Row(72, 0, 0, 5)]))
-
     @pytest.mark.parametrize("by", ["bytes", "records", "ms"])
     def test_policies_that_mean_nothing_are_refused(self, by: str) -> None:
         with pytest.raises(ConfigError, match="interval"):

@@ -6,6 +6,7 @@ import contextlib
 import json
 import tempfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import seglake
-from seglake.catalog.transaction import transact
+from seglake.catalog.table import CatalogTable
 from seglake.config.topic import DEFAULTS, combined
 from seglake.errors import ConfigError, QuarantineLimit, UsageError
-from seglake.maintain import commit
 from seglake.maintain.topic_settings import _OF_IDENTITY, topic_of
+from tests.harness.meanwhile import before_first
 from tests.harness.tiers import rest_but_today
 from tests.makers.lakes import Event, LakeMaker, open_catalog
 from tests.makers.raw_events import Line, T, ingest, pipeline_of, segments_of, write_file
@@ -157,19 +158,8 @@ def test_names_in_a_text_have_commas_between_them(root: str) -> None:
 
 def test_a_change_meanwhile_stays(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A change that loses the race changes only what it was asked to."""
-    raced: list[bool] = []
-
-    def meanwhile(table: Any, topic: str, attempt_id: str, plan: Any, base: Any) -> Any:
-        def late(version: Any) -> Any:
-            change = plan(version)
-            if not raced:
-                raced.append(True)
-                seglake.alter(root, "events", {"retention.bytes": 7})
-            return change
-
-        return transact(table, topic, attempt_id, late if not raced else plan, base)
-
-    monkeypatch.setattr(commit, "transact_upkeep", meanwhile)
+    other = partial(seglake.alter, root, "events", {"retention.bytes": 7})
+    before_first(monkeypatch, CatalogTable, "commit", other)
     seglake.alter(root, "events", {"retention.ms": 5})
     told = {each.key: each.value for each in seglake.describe(root, "events")}
     assert (told["retention.ms"], told["retention.bytes"]) == (5, 7)

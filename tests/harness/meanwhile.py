@@ -1,8 +1,9 @@
-"""Let something happen at a named moment of a command: before it calls a function."""
+"""Let something happen, or a command die, at a named moment: before it calls a function."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -25,3 +26,18 @@ def before_first(
         return real(*given, **named)
 
     patch.setattr(owner, name, instead)
+
+
+@contextmanager
+def dying_before(
+    owner: Any, name: str, when: Callable[..., bool] = lambda *_given, **_named: True
+) -> Iterator[None]:
+    """In the block, expect a command to be interrupted before it calls `owner.name`."""
+
+    def die() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        before_first(patch, owner, name, die, when)
+        with pytest.raises(KeyboardInterrupt):
+            yield

@@ -131,15 +131,11 @@ def test_a_catalog_that_is_gone__is_not_taken_for_a_new_one(
 def test_a_catalog_that_another_process_creates_meanwhile__is_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = catalog_table._was_used
-
-    def slow(store: Any) -> bool:
-        monkeypatch.setattr(catalog_table, "_was_used", real)
+    def created() -> None:
         other = create_catalog(str(tmp_path))
         append(other, other.snapshot(), 5)
-        return real(store)
 
-    monkeypatch.setattr(catalog_table, "_was_used", slow)
+    before_first(monkeypatch, catalog_table, "_was_used", created)
     catalog = create_catalog(str(tmp_path))
     assert catalog.snapshot().partition("orders", 0).end_offset == 5
 

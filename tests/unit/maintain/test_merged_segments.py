@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ from seglake.format.index import IndexPolicy
 from seglake.layout import new_attempt
 from seglake.log.rewrite.keep import ExcludeOffsets
 from seglake.log.rewrite.segments import RewriteTarget, rewrite
-from seglake.maintain import merge as merging
 from seglake.maintain.health.verify import verify
 from seglake.maintain.merge import merge
 from tests.judges.oracle import as_written
@@ -143,19 +141,6 @@ def test_empty_segments_are_absorbed(maker: LakeMaker) -> None:
     assert (merged.base_offset, merged.end_offset, merged.record_count) == (0, 240, 200)
     assert (scan_batches(log_of(maker, merged))["count"] > 0).all()
     assert answers(maker) == before
-
-
-def beside(monkeypatch: pytest.MonkeyPatch, act: Callable[[], Any]) -> None:
-    """Do something between the writing of the segments and their commit."""
-    real, done = merging._commit, list[bool]()
-
-    def commit(*given: Any) -> None:
-        if not done:
-            done.append(True)
-            act()
-        real(*given)
-
-    monkeypatch.setattr(merging, "_commit", commit)
 
 
 @pytest.mark.parametrize("gone", [False, True])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,6 +13,7 @@ from seglake.maintain.tagging import tag
 from seglake.maintain.undo import undo
 from seglake.maintain.vacuum import _Sweep, vacuum
 from seglake.store import open_store
+from tests.harness.meanwhile import before_first
 from tests.makers.raw_events import Line, T, ingest, pipeline_of, write_file
 
 LINES = 30
@@ -48,16 +48,13 @@ def test_rejects_that_go_while_a_vacuum_deletes__stay_until_the_next(
     tag(root, "first")
     tag(root, "first", delete=True)
     merge(root, "events", everything=True)
-    real = _Sweep._without_new_tags
 
-    def spared(work: _Sweep, garbage: Any) -> Any:
+    def undo_and_tag() -> None:
         undo(root, "events", "2")
         tag(root, "second")
-        return real(work, garbage)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(_Sweep, "_without_new_tags", spared)
-        sweep(root)
+    before_first(monkeypatch, _Sweep, "_without_new_tags", undo_and_tag)
+    sweep(root)
     before = QuarantineTable(open_store(root)).all_keys("events")
     assert_rejects_can_be_read(root)
     sweep(root)

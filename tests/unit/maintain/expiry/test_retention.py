@@ -18,7 +18,8 @@ from seglake.clock import now_ms
 from seglake.maintain import commit
 from seglake.maintain.commit import Clock
 from seglake.maintain.expiry import retention
-from seglake.maintain.expiry.retention import RetainResult, move_log_starts, retain_topic
+from seglake.maintain.expiry.retention import RetainResult, retain_topic
+from tests.harness.meanwhile import before_first
 from tests.judges.retention_model import Closed, KafkaLog
 from tests.makers.lakes import Event, LakeMaker, Shape, open_catalog
 from tests.makers.segment_lakes import Sketch, sketched_lake
@@ -172,17 +173,13 @@ def test_a_clock_that_is_ahead_removes_nothing(
 def test_a_lost_race_is_planned_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What another commit took is not taken twice, and what it added is kept."""
     maker = filled(tmp_path, **{"retention.bytes": 2000})
-    real, raced = move_log_starts, list[bool]()
 
-    def meanwhile(base: Any, *rest: Any) -> Any:
-        if not raced:
-            raced.append(True)
-            seglake.delete_records(str(tmp_path), "events", {0: 7})
-            maker.topic = "events"
-            maker.run({0: [Event(5000, b"k", b"v" * 30)] * 60}, Shape(segment_bytes=900))
-        return real(base, *rest)
+    def overtake() -> None:
+        seglake.delete_records(str(tmp_path), "events", {0: 7})
+        maker.topic = "events"
+        maker.run({0: [Event(5000, b"k", b"v" * 30)] * 60}, Shape(segment_bytes=900))
 
-    monkeypatch.setattr(retention, "move_log_starts", meanwhile)
+    before_first(monkeypatch, retention, "move_log_starts", overtake)
     (report,) = seglake.retain(str(tmp_path), "events")
     live = maker.catalog.segments(open_catalog(str(tmp_path)).snapshot(), "events")
     sizes = [row.log_bytes for row in live]

@@ -28,6 +28,7 @@ from seglake.maintain.health.reindex import reindex
 from seglake.maintain.health.repair import rebuild_catalog, repair_indexes
 from seglake.maintain.health.verify import verify
 from seglake.store import open_store
+from tests.harness.meanwhile import dying_before
 from tests.harness.tiers import rest_but_today
 from tests.makers.catalog_rows import run, source
 from tests.makers.lakes import Event, LakeMaker, Shape, create_catalog, open_catalog
@@ -338,22 +339,15 @@ def test_index_files_that_are_gone__are_named_and_can_be_repaired(maker: LakeMak
     assert verify(str(maker.root), deep=True).findings == []
 
 
-def test_a_rebuild_that_was_killed__is_done_again(
-    maker: LakeMaker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_rebuild_that_was_killed__is_done_again(maker: LakeMaker) -> None:
     before = catalog_rows(maker.root)
     shutil.rmtree(maker.root / "catalog/log")
-    real = CatalogTable.commit
 
-    def die(self: CatalogTable, *args: Any, **options: Any) -> int:
-        if options["topic"] == "other":
-            raise KeyboardInterrupt
-        return real(self, *args, **options)
+    def is_second(*_: Any, topic: str, **__: Any) -> bool:
+        return topic == "other"
 
-    with monkeypatch.context() as patch:
-        patch.setattr(CatalogTable, "commit", die)
-        with pytest.raises(KeyboardInterrupt):
-            rebuild_catalog(str(maker.root), dry_run=False)
+    with dying_before(CatalogTable, "commit", is_second):
+        rebuild_catalog(str(maker.root), dry_run=False)
     for begin in (create_catalog, open_catalog):  # an ingest would begin at offset 0
         with pytest.raises(CorruptData, match="rebuilt in part"):
             begin(str(maker.root))
@@ -382,57 +376,35 @@ def test_a_late_mark_of_a_rebuild_that_ended__stops_nobody(maker: LakeMaker, lat
     assert rebuild_catalog(root, dry_run=True).status == "already done"
 
 
-def test_a_late_mark_of_a_rebuild__does_not_open_what_the_next_one_left(
-    maker: LakeMaker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_late_mark_of_a_rebuild__does_not_open_what_the_next_one_left(maker: LakeMaker) -> None:
     root = str(maker.root)
     version = CatalogTable.open(maker.store).snapshot().version
     rebuild_catalog(root, dry_run=False, force=True)
-
-    def die(*_: Any, **__: Any) -> int:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(CatalogTable, "commit", die)
-        with pytest.raises(KeyboardInterrupt):
-            rebuild_catalog(root, dry_run=False, force=True)
+    with dying_before(CatalogTable, "commit"):
+        rebuild_catalog(root, dry_run=False, force=True)
     (maker.root / REBUILDING).write_bytes(json.dumps({"last_version": version}).encode())
     with pytest.raises(CorruptData, match="rebuilt in part"):
         open_catalog(root)
 
 
 def test_a_rebuild_after_one_that_died__numbers_its_versions_above_the_lost_catalog(
-    maker: LakeMaker, monkeypatch: pytest.MonkeyPatch
+    maker: LakeMaker,
 ) -> None:
     for _ in range(4):
         rebuild_catalog(str(maker.root), dry_run=False, force=True)
     lost = CatalogTable.open(maker.store).snapshot().version
     shutil.rmtree(maker.root / "catalog")  # with its backups
-
-    def die(*_: Any, **__: Any) -> int:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(delta_rs, "renumber", die)
-        with pytest.raises(KeyboardInterrupt):
-            rebuild_catalog(str(maker.root), dry_run=False)
+    with dying_before(delta_rs, "renumber"):
+        rebuild_catalog(str(maker.root), dry_run=False)
     assert rebuild_catalog(str(maker.root), dry_run=False).version > lost
 
 
-def test_a_killed_rebuild_of_a_lake_without_a_run__is_done_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_rebuild_of_a_lake_without_a_run__is_done_again(tmp_path: Path) -> None:
     """Else an ingest makes a catalog beside it, commits, and nobody can open the lake."""
     root = str(tmp_path)
     create_catalog(root)
-
-    def die(*_: Any) -> CatalogTable:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(CatalogTable, "create_empty", die)
-        with pytest.raises(KeyboardInterrupt):
-            rebuild_catalog(root, dry_run=False, force=True)
+    with dying_before(CatalogTable, "create_empty"):
+        rebuild_catalog(root, dry_run=False, force=True)
     for begin in (create_catalog, open_catalog):
         with pytest.raises(CorruptData, match="rebuilt in part"):
             begin(root)

@@ -27,7 +27,7 @@ from seglake import errors
 from seglake.cached import cached_property
 from seglake.errors import ConfigError, CorruptData, SeglakeError, UsageError
 from seglake.limits import INT32_MAX
-from seglake.terminal.progress import Pace, interval_s, periodically, waited
+from seglake.terminal.progress import Pace, interval_s, periodically, report_wait
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -149,7 +149,7 @@ class SparkEngine:
 
         if self._session is None:
             _log.info("Spark starts")  # for some seconds
-            with waited("Spark starts", _log.info):
+            with report_wait("Spark starts", _log.info):
                 session = spark_session("seglake ingest", master=self._master, delta=False)
             _log.info("Spark runs")
             return session
@@ -192,7 +192,7 @@ class SparkEngine:
         if not items:
             return []
         if is_connected(self._spark):
-            with original_errors(), waited("tasks run through Spark Connect", _log.info):
+            with original_errors(), report_wait("tasks run through Spark Connect", _log.info):
                 return _queried(self._spark, task, items)
         context, (unit, each) = self._spark.sparkContext, Amounts.of(task, items)
         progress, total, tasks = logged(unit), sum(each), len(items)

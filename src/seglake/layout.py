@@ -158,7 +158,7 @@ def lost_races(name: str) -> int | None:
     return match and int(match[1] or 0)
 
 
-def manifest_of(key: str) -> str | None:
+def parse_manifest_key(key: str) -> str | None:
     """Return the attempt whose manifest has this key, or None for another key."""
     match = _ATTEMPT_KEY.fullmatch(key)
     return match[1] if match is not None and match[2].startswith("manifest") else None

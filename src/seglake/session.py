@@ -132,7 +132,7 @@ def spark_session(
     running = SparkSession.getActiveSession()
     if running is None:
         settings = _settings(master, conf or {}, delta=delta, kafka=kafka)
-        running = _started({"spark.app.name": app_name, **settings})
+        running = _start_session({"spark.app.name": app_name, **settings})
     require_version(running.version)  # SPARK_HOME may name another Spark for the JVM
     if delta:
         _require_delta(running)
@@ -267,7 +267,7 @@ def _settings(
     settings = {"spark.master": master or "local[*]", **SETTINGS, **_quiet_log()}
     if settings["spark.master"].startswith("local"):
         settings |= _OF_ONE_MACHINE
-    if (delta or kafka) and not _submitted():
+    if (delta or kafka) and not _is_submitted():
         jars = [*(delta_jars() if delta else ()), *(kafka_jars() if kafka else ())]
         settings["spark.jars"] = ",".join(map(str, jars))
     return settings | (DELTA_SETTINGS if delta else {}) | dict(conf)
@@ -278,12 +278,12 @@ def _quiet_log() -> dict[str, str]:
     return {"spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log4j.as_uri()}"}
 
 
-def _submitted() -> bool:
+def _is_submitted() -> bool:
     """Return whether spark-submit started this program: then its JVM has the user's settings."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
-def _started(settings: dict[str, str]) -> SparkSession:
+def _start_session(settings: dict[str, str]) -> SparkSession:
     """Start a new session. Raise SeglakeError with Spark's message if it does not start."""
     master = settings["spark.master"]
     try:
@@ -297,13 +297,13 @@ def _started(settings: dict[str, str]) -> SparkSession:
             with contextlib.suppress(Exception):
                 left.stop()
         raise SeglakeError(
-            f"Spark does not start on master {master}: {_said(error)}. Look at that master and the"
-            f" settings of Spark, or give another --master; it must be of Spark {_SPARK}."
+            f"Spark does not start on master {master}: {_first_line(error)}. Look at that master "
+            f"and the settings of Spark, or give another --master; it must be of Spark {_SPARK}."
             " --local needs no Spark"
         ) from error
 
 
-def _said(error: Exception) -> str:
+def _first_line(error: Exception) -> str:
     """Return the first line of a message of Java or Spark, without the names of classes."""
     cause = str(error.java_exception) if isinstance(error, Py4JJavaError) else str(error)
     if "stopped SparkContext" in cause:  # a standalone master, after three tries of 20 s
@@ -383,7 +383,7 @@ def _unreachable(master: str) -> str:
 
 def _launch(settings: dict[str, str]) -> SparkConf:
     """Start the JVM, or join the JVM of spark-submit. Return its settings; `settings` fill gaps."""
-    if not _submitted():
+    if not _is_submitted():
         require_known(settings["spark.master"])
         find_java()
         require_master(settings["spark.master"])  # before a JVM starts without need

@@ -40,7 +40,7 @@ from seglake.read.fields import Fields
 from seglake.read.lake import open as open_lake
 from seglake.read.where import Where
 from seglake.store import open_store
-from seglake.text.value_fields import finder
+from seglake.text.value_fields import field_finder
 from seglake.write.driver.redrive import redrive
 from seglake.write.driver.run import DeclaredRun, ingest_files
 
@@ -216,7 +216,7 @@ def _fields() -> None:
     csv = value_format_of({"value.format": "csv", "value.columns": ["n", "t"]})
     text = value_format_of({"value.format": "text", "value.pattern": "(?P<n>.*)"})
     for form in (JSON, csv, text):
-        Fields({"n": "int64", "t": "string"}).read(values, finder(form, ["n", "t"]))
+        Fields({"n": "int64", "t": "string"}).read(values, field_finder(form, ["n", "t"]))
         where = Where({"n": [1, "x"]}, None, form)
         where.mask(pa.record_batch([values], ["value"]))
         assert where.sought  # noqa: S101  # the hashes of numbers, as in key indexes

@@ -21,8 +21,8 @@ from seglake.format.index import IndexPolicy
 from seglake.kafka import folder
 from seglake.kafka.folder import LogFile, PartitionFolder
 from seglake.kafka.importing import require_same
-from seglake.kafka.sources import PartTask, batches_of
-from seglake.kafka.survey import Extent, extent_of, logs_to_scan, read_entries, scan_log
+from seglake.kafka.sources import PartTask, read_batches
+from seglake.kafka.survey import Extent, combine_scans, logs_to_scan, read_entries, scan_log
 from seglake.layout import is_topic_id, new_attempt
 from seglake.log.writer import NewSegment
 from seglake.store import Listed
@@ -78,7 +78,7 @@ def _written() -> list[tuple[bytes, bytes]]:
 
 def _extent(folder: PartitionFolder) -> Extent:
     wanted = logs_to_scan(folder, 0, None)
-    return extent_of(folder, 0, [(each, scan_log(folder.store, each)) for each in wanted])
+    return combine_scans(folder, 0, [(each, scan_log(folder.store, each)) for each in wanted])
 
 
 def _logs() -> list[bytes]:
@@ -97,14 +97,14 @@ def broker_logs(data: bytes) -> None:
             SegmentId("events", 0, part.base_offset, attempt, attempt), part.end_offset,
             IndexPolicy(), 0,
         )  # fmt: skip
-        for batches in batches_of(PartTask(folder, part, extent.aborted, new)):
+        for batches in read_batches(PartTask(folder, part, extent.aborted, new)):
             assert not np.any(batches.table["attributes"] & (TRANSACTIONAL | CONTROL))
             assert batches.table["last_offset"].max(initial=0) < part.end_offset
 
 
 def _notes() -> list[bytes]:
-    offsets = folder.offsets_text({("a.b", 0): 7, ("c", 12): 2**40})
-    metadata = folder.metadata_text("AAAAAAAAAAAAAAAAAAAAAQ")
+    offsets = folder.format_offsets({("a.b", 0): 7, ("c", 12): 2**40})
+    metadata = folder.format_metadata("AAAAAAAAAAAAAAAAAAAAAQ")
     return [offsets, metadata, *(index for _, index in _written())]
 
 

@@ -24,7 +24,7 @@ from seglake.text import simd as bytescan
 from seglake.times.readers import read_times
 from seglake.times.time_kernels import MAX_MS, READ
 from seglake.write.input.files import SourceFile, Split
-from seglake.write.rows.records import Extracted
+from seglake.write.rows.records import ExtractedChunk
 from tests.fuzz.targets import target
 from tests.judges.json_lines import check
 from tests.makers.files import pipeline
@@ -132,7 +132,7 @@ def _rows(split: Split, settings: Pipeline) -> Iterator[tuple[Any, ...]]:
             return
 
 
-def _told(found: Extracted) -> Iterator[tuple[Any, ...]]:
+def _told(found: ExtractedChunk) -> Iterator[tuple[Any, ...]]:
     records, rejects = found.records, found.rejects
     assert records.timestamps.min(initial=0) >= -1
     assert records.timestamps.max(initial=0) <= MAX_MS

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import zstandard
 
 from seglake.catalog.attempts import read_manifest
-from seglake.catalog.delta.actions import WrittenFile, add, remove
+from seglake.catalog.delta.actions import WrittenFile, add_action, remove_action
 from seglake.catalog.delta.commit_log import CHECKPOINT_INTERVAL, DeltaLog
 from seglake.catalog.delta.data_files import read_parquet
 from seglake.catalog.failed_run import failed_runs
@@ -402,8 +402,8 @@ def _commits() -> list[bytes]:
     actions = [
         {"commitInfo": {"timestamp": 1, "txnId": ATTEMPT, "engineInfo": "Seglake"}},
         {"txn": {"appId": "seglake/t", "version": 3, "lastUpdated": 1}},
-        add(WrittenFile("kind=segment/topic=t/x.parquet", 100, values, stats)),
-        remove("kind=segment/topic=t/y.parquet", 90, values, changes=False),
+        add_action(WrittenFile("kind=segment/topic=t/x.parquet", 100, values, stats)),
+        remove_action("kind=segment/topic=t/y.parquet", 90, values, changes=False),
         {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}, "metaData": {"id": ATTEMPT}},
     ]
     whole = "\n".join(map(json.dumps, actions)).encode()
@@ -416,11 +416,11 @@ def commits(data: bytes) -> None:
     store: Any = _OneObject(data)
     log = DeltaLog(store, "table", CONTRACT)
     with suppress(CorruptData):
-        assert isinstance(log.asks_for_checkpoint(CHECKPOINT_INTERVAL), bool)
+        assert isinstance(log.needs_checkpoint(CHECKPOINT_INTERVAL), bool)
     (entry,) = log.since(7, 1)
     assert entry.version == 8
     assert {*map(type, [*entry.removed, *entry.applications])} <= {str}
-    assert entry.is_in_the_way_of(entry) in {True, False}
+    assert entry.conflicts_with(entry) in {True, False}
     for file in files_after(frozenset(), [entry]):
         assert {type(each) for each in (file.path, file.kind, file.topic)} == {str}
         assert {type(each) for each in (file.size_bytes, file.rows)} == {int}

@@ -19,7 +19,7 @@ from seglake.format.segment import rebuild
 from seglake.layout import attempt_folder, new_attempt
 from seglake.log.files import index_files
 from seglake.maintain.compaction.compact import compact_topic
-from seglake.maintain.compaction.passes import CompactionOptions, Policy, groups_of
+from seglake.maintain.compaction.passes import CompactionOptions, CompactionPolicy, group_segments
 from seglake.maintain.health.verify import verify
 from tests.judges.described import describe
 from tests.judges.kafka_broker import Broker
@@ -158,7 +158,7 @@ def assert_planned(
     )  # fmt: skip
     assert (first.clean_bytes, first.dirty_bytes) == (told.clean_bytes, told.dirty_bytes)
     rows = [r for r in live_rows(history.maker, 0) if r.end_offset <= told.first_uncleanable_offset]
-    groups = groups_of(rows, Policy.of(snapshot.topic("events"), "lake"))
+    groups = group_segments(rows, CompactionPolicy.from_topic(snapshot.topic("events"), "lake"))
     assert [[rows[number].base_offset for number in group] for group in groups] == told.groups
 
 

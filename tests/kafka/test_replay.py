@@ -20,11 +20,11 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 import seglake
-from seglake.catalog.groups import GroupInTopic, GroupOffset, keep
+from seglake.catalog.groups import GroupInTopic, GroupOffset, store_offsets
 from seglake.errors import ConfigError, StoreError, UsageError
 from seglake.read.log import Log
 from seglake.replay.run import Tempo, replay_window
-from seglake.replay.target import NAME_HEADER, OFFSET_HEADER, Progress, Target
+from seglake.replay.target import NAME_HEADER, OFFSET_HEADER, ReplaySearch, Target
 from tests.harness.ports import free_ports
 from tests.harness.tiers import rest_but
 from tests.judges.kafka_broker import Broker
@@ -200,7 +200,7 @@ def test_groups_go_on_at_the_target_where_they_stood(log: Log, lake: Path, broke
     stood = {"a": {0: first - 1, 1: gap, 3: 0}, "b": {0: last + 1, 1: archived(log, 1)[777].offset}}
     for group, offsets in stood.items():
         kept = {p: GroupOffset(offset, "m") for p, offset in offsets.items()}
-        keep(table.store, GroupInTopic(table.lake, TOPIC, group, kept))
+        store_offsets(table.store, GroupInTopic(table.lake, TOPIC, group, kept))
     done = subprocess.run(
         command(lake, broker, "--topic", "grouped", "--group", "a", "--group", "b", "--json"),
         check=True, capture_output=True,
@@ -220,7 +220,7 @@ def test_groups_go_on_at_the_target_where_they_stood(log: Log, lake: Path, broke
     member.subscribe(["grouped"])
     while not member.assignment():
         member.poll(0.1)
-    keep(table.store, GroupInTopic(table.lake, TOPIC, "d", {0: GroupOffset(last)}))
+    store_offsets(table.store, GroupInTopic(table.lake, TOPIC, "d", {0: GroupOffset(last)}))
     target = Target(broker.address, "grouped", {})
     with pytest.raises(StoreError, match=r"group 'd' could not be moved: .*stop its members"):
         replay_window(log, START, END, target, groups=["d"])
@@ -381,9 +381,9 @@ def test_records_that_the_broker_deletes_meanwhile_end_no_search(
     target = Target(broker.address, "shrinking", {})
     replay_window(log, START, END, target)
     earliest: Any = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
-    admin, ask = AdminClient({"bootstrap.servers": broker.address}), Progress._offsets
+    admin, ask = AdminClient({"bootstrap.servers": broker.address}), ReplaySearch._offsets
 
-    def asked(self: Progress, partitions: Any, spec: Any, level: Any) -> dict[int, int]:
+    def asked(self: ReplaySearch, partitions: Any, spec: Any, level: Any) -> dict[int, int]:
         found = ask(self, partitions, spec, level)
         if isinstance(spec, type(earliest)):
             gone = [TopicPartition("shrinking", 2, found[2] + 10)]
@@ -391,7 +391,7 @@ def test_records_that_the_broker_deletes_meanwhile_end_no_search(
                 future.result(30)
         return found
 
-    monkeypatch.setattr(Progress, "_offsets", asked)
+    monkeypatch.setattr(ReplaySearch, "_offsets", asked)
     assert replay_window(log, START, END, target).records == 0
 
 

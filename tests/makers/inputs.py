@@ -12,7 +12,7 @@ from seglake.write.input.content import InputStore
 from seglake.write.input.files import SourceFile, Split
 from seglake.write.input.listing import find_inputs
 from seglake.write.map.unit import MapSettings, map_sizes
-from seglake.write.rows.records import Extracted, RowLimits, read_split
+from seglake.write.rows.records import ExtractedChunk, RowLimits, read_split
 from tests.makers.strategies import T
 
 UNLIMITED = RowLimits()
@@ -34,7 +34,7 @@ def splits_of(settings: Pipeline, files: Sequence[SourceFile] | None = None) -> 
 
 def chunks_of(
     split: Split, settings: Pipeline, limits: RowLimits = UNLIMITED
-) -> Iterator[Extracted]:
+) -> Iterator[ExtractedChunk]:
     return read_split(split, store_of(settings), settings, limits)
 
 

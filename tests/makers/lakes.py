@@ -30,7 +30,7 @@ from seglake.format.segment import Roller, Sealed, SegmentLimits
 from seglake.layout import SegmentFile, Suffix, new_attempt, segment_key
 from seglake.log.files import content_of
 from seglake.log.key_index_builder import KeyIndexBuilder
-from seglake.maintain.commit import TopicReport, carry_out
+from seglake.maintain.commit import TopicReport, commit_change
 from seglake.maintain.expiry.retention import log_start_change, move_log_starts
 from seglake.store import open_store
 from seglake.write.driver.commit import offset_ranges
@@ -152,7 +152,7 @@ class LakeMaker:
         Returns the version that has it.
         """
         report = TopicReport(self.topic)
-        carry_out(
+        commit_change(
             self.catalog, report, partial(_deletion, report, partition, log_start), dry_run=False
         )
         version = self.catalog.snapshot().version if report.version < 0 else report.version

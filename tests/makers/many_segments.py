@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from seglake.catalog.delta.actions import add
+from seglake.catalog.delta.actions import add_action
 from seglake.catalog.delta.data_files import write_file
 from seglake.catalog.schema import FILE_SCHEMAS, RunRow, TopicRow
 from seglake.layout import LOG_TABLE, new_attempt
@@ -32,7 +32,10 @@ def many_segments(root: str, segments: int, partitions: int = 100) -> int:
         files.append(write_file(table.store, LOG_TABLE, "segment", TOPIC, rows))
     base = table.snapshot().version
     table._delta_log.commit(
-        base, [add(file) for file in files], application=f"seglake/{TOPIC}", operation="WRITE"
+        base,
+        [add_action(file) for file in files],
+        application=f"seglake/{TOPIC}",
+        operation="WRITE",
     )
     return BEGIN_MS + each * MINUTE_MS
 

@@ -20,7 +20,7 @@ from seglake.errors import ConfigError, UsageError
 from seglake.maintain.health.verify import verify
 from seglake.read.lake import Lake
 from seglake.store import open_store
-from seglake.write.check import topic_remark
+from seglake.write.check import check_topic_settings
 from tests.harness.counting import CountingStore
 from tests.harness.s3_server import Server
 from tests.harness.tiers import rest_but
@@ -128,10 +128,12 @@ def test_input_and_lake_stand_where_the_options_say(
     assert ingest(settings).records == 28
     log = seglake.open("s3://seglake/options", storage_options=storage).topic("events")
     assert sum(log.end_offsets().values()) == 28
-    assert topic_remark(settings) == ""
+    assert check_topic_settings(settings) == ""
     fewer = {"name": "events", "partitions": 2}
     with pytest.raises(ConfigError, match="has 3 partitions and cannot shrink to 2"):
-        topic_remark(settings.model_copy(update={"topic": settings.topic.model_copy(update=fewer)}))
+        check_topic_settings(
+            settings.model_copy(update={"topic": settings.topic.model_copy(update=fewer)})
+        )
 
 
 # ------------------------------------------------------------------ races

@@ -30,10 +30,10 @@ import pyarrow as pa
 import pytest
 
 from seglake.catalog.delta import data_files
-from seglake.catalog.delta.actions import Action, DeltaCommit, add
+from seglake.catalog.delta.actions import Action, DeltaCommit, add_action
 from seglake.catalog.delta.data_files import DataFile
 from seglake.catalog.delta.delta_rs import checkpoint_if_due
-from seglake.catalog.delta.file_merges import parts
+from seglake.catalog.delta.file_merges import cut_rows
 from seglake.catalog.schema import Kind, Row, RunRow, file_table
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import TopicChange
@@ -196,9 +196,9 @@ def _commit(
     """Commit rows as the catalog does, and let it merge its files; returns all commits."""
     log = table.delta_log()
     written = [data_files.write_file(log.store, log.folder, kind, TOPIC, *part)
-               for kind, some in rows.items() if len(some) for part in parts(some)]  # fmt: skip
-    made = log.commit(version, [*map(add, written)], application=f"seglake/{TOPIC}")
-    table._tidy(made[-1].version, files_after(files, made))
+               for kind, some in rows.items() if len(some) for part in cut_rows(some)]  # fmt: skip
+    made = log.commit(version, [*map(add_action, written)], application=f"seglake/{TOPIC}")
+    table._merge_small_files(made[-1].version, files_after(files, made))
     return log.since(version, len(made) + 1)
 
 
@@ -299,7 +299,7 @@ def _counted() -> Iterator[list[DataFiles]]:
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(driver, "open_store", opened_store)
-        patched.setattr(CatalogTable, "_tidy", lambda *_: None)
+        patched.setattr(CatalogTable, "_merge_small_files", lambda *_: None)
         yield stores
 
 

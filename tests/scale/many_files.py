@@ -70,10 +70,10 @@ def searched(root: Path, history: History, new: int) -> Found:
     """List the bucket, and look for its files in the topic."""
     store = DataFiles(open_store(str(root / "lake")))
     table = CatalogTable(store)
-    base, bucket = table.ends(TOPIC), Bucket(history.sources + new)
+    base, bucket = table.newest_ends(TOPIC), Bucket(history.sources + new)
     begun = time.process_time()
     files = find_inputs(Input(format="jsonl", paths=(str(root / "in"),)), bucket).files
-    known = KnownFiles.of(files, lambda paths: table.sources_at(base, TOPIC, paths))
+    known = KnownFiles.from_files(files, lambda paths: table.sources_at(base, TOPIC, paths))
     took = time.process_time() - begun
     requests, size = store.reads.requests.total(), store.reads.bytes.total()
     found = known.selection

@@ -89,7 +89,11 @@ def _limits_to_an_end(window: Window) -> tuple[int, int, int, int]:
 
 def _tagged_first(table: CatalogTable, version: int, topics: Any) -> Any:
     held = table.tag_of(version)
-    return table.logged(version, topics) if held is None else table.tagged(held, topics)
+    return (
+        table.snapshot_from_log(version, topics)
+        if held is None
+        else table.snapshot_of_tag(held, topics)
+    )
 
 
 _made = tagging._Tagging._made
@@ -200,7 +204,7 @@ FAULTS: dict[str, Put] = {
     "an abandoned attempt leaves what it wrote": lambda: [
         patch.object(transaction, "_delete_own_segments", lambda *_: None),
         patch.object(run, "_delete_own_rejects", lambda *_: None),
-        patch.object(QuarantineTable, "_named_or_deleted", lambda *_: nullcontext()),
+        patch.object(QuarantineTable, "_deleted_on_failure", lambda *_: nullcontext()),
     ],
     "an abandoned erasure leaves what it wrote for tags": lambda: [
         edited(_Erasure, "carry_out", (", self._logs.attempts)", ")"))
@@ -231,7 +235,7 @@ FAULTS: dict[str, Put] = {
         )
     ],
     "an erasure hides what another one left": lambda: [
-        patch.object(each, "unfinished", lambda *_: {}) for each in (erase, redrive)
+        patch.object(each, "unfinished_lists", lambda *_: {}) for each in (erase, redrive)
     ],
     "a read without an end leaves out the largest timestamp": lambda: [
         patch.object(Window, "limits", _limits_to_an_end)

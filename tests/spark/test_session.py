@@ -167,7 +167,7 @@ def test_what_is_no_master_is_told_and_refused(
     monkeypatch.setattr(SparkContext, "_active_spark_context", None)
     said = r"Spark does not start on master spark://there:7077: the master did not take .*--local"
     with pytest.raises(SeglakeError, match=said) as error:
-        session._started({"spark.master": "spark://there:7077"})
+        session._start_session({"spark.master": "spark://there:7077"})
     assert error.value.exit_code == 1
     assert "waiting until Spark's master spark://there:7077" in caplog.text
 

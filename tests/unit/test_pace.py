@@ -19,7 +19,14 @@ from seglake.maintain.compaction.passes import CompactionOptions
 from seglake.maintain.erasure.erase import erase
 from seglake.maintain.health.verify import verify
 from seglake.maintain.undo import undo
-from seglake.terminal.progress import EVERY_S, Pace, interval_s, line_every, periodically, waited
+from seglake.terminal.progress import (
+    EVERY_S,
+    Pace,
+    interval_s,
+    line_every,
+    periodically,
+    report_wait,
+)
 from seglake.terminal.wording import short_bytes
 from seglake.write.driver.report import Report, silent
 from seglake.write.reduce.tasks import CountSpanningBlobs, SpanningBlob
@@ -64,7 +71,7 @@ def test_lines_without_a_rate_and_at_the_end() -> None:
 
 def test_a_wait_tells_how_long_it_takes() -> None:
     said: list[str] = []
-    with line_every(0.01), waited("Spark starts", said.append):
+    with line_every(0.01), report_wait("Spark starts", said.append):
         deadline = time.monotonic() + 60
         while len(said) < 2 and time.monotonic() < deadline:
             time.sleep(0.01)

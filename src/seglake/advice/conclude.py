@@ -16,7 +16,7 @@ from seglake.advice.file_times import FEBRUARY_MS, HALF_A_YEAR_MS, FileTimes
 from seglake.advice.finding import Finding
 from seglake.advice.observe import PLAUSIBLE_MS
 from seglake.config import Pipeline
-from seglake.terminal.wording import as_near
+from seglake.terminal.wording import nearest_two
 from seglake.times.candidates import (
     date_orders,
     is_region,
@@ -58,7 +58,7 @@ class AbsentFields(NamedTuple):
         return AbsentFields(fields, self.names or others.names)
 
 
-class Observed(NamedTuple):
+class Observations(NamedTuple):
     """The observations about the input of a run, or about a sample of it.
 
     `findings` are merged. `records` counts the records, and the rows that the log already had.
@@ -71,8 +71,8 @@ class Observed(NamedTuple):
     files: Mapping[str, FileTimes]
 
 
-def conclude(pipeline: Pipeline, observed: Observed) -> list[Finding]:
-    """Return the findings of a run. `stops_a_run` returns whether one prevents its commit."""
+def conclude(pipeline: Pipeline, observed: Observations) -> list[Finding]:
+    """Return the findings of a run. `is_blocking` returns whether one prevents its commit."""
     return [finding for rule in RULES for finding in rule(pipeline, observed)]
 
 
@@ -80,14 +80,14 @@ def merge_files(parts: Iterable[tuple[str, FileTimes]]) -> dict[str, FileTimes]:
     """Merge the times of the parts of each file. Parts must be in the order of the file."""
     files = dict[str, FileTimes]()
     for path, times in parts:
-        files[path] = files.get(path, FileTimes()).then(times)
+        files[path] = files.get(path, FileTimes()).merge(times)
     return files
 
 
 # ---------------------------------------------------------------- fields and rows
 
 
-def _absent_fields(pipeline: Pipeline, observed: Observed) -> Iterator[Finding]:
+def _absent_fields(pipeline: Pipeline, observed: Observations) -> Iterator[Finding]:
     """Find fields of settings that no row has. Most often, their names are misspelt."""
     timestamp, headers, topic = pipeline.timestamp, pipeline.headers, pipeline.topic
     absent = observed.absent.fields or ()
@@ -108,7 +108,7 @@ def _absent_fields(pipeline: Pipeline, observed: Observed) -> Iterator[Finding]:
         for name in (each for each in fields if each and each in absent):
             facts = {
                 "name": name,
-                "near": as_near(name, reversed(names)),
+                "near": nearest_two(name, reversed(names)),
                 "has": [*names[:_LISTED]],
             }
             yield Finding("absent-field", setting, facts)
@@ -130,14 +130,14 @@ def _member_names(row: bytes) -> Iterator[str]:
         level = below
 
 
-def _rows(_: Pipeline, observed: Observed) -> Iterator[Finding]:
+def _rows(_: Pipeline, observed: Observations) -> Iterator[Finding]:
     """Yield the findings about rows, except findings that another rule or finding replaces."""
     codes = {each.code for each in observed.findings}
     hidden = {"times-in-format"} | ({"not-utf-8"} if codes.intersection(_ENCODINGS) else set())
     yield from (each for each in observed.findings if each.code not in hidden)
 
 
-def _without_times(pipeline: Pipeline, _: Observed) -> Iterator[Finding]:
+def _without_times(pipeline: Pipeline, _: Observations) -> Iterator[Finding]:
     settings = pipeline.timestamp
     by_run = pipeline.topic.message_timestamp_type == "LogAppendTime"
     if settings.names and by_run:
@@ -146,7 +146,7 @@ def _without_times(pipeline: Pipeline, _: Observed) -> Iterator[Finding]:
         yield Finding("run-time-only" if by_run else "no-timestamps")
 
 
-def _without_keys(pipeline: Pipeline, _: Observed) -> Iterator[Finding]:
+def _without_keys(pipeline: Pipeline, _: Observations) -> Iterator[Finding]:
     policy = pipeline.topic.cleanup_policy
     if not pipeline.key.fields and "compact" in policy:
         yield Finding("no-keys-to-compact", "cleanup.policy", {"policy": policy})
@@ -155,7 +155,7 @@ def _without_keys(pipeline: Pipeline, _: Observed) -> Iterator[Finding]:
 # ---------------------------------------------------------------- times
 
 
-def _unread_times(pipeline: Pipeline, observed: Observed) -> Iterator[Finding]:
+def _unread_times(pipeline: Pipeline, observed: Observations) -> Iterator[Finding]:
     """Find the format that reads most of the times that the configured format cannot read."""
     counts = dict[str, int]()
     for each in observed.findings:
@@ -196,7 +196,7 @@ def _is_another_order(form: str, other: str) -> bool:
     return len(fields) == len({_DIRECTIVE.sub("", each) for each in (form, other)}) == 1
 
 
-def _january_1970(pipeline: Pipeline, observed: Observed) -> Iterator[Finding]:
+def _january_1970(pipeline: Pipeline, observed: Observations) -> Iterator[Finding]:
     """Find files with times in January 1970. A file in which all times are there stops the run.
 
     Times do not count if records do not get them, or if they were already in a broker's records.
@@ -223,12 +223,12 @@ def _january_1970(pipeline: Pipeline, observed: Observed) -> Iterator[Finding]:
         yield Finding("some-in-january-1970", path, facts, len(some))
 
 
-def stops_a_run(finding: Finding) -> bool:
+def is_blocking(finding: Finding) -> bool:
     """Return whether a run with this finding must not commit."""
     return finding.code.startswith(JANUARY)
 
 
-def _years(pipeline: Pipeline, observed: Observed) -> Iterator[Finding]:
+def _years(pipeline: Pipeline, observed: Observations) -> Iterator[Finding]:
     """Find times without a year that go back by more than half a year, because a year ended."""
     if not lacks_years(pipeline):
         return
@@ -252,7 +252,7 @@ def lacks_years(pipeline: Pipeline) -> bool:
     return pipeline.timestamp.year is not None and pipeline.input.kind.in_files and not stamped
 
 
-Rule = Callable[[Pipeline, Observed], Iterator[Finding]]
+Rule = Callable[[Pipeline, Observations], Iterator[Finding]]
 RULES: tuple[Rule, ...] = (
     _absent_fields,
     _rows,

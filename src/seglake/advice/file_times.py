@@ -48,7 +48,7 @@ class FileTimes(NamedTuple):
             *((int(timestamps[at]), int(timestamps[at + 1])) if goes_back else (-1, -1)),
         )
 
-    def then(self, later: FileTimes) -> FileTimes:
+    def merge(self, later: FileTimes) -> FileTimes:
         """Return the times of these records followed by `later` ones."""
         if not self.records or not later.records:
             return self if self.records else later

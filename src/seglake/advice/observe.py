@@ -39,7 +39,7 @@ _TIME_IN_EVENT = (
 )
 
 
-class Rows(Protocol):
+class ObservedRows(Protocol):
     """The rows of a chunk, as the observations need them."""
 
     @property
@@ -58,7 +58,7 @@ class Rows(Protocol):
         """Return the bytes of the rows with these indexes."""
 
 
-class Chunk(NamedTuple):
+class ObservedChunk(NamedTuple):
     """The rows of a chunk, and the results of reading them.
 
     `unparseable` and `not_utf8` rows are rejects for that reason, and `good` rows are records or
@@ -67,7 +67,7 @@ class Chunk(NamedTuple):
     rejects local times that clocks show twice or skip.
     """
 
-    rows: Rows
+    rows: ObservedRows
     path: str
     is_first: bool  # whether it is the first chunk of its file
     unparseable: Flags
@@ -79,7 +79,7 @@ class Chunk(NamedTuple):
     strict_codes: Callable[[TimeFormat], npt.NDArray[np.int8]]
 
 
-def observe(chunk: Chunk, pipeline: Pipeline) -> list[Finding]:
+def observe(chunk: ObservedChunk, pipeline: Pipeline) -> list[Finding]:
     """Return the findings about a chunk."""
     found = [*_of_encoding(chunk, pipeline)]
     if pipeline.input.format == "jsonl":
@@ -94,7 +94,7 @@ def observe(chunk: Chunk, pipeline: Pipeline) -> list[Finding]:
 # ---------------------------------------------------------------- rows
 
 
-def _of_encoding(chunk: Chunk, pipeline: Pipeline) -> Iterator[Finding]:
+def _of_encoding(chunk: ObservedChunk, pipeline: Pipeline) -> Iterator[Finding]:
     settings = pipeline.input
     if settings.columnar or settings.recoded or not len(chunk.rows.numbers):
         return
@@ -112,13 +112,13 @@ def _of_encoding(chunk: Chunk, pipeline: Pipeline) -> Iterator[Finding]:
         yield Finding(code, chunk.path, count=1)
 
 
-def _has_others(chunk: Chunk, which: Flags) -> bool:
+def _has_others(chunk: ObservedChunk, which: Flags) -> bool:
     """Return whether some of the chosen rows, which are UTF-8, have letters beyond ASCII."""
     texts = to_arrow(chunk.rows.take_raw(np.flatnonzero(which)))
     return bool(len(texts)) and not pc.all(pc.string_is_ascii(texts)).as_py()
 
 
-def _of_json(chunk: Chunk, *, found_before: bool) -> Iterator[Finding]:
+def _of_json(chunk: ObservedChunk, *, found_before: bool) -> Iterator[Finding]:
     wrong = np.flatnonzero(chunk.unparseable)
     shape = None
     if chunk.is_first and len(chunk.unparseable):
@@ -140,7 +140,7 @@ def _of_json(chunk: Chunk, *, found_before: bool) -> Iterator[Finding]:
         yield Finding("not-json-lines", chunk.path, {"rows": len(wrong)}, 1)
 
 
-def _of_patterns(chunk: Chunk, start: str | None) -> Iterator[Finding]:
+def _of_patterns(chunk: ObservedChunk, start: str | None) -> Iterator[Finding]:
     """Yield findings about text that does not match a pattern of the settings."""
     rows = chunk.rows
     if chunk.is_first and rows.line_count and len(rows.numbers):
@@ -164,7 +164,7 @@ def _of_patterns(chunk: Chunk, start: str | None) -> Iterator[Finding]:
             yield Finding("continued-times", count=int(lines))
 
 
-def _of_marks(chunk: Chunk, settings: Input) -> Iterator[Finding]:
+def _of_marks(chunk: ObservedChunk, settings: Input) -> Iterator[Finding]:
     """Count rows that cannot be read, and that another setting would read or leave out."""
     wrong = np.flatnonzero(chunk.unparseable)
     if not len(wrong):
@@ -180,7 +180,7 @@ def _of_marks(chunk: Chunk, settings: Input) -> Iterator[Finding]:
             yield Finding(name, chunk.path, count=count)
 
 
-def _first(rows: Rows) -> bytes:
+def _first(rows: ObservedRows) -> bytes:
     (raw,) = rows.take_raw(np.zeros(1, np.int64)).tolist()
     return raw or b""
 
@@ -188,7 +188,7 @@ def _first(rows: Rows) -> bytes:
 # ---------------------------------------------------------------- times
 
 
-def _of_formats(chunk: Chunk, pipeline: Pipeline) -> Iterator[Finding]:
+def _of_formats(chunk: ObservedChunk, pipeline: Pipeline) -> Iterator[Finding]:
     """Count the times that cannot be read, by the format that reads them.
 
     The first time chooses a format, then the first time that this format does not read, and so on.
@@ -221,7 +221,7 @@ def _reads(values: Spans, form: TimeFormat) -> Flags:
     return plausible
 
 
-def _of_zones(chunk: Chunk, pipeline: Pipeline) -> Iterator[Finding]:
+def _of_zones(chunk: ObservedChunk, pipeline: Pipeline) -> Iterator[Finding]:
     """Count times without a zone, and local times that clocks show twice or skip."""
     settings = pipeline.timestamp
     if chunk.local.any() and "zone" not in settings.model_fields_set:

@@ -96,7 +96,7 @@ class VersionWatch:
         self._known = version, runs
         ended_ms = max((run.finished_at_ms for run in runs.values()), default=0)
         events = [
-            _of_run(run, log) for run in sorted(new, key=lambda run: run.finished_at_ms) if log
+            _run_event(run, log) for run in sorted(new, key=lambda run: run.finished_at_ms) if log
         ]
         return events, {"version": version, "ended_ms": ended_ms}
 
@@ -142,7 +142,7 @@ class ClosedWatch:
         told = self._first(closed) if cursor is None else [(a, b) for a, b in cursor["told"]]
         size = self._window_ms
         new = [at for low, high in without(closed, told) for at in range(low, high, size)]
-        events = [_event(log, at, at + size) for at in new if log]
+        events = [_window_event(log, at, at + size) for at in new if log]
         return events, {"version": version, "told": [list(each) for each in closed]}
 
     def _first(self, closed: list[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -170,12 +170,12 @@ def _state(run: RunRow | None) -> tuple[str, int] | None:
     return None if run is None else (run.state, run.sequence)
 
 
-def _of_run(run: RunRow, log: Log) -> Event:
-    event = _event(log, run.interval_start_ms, run.interval_end_ms)
+def _run_event(run: RunRow, log: Log) -> Event:
+    event = _window_event(log, run.interval_start_ms, run.interval_end_ms)
     return {**event, "run_id": run.run_id, "state": run.state}
 
 
-def _event(log: Log, start_ms: int | None, end_ms: int | None) -> Event:
+def _window_event(log: Log, start_ms: int | None, end_ms: int | None) -> Event:
     bounds = [format_ms(ms) for ms in (start_ms, end_ms) if ms is not None]
     offsets = {str(partition): offset for partition, offset in log.end_offsets().items()}
     return {

@@ -42,7 +42,7 @@ def _write_token(store: Store, token: str, *, ended: bool) -> None:
     store.put(layout.DELETIONS, json.dumps({"token": token, "ended": ended}).encode())
 
 
-class Deletions:
+class DeletionMonitor:
     """A check for deleted logs, which calls `forget` when logs may be deleted. Thread-safe."""
 
     def __init__(self, store: Store, forget: Callable[[], None]) -> None:
@@ -57,7 +57,7 @@ class Deletions:
         if time.monotonic() >= self._due:
             self.check()
 
-    def make_due(self) -> None:
+    def request_check(self) -> None:
         """Let the next read check for deletions, because a log is missing."""
         self._due = 0.0
 

@@ -32,33 +32,33 @@ class GroupInTopic(NamedTuple):
     offsets: dict[int, GroupOffset]
 
 
-def keep(store: Store, stood: GroupInTopic) -> None:
+def store_offsets(store: Store, new: GroupInTopic) -> None:
     """Store the offsets of a group in a topic. The stored offsets of other partitions are kept.
 
     Raises StoreError, and CorruptData if the existing object is damaged.
     """
-    key = layout.group_key(stood.group, stood.topic)
-    before = _read(store, key, stood.lake)
-    offsets = {**(before.offsets if before else {}), **stood.offsets}
+    key = layout.group_key(new.group, new.topic)
+    before = _read(store, key, new.lake)
+    offsets = {**(before.offsets if before else {}), **new.offsets}
     if before is None or before.offsets != offsets:
-        document = {**stood._asdict(), "offsets": dict(sorted(offsets.items()))}
+        document = {**new._asdict(), "offsets": dict(sorted(offsets.items()))}
         store.put(key, json.dumps(document, ensure_ascii=False).encode())
 
 
-def of_group(store: Store, lake: str, group: str) -> list[GroupInTopic]:
+def group_offsets(store: Store, lake: str, group: str) -> list[GroupInTopic]:
     """Return the offsets of a group in each topic of a lake. Raises StoreError, CorruptData."""
     return _below(store, layout.group_folder(group), lake)
 
 
-def of_topic(store: Store, lake: str, topic: str) -> list[GroupInTopic]:
+def topic_offsets(store: Store, lake: str, topic: str) -> list[GroupInTopic]:
     """Return the offsets of each group in a topic, sorted by group.
 
     Raises StoreError and CorruptData.
     """
-    return [stood for stood in of_lake(store, lake) if stood.topic == topic]
+    return [stood for stood in lake_offsets(store, lake) if stood.topic == topic]
 
 
-def of_lake(store: Store, lake: str) -> list[GroupInTopic]:
+def lake_offsets(store: Store, lake: str) -> list[GroupInTopic]:
     """Return the offsets of all groups, sorted by group and topic.
 
     Raises StoreError and CorruptData.

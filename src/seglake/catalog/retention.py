@@ -199,13 +199,13 @@ def write_removed_files_list(log: DeltaLog) -> None:
     """
     there = dict(log.commit_times())
     if len(there) > _FEW and len(there) - len(_read_removed_files_list(log.store, there)) > _FEW:
-        log.store.put(TOMBSTONES, _spelled(removed_files(log)))
+        log.store.put(TOMBSTONES, _encode(removed_files(log)))
 
 
 def _read_removed_files_list(store: Store, there: Mapping[int, int]) -> dict[int, RemovedFiles]:
     """Return the part of the removed-files list about commits with these versions and times."""
     try:
-        known = _parsed(bytes(store.read_all(TOMBSTONES)))
+        known = _parse(bytes(store.read_all(TOMBSTONES)))
     except MissingObject:
         return {}
     except (zstandard.ZstdError, ValueError, KeyError, TypeError) as error:
@@ -214,14 +214,14 @@ def _read_removed_files_list(store: Store, there: Mapping[int, int]) -> dict[int
     return {version: each for version, each in known.items() if there.get(version) == each[0]}
 
 
-def _spelled(known: Mapping[int, RemovedFiles]) -> bytes:
+def _encode(known: Mapping[int, RemovedFiles]) -> bytes:
     head = {"format": FORMAT, "commits": len(known)}
     rows = ([version, each.modified_ms, sorted(each.paths)] for version, each in known.items())
     text = "\n".join(map(json.dumps, [head, *rows]))
     return zstandard.ZstdCompressor(write_checksum=True).compress(text.encode())
 
 
-def _parsed(data: bytes) -> dict[int, RemovedFiles]:
+def _parse(data: bytes) -> dict[int, RemovedFiles]:
     text = zstandard.ZstdDecompressor().decompress(data, allow_extra_data=False)
     head, *rows = map(json.loads, text.splitlines())
     if head != {"format": FORMAT, "commits": len(rows)}:

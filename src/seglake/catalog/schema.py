@@ -192,7 +192,7 @@ class RunRow:
         return self.interval_start_ms, self.interval_end_ms
 
 
-def in_a_row(report: Mapping[str, Any], lists: Sequence[str]) -> str:
+def report_as_json(report: Mapping[str, Any], lists: Sequence[str]) -> str:
     """Return a report as JSON for a row, with at most ten items of each list in `lists`.
 
     Every command that loads the rows of a topic reads the report, so its size must not grow with

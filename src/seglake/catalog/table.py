@@ -48,7 +48,7 @@ from seglake.catalog.attempts import (
     write_manifest,
 )
 from seglake.catalog.delta import delta_rs, file_merges
-from seglake.catalog.delta.actions import Action, AddedFile, add, remove
+from seglake.catalog.delta.actions import Action, AddedFile, add_action, remove_action
 from seglake.catalog.delta.commit_log import DeltaLog, highest_version
 from seglake.catalog.delta.data_files import DataFile, read_files, write_file
 from seglake.catalog.delta.table_contract import TableContract
@@ -66,14 +66,14 @@ from seglake.catalog.schema import (
     committed_runs,
     rows_of,
 )
-from seglake.catalog.tags import check_name, is_of_a_tag, live_tags, read_object
+from seglake.catalog.tags import check_name, is_tagged_version, live_tags, read_object
 from seglake.catalog.topic_change import (
     Change,
     Removal,
     TopicChange,
-    checked_change,
-    divided,
-    removed_segments,
+    check_change,
+    divide_files,
+    segment_removal,
 )
 from seglake.catalog.version import snapshot_files
 from seglake.catalog.version.snapshot import Snapshot
@@ -86,7 +86,7 @@ from seglake.errors import (
     VersionExpired,
 )
 from seglake.store import Store, nearby_root
-from seglake.terminal.wording import advice
+from seglake.terminal.wording import suggest
 
 COMMITS: tuple[Kind, ...] = ("run", "maintenance")  # each commit adds a row of one of these kinds
 COMMITTED = threading.Event()  # set once this process has made a commit to a topic
@@ -187,19 +187,19 @@ class CatalogTable:
             CorruptData: A log partition has a hole, or an object is damaged.
         """
         if isinstance(version, str):
-            return self.tagged(self.tag(version), topics)
+            return self.snapshot_of_tag(self.tag(version), topics)
         if version is not None:
             return self._retained_or_tagged(version, topics)
         return self._at_newest(partial(snapshot_files.load, topics=topics, held=self._held))
 
     def _retained_or_tagged(self, version: int, topics: Collection[str] | None) -> Snapshot:
         try:
-            snapshot = self.logged(version, topics)
+            snapshot = self.snapshot_from_log(version, topics)
         except VersionExpired:
             tag = self.tag_of(version)
             if tag is None:
                 raise
-            return self.tagged(tag, topics)
+            return self.snapshot_of_tag(tag, topics)
         try:
             tag = self.tag_of(version)
         except CorruptData:
@@ -207,7 +207,7 @@ class CatalogTable:
             return snapshot
         if tag is None or self._has_erased_logs(snapshot, tag):
             return snapshot
-        return self.tagged(tag, topics)
+        return self.snapshot_of_tag(tag, topics)
 
     def _has_erased_logs(self, snapshot: Snapshot, tag: TagRow) -> bool:
         """Return whether the logs that erasures replaced in a tagged version still exist."""
@@ -228,9 +228,9 @@ class CatalogTable:
 
     @property
     def _held(self) -> snapshot_files.HeldFiles:
-        return partial(_held_files, self.store, self.lake)
+        return partial(_tagged_files, self.store, self.lake)
 
-    def ends(self, topic: str) -> Snapshot:
+    def newest_ends(self, topic: str) -> Snapshot:
         """Load the newest version with only the last segment of each log partition of a topic.
 
         That is enough to append. Raises what `snapshot` raises.
@@ -249,7 +249,7 @@ class CatalogTable:
                 if self.handle.newest().version() == newest:
                     raise
 
-    def logged(self, version: int, topics: Collection[str] | None = None) -> Snapshot:
+    def snapshot_from_log(self, version: int, topics: Collection[str] | None = None) -> Snapshot:
         """Load a version from the Delta log, without tags. Raises what `snapshot` raises."""
         files = delta_rs.live_files(self.handle.at(version), PARTITION_COLUMNS)
         return self._load(
@@ -262,22 +262,22 @@ class CatalogTable:
         Topics that `snapshot` has read are read, and also new topics. A snapshot made by `ends`
         gives the newest `ends`.
         """
-        if is_of_a_tag(snapshot.files):
+        if is_tagged_version(snapshot.files):
             return self.snapshot(topics=())
         commits = self._delta_log.since(snapshot.version, _REFRESH_COMMITS)
         if not commits and self._delta_log.has(snapshot.version):
             return snapshot
         if snapshot.ends_of is not None:
-            return self.ends(snapshot.ends_of)
+            return self.newest_ends(snapshot.ends_of)
         if not 0 < len(commits) < _REFRESH_COMMITS or any(commit.redefines for commit in commits):
-            return self._anew(snapshot)
+            return self._reload(snapshot)
         try:
             return snapshot_files.advance(self.store, snapshot, commits, self._held)
         except MissingObject:
             # A file that one of the commits added was merged later, and then vacuumed.
-            return self._anew(snapshot)
+            return self._reload(snapshot)
 
-    def _anew(self, snapshot: Snapshot) -> Snapshot:
+    def _reload(self, snapshot: Snapshot) -> Snapshot:
         """Load the newest version from its data files, with the topics that `snapshot` has read."""
         unread = snapshot.unread()
         if not unread:
@@ -317,14 +317,14 @@ class CatalogTable:
         names = {tag.name: tag for tag in self.tags()}
         if name not in names:
             lists = f"`seglake tag {quote(self.store.uri)}` lists the tags"
-            raise UsageError(f"there is no tag {name}; {advice(name, names, lists)}")
+            raise UsageError(f"there is no tag {name}; {suggest(name, names, lists)}")
         return names[name]
 
     def tag_of(self, version: int) -> TagRow | None:
         """Return the first tag, by name, that keeps a version, or None."""
         return next((tag for tag in self.tags() if tag.version == version), None)
 
-    def tagged(self, tag: TagRow, topics: Collection[str] | None = None) -> Snapshot:
+    def snapshot_of_tag(self, tag: TagRow, topics: Collection[str] | None = None) -> Snapshot:
         """Load the version that a tag names.
 
         Raises VersionExpired if the tag was deleted in the meantime, and CorruptData if its object
@@ -353,7 +353,9 @@ class CatalogTable:
         `files` are data files of a version. Files that cannot have one of these rows are not read.
         """
         some = [file for file in files if file.topic == topic and file.kind == kind]
-        tables = snapshot_files.tables(self.store, kind, snapshot_files.finished_last(some, n))
+        tables = snapshot_files.tables(
+            self.store, kind, snapshot_files.last_finished_files(some, n)
+        )
         return pa.concat_tables(tables[topic]) if tables else FILE_SCHEMAS[kind].empty_table()
 
     def segments(self, snapshot: Snapshot, topic: str) -> list[SegmentRow]:
@@ -372,8 +374,8 @@ class CatalogTable:
         if not places:
             return []
         mine = [file for file in snapshot.files if file.topic == topic]
-        removal = removed_segments(snapshot, topic, places)
-        parts = divided(self.store, layout.LOG_TABLE, mine, removal)
+        removal = segment_removal(snapshot, topic, places)
+        parts = divide_files(self.store, layout.LOG_TABLE, mine, removal)
         rows = rows_of(SegmentRow, topic, pa.concat_tables([part.goes for part in parts]))
         return sorted(rows, key=lambda row: (row.partition, row.base_offset))
 
@@ -425,7 +427,7 @@ class CatalogTable:
         mine = [file for file in snapshot.files if file.topic == topic]
         return snapshot_files.rows_with(self.store, kind, mine, column, values)
 
-    def has(
+    def has_commit(
         self,
         snapshot: Snapshot,
         topic: str,
@@ -476,7 +478,7 @@ class CatalogTable:
     # ---------------- commits
 
     @staticmethod
-    def rebuilt(
+    def create_from_rows(
         store: Store, topics: Mapping[str, Sequence[Row]], first_version: int, lake: str
     ) -> int:
         """Create the catalog with some rows of each topic, and return its version.
@@ -537,7 +539,7 @@ class CatalogTable:
             StoreError: Storage failed.
         """
         change = Change(rows, replaced, forgotten, files_of, tags=tags)
-        checked = checked_change(change, topic, base)
+        checked = check_change(change, topic, base)
         for owner in (attempt_id, *files_of):
             claim(self.store, owner, topic)
         removals = checked.removals(base)
@@ -558,7 +560,7 @@ class CatalogTable:
         COMMITTED.set()
         mark_committed(self.store, attempt_id)
         version = commits[-1].version
-        self._tidy(version, snapshot_files.files_after(base.files, commits))
+        self._merge_small_files(version, snapshot_files.files_after(base.files, commits))
         return version
 
     def fence(self, topic: str | None = None) -> None:
@@ -602,25 +604,25 @@ class CatalogTable:
         mine = [file for file in base.files if file.topic == change.topic]
         tables, removed = [*change.tables().items()], list[DataFile]()
         for removal in removals:
-            for file, _, rows in divided(self.store, layout.LOG_TABLE, mine, removal):
+            for file, _, rows in divide_files(self.store, layout.LOG_TABLE, mine, removal):
                 removed.append(file)
                 tables.append(((removal.kind, change.topic), rows))
         written = [
             write_file(self.store, layout.LOG_TABLE, kind, topic, *part)
             for (kind, topic), rows in tables
             if len(rows)
-            for part in file_merges.parts(rows)
+            for part in file_merges.cut_rows(rows)
         ]
-        gone = [remove(file.path, file.size_bytes, file.partition) for file in removed]
-        return [*map(add, written), *gone]
+        gone = [remove_action(file.path, file.size_bytes, file.partition) for file in removed]
+        return [*map(add_action, written), *gone]
 
-    def _tidy(self, version: int, files: frozenset[DataFile]) -> None:
+    def _merge_small_files(self, version: int, files: frozenset[DataFile]) -> None:
         """Merge small data files of a version that was just committed, and write a checkpoint."""
         # A failure or a lost race is only logged, because a later commit does this work too.
         made = [version]
         try:
-            due = file_merges.due(files, file_merges.FAN_IN)
-            made += file_merges.merge(self._delta_log, version, due)
+            due = file_merges.groups_to_merge(files, file_merges.FAN_IN)
+            made += file_merges.merge_groups(self._delta_log, version, due)
         except CommitConflict as error:
             _log.debug("another commit merges the files of the catalog: %s", error)
         except SeglakeError as error:
@@ -628,7 +630,7 @@ class CatalogTable:
         delta_rs.checkpoint_if_due(self._delta_log, made)
 
 
-def _held_files(store: Store, lake: str, version: int) -> frozenset[DataFile] | None:
+def _tagged_files(store: Store, lake: str, version: int) -> frozenset[DataFile] | None:
     """Return the data files in which a tag keeps a version of the lake, or None. Thread-safe."""
     table = CatalogTable.open(store)
     tag = table.tag_of(version) if table.lake == lake else None

@@ -95,7 +95,7 @@ def write_object(
     """Write the rows of a version, and the object that lists their files. Raises StoreError."""
     folder, files = tag_folder(attempt_id), list[dict[str, Any]]()
     for kind, topic, table in rows:
-        for part in file_merges.parts(table):
+        for part in file_merges.cut_rows(table):
             written = write_file(store, folder, kind, topic, *part)
             file = DataFile(written.path, kind, topic, written.size_bytes, len(part.rows))
             files.append({k: v for k, v in asdict(file).items() if k not in _NOT_STORED})
@@ -131,6 +131,6 @@ def read_object(store: Store, tag: TagRow) -> TaggedVersion:
         return TaggedVersion(files, [ErasedRecords(**each) for each in content["erased"]])
 
 
-def is_of_a_tag(files: Collection[DataFile]) -> bool:
+def is_tagged_version(files: Collection[DataFile]) -> bool:
     """Return whether these are the data files of a tagged version, not of the catalog table."""
     return any(file.folder for file in files)

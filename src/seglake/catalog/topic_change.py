@@ -52,7 +52,7 @@ class Removal(NamedTuple):
     goes: Callable[[pa.Table], pa.BooleanArray]
 
 
-class Divided(NamedTuple):
+class DividedFile(NamedTuple):
     """A data file with rows to remove (`goes`) and the rows to keep (`stays`)."""
 
     file: DataFile
@@ -60,19 +60,19 @@ class Divided(NamedTuple):
     stays: pa.Table
 
 
-def divided(
+def divide_files(
     store: Store, folder: str, files: Collection[DataFile], removal: Removal
-) -> list[Divided]:
+) -> list[DividedFile]:
     """Divide each file that has rows to remove. `files` are the data files of one topic.
 
     Raises CommitConflict if fewer rows than expected are found, CorruptData, MissingObject and
     StoreError.
     """
-    parts, missing = list[Divided](), removal.expected
+    parts, missing = list[DividedFile](), removal.expected
     for some in _rounds(_likely(files, removal), removal, store):
         for file, rows in zip(some, read_files(store, folder, some), strict=True):
             gone = removal.goes(rows)
-            part = Divided(file, rows.filter(gone), rows.filter(pc.invert(gone)))
+            part = DividedFile(file, rows.filter(gone), rows.filter(pc.invert(gone)))
             missing = missing and missing - len(part.goes)
             if len(part.goes):
                 parts.append(part)
@@ -149,7 +149,7 @@ class TopicChange(NamedTuple):
         removals = []
         if self.replaced:
             places = [segment[1:3] for segment in self.replaced]
-            removals.append(removed_segments(base, self.topic, places))
+            removals.append(segment_removal(base, self.topic, places))
         if self.forgotten:
             removals.append(Removal("source", {}, None, self._forgets))
         return removals
@@ -158,7 +158,7 @@ class TopicChange(NamedTuple):
         return pc.is_in(table["attempt_id"], pa.array(sorted(self.forgotten)))
 
 
-def removed_segments(base: Snapshot, topic: str, places: Iterable[tuple[int, int]]) -> Removal:
+def segment_removal(base: Snapshot, topic: str, places: Iterable[tuple[int, int]]) -> Removal:
     """Return the removal of live segments, given as pairs of partition and base offset.
 
     Raises UsageError if a segment does not exist.
@@ -192,7 +192,7 @@ def _rows_at(partitions: Int64s, base_offsets: Int64s) -> Callable[[pa.Table], p
     return goes
 
 
-def checked_change(change: Change, topic: str, base: Snapshot) -> TopicChange:
+def check_change(change: Change, topic: str, base: Snapshot) -> TopicChange:
     """Check a change of a topic that continues the version `base`, and return its rows.
 
     Raises CorruptData if the log would then have a hole or an overlap. Raises UsageError for rows

@@ -21,7 +21,7 @@ def main() -> None:
     # The warnings of delta-rs repeat its errors.
     os.environ.setdefault("RUST_LOG", "error")
     run_alone()
-    with frame.ends_by_interrupt():
+    with frame.exit_on_interrupt():
         from seglake.cli.app import app  # imported here, so that the package is fast to import
 
         try:
@@ -30,7 +30,9 @@ def main() -> None:
                     sys.exit(_exit_code(app))
                 app()
         except SeglakeError as error:
-            frame.tell_error(type(error).__name__, f"{error}{frame.remedy(error)}", error.exit_code)
+            frame.print_error(
+                type(error).__name__, f"{error}{frame.remedy(error)}", error.exit_code
+            )
             sys.exit(error.exit_code)
 
 

@@ -21,7 +21,7 @@ from seglake.cli.terminal.output import complete
 from seglake.cli.terminal.progress import display, steps
 from seglake.errors import InputError, UsageError
 from seglake.terminal.tables import Column, Listing, number, prose, show, show_report
-from seglake.terminal.wording import counted, folded, path_ends, printable, terminal_width
+from seglake.terminal.wording import counted, path_ends, printable, terminal_width, wrap
 from seglake.times.instants import format_ms
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def ingest(
     """
     from seglake.config import load
     from seglake.maintain.undo import replace as replace_run
-    from seglake.reporting.run import reported
+    from seglake.reporting.run import report_run
     from seglake.write.api import run_pipeline
 
     work: Callable[..., Report] = run_pipeline
@@ -80,7 +80,7 @@ def ingest(
     changes = {"pipeline.root": root, "input.paths": source or None}
     settings = {name: value for name, value in changes.items() if value is not None}
     pipeline, interval = load(conf_file, settings), (interval_start, interval_end)
-    with steps(context.obj, local=local) as progress, reported(pipeline, interval) as run:
+    with steps(context.obj, local=local) as progress, report_run(pipeline, interval) as run:
         run.report = work(
             pipeline, run_id=run_id, interval=interval, progress=progress, master=master,
             local=local,
@@ -169,12 +169,12 @@ def check(
     """
     with display("reading the settings") as shown:
         from seglake.config import load
-        from seglake.write.check import TEXT_BYTES, topic_remark
+        from seglake.write.check import TEXT_BYTES, check_topic_settings
         from seglake.write.check import check as checked_input
 
         pipeline = load(conf_file, {"input.paths": source} if source else {})
         shown.step("looking at the files")
-        remark = topic_remark(pipeline)
+        remark = check_topic_settings(pipeline)
         whole = json or terminal_width() is None  # `grep` and `less -S` need whole lines
         checked = checked_input(pipeline, sample, None if whole else TEXT_BYTES)
     if json:
@@ -188,7 +188,7 @@ def check(
 def _show_check(checked: CheckResult, remark: str) -> None:
     for line in _files(checked):
         print(line)
-    place = places_of(checked)
+    place = row_places(checked)
     places = Column("place", "file:line")
     records = [_shown(row, place(row)) for row in checked.rows if not row.reason]
     rejects = [_shown(row, place(row)) for row in checked.rows if row.reason]
@@ -204,9 +204,9 @@ def _show_check(checked: CheckResult, remark: str) -> None:
             one = checked.files == 1
             print("The file is empty." if one else f"All {checked.files:,} files are empty.")
     for finding in checked.findings:
-        print(folded(str(finding)))
+        print(wrap(str(finding)))
     if remark:
-        print(folded(remark))
+        print(wrap(remark))
 
 
 def _files(checked: CheckResult) -> Iterator[str]:
@@ -223,7 +223,7 @@ def _files(checked: CheckResult) -> Iterator[str]:
         yield from (f"  {printable(path)}" for path in paths[:5])
 
 
-def places_of(checked: CheckResult) -> Callable[[SampledRow], str]:
+def row_places(checked: CheckResult) -> Callable[[SampledRow], str]:
     """Return a function that returns the file and line of a sampled row, as in "a.jsonl:31".
 
     If several input files have the same name, it includes folders. A row in an archive has the name
@@ -314,7 +314,7 @@ def init(
 
 def _rejects(checked: CheckResult) -> Iterator[str]:
     """Yield, for each reason, the count of rejected rows and the position of the first."""
-    place_of = places_of(checked)
+    place_of = row_places(checked)
     for reason, count in checked.reasons.items():
         first = next(row for row in checked.rows if row.reason == reason)
         tried = counted(len(checked.rows), "row")
@@ -338,17 +338,17 @@ def _show_init(
     rejected = sum(checked.reasons.values())
     records = counted(len(checked.rows) - rejected, "record")
     tried = f"{counted(len(checked.rows), 'row')} tried: {records}, {counted(rejected, 'reject')}."
-    print(folded(f"{file} is written. {tried}"))
+    print(wrap(f"{file} is written. {tried}"))
     for setting, choice in made.choices.items():
         reason = f": {choice.reason}" if choice.reason else ""
-        print(folded(f"  {setting} = {dumps(choice.value, ensure_ascii=False)}{reason}"))
+        print(wrap(f"  {setting} = {dumps(choice.value, ensure_ascii=False)}{reason}"))
     warnings = map(str, made.findings)
     for warning in dict.fromkeys((*warnings, *map(str, checked.findings), *_rejects(checked))):
-        print(folded(f"  not certain: {warning}"))
+        print(wrap(f"  not certain: {warning}"))
     option = f"--conf-file {quote(str(file))}"
     if not pipeline.allows_rejects(rejected, len(checked.rows)):
         fails = _fails(rejected, len(checked.rows), pipeline)
-        print(folded(f"{fails}: an ingest commits nothing if the other rows are like these"))
+        print(wrap(f"{fails}: an ingest commits nothing if the other rows are like these"))
         print(f"Next: correct {file}, then seglake check {option}")
         return
     print(f"Next: seglake check {option}, then seglake ingest {option} --local")

@@ -212,11 +212,11 @@ def describe(root: Root, topic: Topic, json: Json = False) -> None:
     """
     from seglake.catalog.table import CatalogTable
     from seglake.maintain.tagging import tag_usage
-    from seglake.maintain.topic_settings import settings_of
+    from seglake.maintain.topic_settings import list_settings
     from seglake.store import open_store
 
     table = CatalogTable.open(open_store(root))
-    settings = [dataclasses.asdict(setting) for setting in settings_of(table, topic)]
+    settings = [dataclasses.asdict(setting) for setting in list_settings(table, topic)]
     tags = tag_usage(table, topic=topic)
     if json:
         document = {"settings": settings, "tags": [hold.as_dict() for hold in tags]}
@@ -331,7 +331,7 @@ def run_status(
     Example:
         seglake run-status ./lake web --run-id 2026-11-20T10
     """
-    from seglake.cli.runs import Runs, exit_code_of
+    from seglake.cli.runs import Runs, run_exit_code
 
     status = Runs(root, topic).status(run_id, pipeline)
     if json:
@@ -342,7 +342,7 @@ def run_status(
         if status.get("redrives"):
             status["open_rejects"] = f"{left:,}"  # text, because a report omits the number 0
         show_report(f"run {run_id}", status)
-    raise typer.Exit(exit_code_of(status))
+    raise typer.Exit(run_exit_code(status))
 
 
 def quarantine(
@@ -398,7 +398,7 @@ def report(
         seglake report ./lake
         seglake report ./lake web -o report.html
     """
-    from seglake.reporting.alerts import once
+    from seglake.reporting.alerts import join_alerts
     from seglake.reporting.report import report as lake_report
 
     with display("reading the catalog") as shown:
@@ -409,12 +409,15 @@ def report(
     if output is not None:
         with complete_file(output) as file:
             file.write(page)
-        alerts = counted(len(once(made.alerts)), "alert")
+        alerts = counted(len(join_alerts(made.alerts)), "alert")
         typer.echo(f"{output}: {alerts}, {counted(len(page), 'byte')}")
     elif json:
         typer.echo(made.as_json())
     else:
-        show("alerts", Listing(_REPORT_COLUMNS, (alert._asdict() for alert in once(made.alerts))))
+        show(
+            "alerts",
+            Listing(_REPORT_COLUMNS, (alert._asdict() for alert in join_alerts(made.alerts))),
+        )
         if made.storage.tags:
             show("tags", tag_rows(made.storage.tags))
         typer.echo("-o report.html writes a page with charts.")
@@ -447,4 +450,4 @@ def metrics(
     elif push is not None:
         exported.push(figures, push)
     else:
-        typer.echo(exported.text(figures), nl=False)
+        typer.echo(exported.prometheus_text(figures), nl=False)

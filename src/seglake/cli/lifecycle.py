@@ -245,10 +245,10 @@ def erase(
         seglake erase ./lake web --key ann --dry-run
         seglake erase ./lake web --keys-from keys.txt --vacuum
     """
-    from seglake.maintain.erasure.criteria import keys_given
+    from seglake.maintain.erasure.criteria import parse_keys
     from seglake.maintain.erasure.erase import erase as erase_keys
 
-    keys = keys_given(key or [], keys_from)
+    keys = parse_keys(key or [], keys_from)
     with display("looking" if dry_run else "erasing") as shown:
         report = erase_keys(
             root, topic, keys, raw_containing=raw_containing, vacuum=vacuum, wait=wait,
@@ -435,11 +435,11 @@ def retain(root: Root, topic: OneOrAll = None, dry_run: DryRun = False, json: Js
 def _are_kept_for_ever(root: str, topics: Sequence[str]) -> bool:
     """Return whether all topics have the policy `delete`, but no limit of retention."""
     from seglake.catalog.table import CatalogTable
-    from seglake.maintain.topic_settings import topic_of
+    from seglake.maintain.topic_settings import topic_from_row
     from seglake.store import open_store
 
     snapshot = CatalogTable.open(open_store(root)).snapshot()
-    settings = [topic_of(snapshot.topic(topic)) for topic in topics]
+    settings = [topic_from_row(snapshot.topic(topic)) for topic in topics]
     return bool(settings) and all(
         "delete" in each.cleanup_policy and each.retention_ms == each.retention_bytes == -1
         for each in settings

@@ -96,7 +96,7 @@ def read(
     """
     import seglake
     from seglake.cli import record_output as records
-    from seglake.cli.search_hints import describe, tell_nothing
+    from seglake.cli.search_hints import describe, print_no_records
 
     start, end = window(start, end, last, zone)
     how: dict[str, object] = {
@@ -107,7 +107,7 @@ def read(
         "--fields": fields,
     }
     check_options(how, explain=explain, as_json=json)
-    form = form_of(format, output, json)
+    form = choose_form(format, output, json)
     if follow:
         times = {"--start": start, "--end": end, "--version": version, "--explain": explain or None}
         check_following({**how, **times})
@@ -120,7 +120,7 @@ def read(
     written = records.write(log, request, form, max_records, output)
     if not written and 0 not in {tail, max_records}:
         partitions = log.partitions() if partition is None else [partition]
-        tell_nothing(log, partitions, describe(start, end, last, offset))
+        print_no_records(log, partitions, describe(start, end, last, offset))
     if follow:
         records.follow(log, request)
 
@@ -137,7 +137,7 @@ def check_options(how: Mapping[str, object], *, explain: bool, as_json: bool) ->
         raise UsageError("--output is for jsonl, csv, arrow and parquet: a table is printed")
 
 
-def form_of(form: OutputFormat | None, output: Path | None, as_json: bool) -> OutputFormat:
+def choose_form(form: OutputFormat | None, output: Path | None, as_json: bool) -> OutputFormat:
     """Return the requested form, or else the form of the file's suffix, or else JSON lines.
 
     Raises UsageError if the suffix contradicts the requested form. It is also raised for an unknown
@@ -209,16 +209,16 @@ def find(
     import seglake
     from seglake.cli import record_output as records
     from seglake.cli.search_hints import Query
-    from seglake.maintain.erasure.criteria import keys_given
+    from seglake.maintain.erasure.criteria import parse_keys
 
     start, end = window(start, end, last, zone)
     how = {"--format": format, "--newest": newest, "--output": output, "--fields": fields}
     check_options(how, explain=explain, as_json=json)
-    form = form_of(format, output, json)
+    form = choose_form(format, output, json)
     what: dict[str, Any] = {
-        "keys": keys_given(key or [], keys_from) if key or keys_from else None,
-        "where": records.conditions_of(where, "--where"),
-        "headers": records.conditions_of(header, "--header"),
+        "keys": parse_keys(key or [], keys_from) if key or keys_from else None,
+        "where": records.parse_conditions(where, "--where"),
+        "headers": records.parse_conditions(header, "--header"),
     }
     records.require_some(what)
     log = seglake.open(root, version).topic(topic)

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from seglake.cli.search_hints import Query, with_field_hints
 from seglake.cli.terminal.output import complete_file
-from seglake.cli.terminal.progress import Display, awaited, display
+from seglake.cli.terminal.progress import Display, display, show_wait
 from seglake.cli.terminal.row_text import csv_rows, csv_schema, json_lines
 from seglake.errors import UsageError
 from seglake.limits import INT64_MAX
@@ -48,7 +48,7 @@ class ReadRequest(NamedTuple):
     fields: Fields | None = None
 
 
-def conditions_of(pairs: list[str] | None, option: str) -> dict[str, list[str]]:
+def parse_conditions(pairs: list[str] | None, option: str) -> dict[str, list[str]]:
     """Return the values by name of NAME=VALUE pairs. A record may have any value of a name."""
     conditions: dict[str, list[str]] = {}
     for pair in pairs or ():
@@ -224,11 +224,11 @@ def write_matches(
     what = f"searching {log.topic}"
     is_seen = form == "table" or _is_shown(output)
     cut = _TABLE_ROWS if form == "table" and newest is None else None
-    first = _Records(awaited(reader, what) if is_seen else reader, cut, looks_ahead=True)
+    first = _Records(show_wait(reader, what) if is_seen else reader, cut, looks_ahead=True)
     batches = with_field_hints(first, log, fields.kinds if fields is not None else ())
     _write(log, reader.schema, batches, form, output, _progress(what, output, first, stats))
     if not first.records:
-        sought.tell_nothing(log)
+        sought.print_no_match(log)
     if first.more:
         _print_more("", "--newest N shows the last N of each log partition")
     print_misfits(log.topic, stats)

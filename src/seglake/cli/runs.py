@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from seglake.catalog.failed_run import FailedRun, all_failed_runs, failed_runs
-from seglake.catalog.quarantine.files import place_of
+from seglake.catalog.quarantine.files import describe_place
 from seglake.catalog.quarantine.open_rejects import (
-    chain_of,
     expired_attempts,
     open_attempts,
+    redrive_chain,
     rejects_left,
 )
 from seglake.catalog.quarantine.table import QuarantineTable
@@ -75,12 +75,12 @@ class Rejects(NamedTuple):
             print(f"{self.topic}: {hint}", file=sys.stderr)
         if as_json and limit is None:
             stream_json(self.table(None).rows)
-            said = left_out({}, 0, self.unkept())
+            said = describe_hidden_rows({}, 0, self.unkept())
         else:
             counts = self.counts()
-            sample = spread(counts, _LIMIT if limit is None else limit)
+            sample = divide_limit(counts, _LIMIT if limit is None else limit)
             shown = sample.total()  # computed now, because `table` uses up the counts
-            said = left_out(counts, shown, self.unkept())
+            said = describe_hidden_rows(counts, shown, self.unkept())
             rows = self.table(sample)
             if not as_json:
                 rows = _with_ends([*map(_of_member, rows.rows)], rows, counts)
@@ -113,7 +113,7 @@ class Rejects(NamedTuple):
         return QuarantineTable(self.store).read(self.topic, committed - {*self.expired})
 
 
-def spread(counts: Mapping[Group, int], limit: int) -> Counter[Group]:
+def divide_limit(counts: Mapping[Group, int], limit: int) -> Counter[Group]:
     """Divide a limit among the groups. Reasons take turns, and so do the files of a reason."""
     turns: dict[str, deque[Group]] = {}
     for group in counts:
@@ -131,7 +131,7 @@ def spread(counts: Mapping[Group, int], limit: int) -> Counter[Group]:
     return sample
 
 
-def left_out(counts: Mapping[Group, int], shown: int, unkept: int) -> list[str]:
+def describe_hidden_rows(counts: Mapping[Group, int], shown: int, unkept: int) -> list[str]:
     """Return sentences about the rejects that a table does not have."""
     total = sum(counts.values())
     said = []
@@ -176,7 +176,7 @@ def _group_of(run: FailedRun, row: Mapping[str, Any]) -> Group:
 
 def _of_member(row: dict[str, Any]) -> dict[str, Any]:
     """Return a row with its file and line. In an archive, use the archive's member."""
-    file, line = place_of(row)
+    file, line = describe_place(row)
     return {**row, "source_file": file, "line": line}
 
 
@@ -240,7 +240,7 @@ class Runs:
 
     def _committed_status(self, run: RunRow) -> dict[str, Any]:
         """Return the status of a committed run, with the open rejects after its redrives."""
-        chain = chain_of(run, self._committed)
+        chain = redrive_chain(run, self._committed)
         last = chain.last.attempt_id
         left = 0 if last in self._expired else self._left.get(last, chain.last.quarantined)
         return {
@@ -275,7 +275,7 @@ class Runs:
         attempts, runs = {*open_attempts(self._committed)}, dict[str, RunRow | FailedRun]()
         still_open = [run for run in self._committed if run.attempt_id in attempts]
         for run in still_open if run_id is None else self._runs_of(run_id).values():
-            last = chain_of(run, self._committed).last if isinstance(run, RunRow) else run
+            last = redrive_chain(run, self._committed).last if isinstance(run, RunRow) else run
             runs[last.attempt_id] = last
         if not (self._committed or runs or any(all_failed_runs(self._table.store, self._topic))):
             self._table.snapshot().topic(self._topic)  # raises UnknownTopic
@@ -316,7 +316,7 @@ def _failed(run: FailedRun) -> dict[str, Any]:
     }
 
 
-def exit_code_of(status: dict[str, Any]) -> int:
+def run_exit_code(status: dict[str, Any]) -> int:
     """Return the exit code of `seglake run-status`: 0 committed, 3 rejected too much, else 1.
 
     A run that was undone or replaced has exit code 1. Exit code 2 is for wrong arguments.

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from seglake.read.log import Log
-from seglake.terminal.wording import folded
+from seglake.terminal.wording import wrap
 from seglake.times.instants import format_ms
-from seglake.write.rows.rows import nearest
+from seglake.write.rows.rows import similar_names_hint
 
 _KEYS = 100  # number of sampled keys
 _DIGITS = 15  # a float is exact enough for numbers with fewer digits
@@ -32,19 +32,19 @@ class Query(NamedTuple):
     headers: Collection[str]
     when: str
 
-    def tell_nothing(self, log: Log) -> None:
+    def print_no_match(self, log: Log) -> None:
         """Print that nothing was found, and suggest another search."""
-        _tell(log, f"nothing is found {self.when}".rstrip())
+        _print_hint(log, f"nothing is found {self.when}".rstrip())
         if self.keys:
-            _tell_keys(log, self.keys)
+            _print_key_hints(log, self.keys)
         if self.headers:
-            _tell_headers(log, self.headers)
+            _print_header_hints(log, self.headers)
         if self.fields:
-            tell_fields(log, self.fields, "--where")
+            print_field_hints(log, self.fields, "--where")
         for name, values in self.fields.items():
             for text in values:
                 if (number := _number_in(text)) is not None:
-                    _tell(
+                    _print_hint(
                         log,
                         f"{name}={text} finds a number that is spelt so; in Python "
                         f"find(where={{{name!r}: {number}}}) finds each that is equal",
@@ -74,7 +74,7 @@ def describe(start: str | None, end: str | None, last: str | None, offset: int |
     return f"from {start} on" if end is None else f"from {start} to {end}"
 
 
-def tell_nothing(log: Log, partitions: Iterable[int], asked: str) -> None:
+def print_no_records(log: Log, partitions: Iterable[int], asked: str) -> None:
     """Print that a read found nothing, and the time of the newest record."""
     columns = [log.reader(partition).view.segments for partition in partitions]
     newest = max((int(each.max_timestamps.max(initial=-1)) for each in columns), default=-1)
@@ -84,36 +84,36 @@ def tell_nothing(log: Log, partitions: Iterable[int], asked: str) -> None:
         there = "no record has a time"
     else:
         there = "no record is there"
-    _tell(log, f"nothing {asked}; {there}" if asked else there)
+    _print_hint(log, f"nothing {asked}; {there}" if asked else there)
 
 
 def with_field_hints(
     batches: Iterable[pa.RecordBatch], log: Log, names: Collection[str]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the batches. Call `tell_fields` for columns in `names` that have only nulls."""
+    """Yield the batches. Call `print_field_hints` for columns in `names` that have only nulls."""
     empty, records = [*names], 0
     for batch in batches:
         empty = [name for name in empty if batch[name].null_count == len(batch)]
         records += len(batch)
         yield batch
     if records and empty:
-        tell_fields(log, empty, "--fields")
+        print_field_hints(log, empty, "--fields")
 
 
-def tell_fields(log: Log, names: Iterable[str], option: str) -> None:
+def print_field_hints(log: Log, names: Iterable[str], option: str) -> None:
     """Print hints about fields of an option that a sample of the values does not have."""
     sample = log.fields()
     field_names = [field.name for field in sample.fields]
     if sample.sampled and not sample.objects:
         instead = "leave out --fields" if option == "--fields" else _other_ways(log)
-        _tell(log, f"{_no_fields(log)}, so they have no fields: {instead}")
+        _print_hint(log, f"{_no_fields(log)}, so they have no fields: {instead}")
         if not log.value_format:
             alter = f"`seglake alter {quote(log.store.uri)} {log.topic} {_SAYS_HOW}"
-            _tell(log, f"if they are CSV or lines of text: {alter}")
+            _print_hint(log, f"if they are CSV or lines of text: {alter}")
         return
     for name in names if sample.objects else ():
         if name not in field_names:
-            _tell(log, _of_field(name, field_names))
+            _print_hint(log, _of_field(name, field_names))
 
 
 def _no_fields(log: Log) -> str:
@@ -129,10 +129,11 @@ def _of_field(name: str, field_names: list[str]) -> str:
     inside = next((each for each in field_names if each.startswith(f"{name}.")), None)
     if inside is not None:
         return f"the field {name!r} is an object; name a field of it, such as {inside!r}"
-    return f"no value of a sample has the field {name!r}; {nearest(name, field_names, 'it')}"
+    hint = similar_names_hint(name, field_names, "it")
+    return f"no value of a sample has the field {name!r}; {hint}"
 
 
-def _tell_keys(log: Log, asked: Collection[bytes]) -> None:
+def _print_key_hints(log: Log, asked: Collection[bytes]) -> None:
     """Print a hint if sampled records have no keys, or binary keys while the query is text."""
     keys: list[bytes | None] = _sampled(log, "key").to_pylist()
     present = [key for key in keys if key is not None]
@@ -140,22 +141,22 @@ def _tell_keys(log: Log, asked: Collection[bytes]) -> None:
     if keys and not present:
         fields = log.fields().objects > 0
         instead = "search with --where" if fields else _other_ways(log)
-        _tell(log, f"no record of a sample has a key; {instead}")
+        _print_hint(log, f"no record of a sample has a key; {instead}")
     elif 2 * len(binary) > len(present) and all(map(_is_text, asked)):
         example = b64encode(min(binary, key=len)).decode()
-        _tell(log, f"the keys are bytes, not text; give one as --key base64:{example}")
+        _print_hint(log, f"the keys are bytes, not text; give one as --key base64:{example}")
 
 
-def _tell_headers(log: Log, asked: Iterable[str]) -> None:
+def _print_header_hints(log: Log, asked: Iterable[str]) -> None:
     """Print a hint about headers that a sample of the records does not have."""
     sampled = _sampled(log, "headers").to_pylist()
     names = sorted({header["key"] for headers in sampled for header in headers or ()})
     if sampled and not names:
-        _tell(log, "no record of a sample has a header; search with --key or --where")
+        _print_hint(log, "no record of a sample has a header; search with --key or --where")
     for name in asked if names else ():
         if name not in names:
-            hint = nearest(name, names, "it")
-            _tell(log, f"no record of a sample has the header {name!r}; {hint}")
+            hint = similar_names_hint(name, names, "it")
+            _print_hint(log, f"no record of a sample has the header {name!r}; {hint}")
 
 
 def _other_ways(log: Log) -> str:
@@ -181,5 +182,5 @@ def _is_text(key: bytes) -> bool:
         return False
 
 
-def _tell(log: Log, sentence: str) -> None:
-    print(folded(f"{log.topic}: {sentence}", sys.stderr), file=sys.stderr)
+def _print_hint(log: Log, sentence: str) -> None:
+    print(wrap(f"{log.topic}: {sentence}", sys.stderr), file=sys.stderr)

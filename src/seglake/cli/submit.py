@@ -36,7 +36,7 @@ def submit(command: Command, arguments: Sequence[str] | None = None) -> int:
     logging.getLogger(_AFTER_THE_REPORT).setLevel(logging.WARNING)
     job, app = Job(command.__name__), typer.Typer(add_completion=False)
     names = {each.partition("=")[0].removeprefix("--") for each in arguments}
-    app.command(cls=Documented, epilog=_EPILOG, context_settings=_HELP)(job_of(command, names))
+    app.command(cls=Documented, epilog=_EPILOG, context_settings=_HELP)(make_job(command, names))
     try:
         with checked_output():
             typer.main.get_command(app).main([*arguments], prog_name=f"{job.name}.py", obj=job)
@@ -48,7 +48,7 @@ def submit(command: Command, arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def job_of(command: Command, names: Collection[str]) -> Command:
+def make_job(command: Command, names: Collection[str]) -> Command:
     """Return a command that always prints JSON, and whose arguments in `names` are options."""
     declared = inspect.signature(command, eval_str=True)
 

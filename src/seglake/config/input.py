@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field
 
 from seglake.config.rules import Encoding, Escape, FieldName, Globs, Locations, NullValues, OneByte
 from seglake.config.sections import Section
-from seglake.text.patterns import groups_of
+from seglake.text.patterns import named_groups
 
 FormatName = Literal["jsonl", "csv", "parquet", "text", "dataframe"]
 
@@ -139,7 +139,7 @@ class Input(Section):
 
     def groups(self) -> tuple[str, ...]:
         """Return the named groups of `pattern`, or () without a pattern."""
-        return () if self.pattern is None else groups_of(self.pattern)
+        return () if self.pattern is None else named_groups(self.pattern)
 
     def _contradictions(self) -> Iterator[str]:
         for key in chain.from_iterable(kind.own_keys for kind in INPUT_FORMATS.values()):

@@ -17,7 +17,7 @@ from seglake.config.rules import flat
 from seglake.config.sections import HeaderFields, Key, TaskLimits, Timestamp, Value
 from seglake.config.topic import Topic, combined
 from seglake.errors import ConfigError
-from seglake.terminal.wording import remedy
+from seglake.terminal.wording import suggest_or_list
 
 SECTIONS: dict[str, type[BaseModel]] = {
     "input": Input,
@@ -105,7 +105,7 @@ def _stray(own: Mapping[str, Any], tables: Mapping[str, Any]) -> Iterator[str]:
     names = ["pipeline", *SECTIONS, "storage"]
     for name in tables:
         if name not in names:
-            yield f"{name}: unknown table; {remedy(name, names)}"
+            yield f"{name}: unknown table; {suggest_or_list(name, names)}"
     for key in own:
         if key not in _keys("pipeline"):
             yield f"pipeline.{key}: unknown key; {_remedy('pipeline', key)}"
@@ -126,7 +126,7 @@ def _remedy(section: str, key: str) -> str:
         return f"did you mean {section}.{key}s?"
     if owners := _owners(key):
         return f"did you mean {' or '.join(f'{owner}.{key}' for owner in owners)}?"
-    return remedy(key, _keys(section), f"{section}.")
+    return suggest_or_list(key, _keys(section), f"{section}.")
 
 
 def _explain(error: Any) -> str:

@@ -16,7 +16,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from seglake.credentials import has_credentials, is_secret
 from seglake.layout import is_topic_id, is_topic_name
 from seglake.limits import INT64_MAX
-from seglake.text.patterns import groups_of
+from seglake.text.patterns import named_groups
 from seglake.times.grammar import EPOCH_POWERS, ISO, SUPPORTED, alternatives, unsupported
 from seglake.times.intervals import duration_ms
 
@@ -217,7 +217,7 @@ def _escape(text: str) -> str:
 
 def _pattern(text: str) -> str:
     try:
-        groups = groups_of(text)
+        groups = named_groups(text)
     except pa.ArrowInvalid as problem:
         raise ValueError(f"{problem}; use RE2 syntax and (?P<name>...) groups") from None
     if not groups:

@@ -9,10 +9,10 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from seglake.credentials import from_environment
 from seglake.datasource import tasks
-from seglake.datasource.offsets import available, bind, readers_of
+from seglake.datasource.offsets import bind, clip_to_logs, open_readers
 from seglake.datasource.options import Bound, Options
 from seglake.datasource.plain_errors import plain_errors
-from seglake.datasource.spark_columns import in_spark, read_schema
+from seglake.datasource.spark_columns import read_schema, to_spark_batches
 from seglake.engine import spare_the_collector
 from seglake.errors import SeglakeError, UsageError
 from seglake.format.sought_kernels import EVERY_KEY
@@ -29,7 +29,7 @@ from seglake.read.window.plan import pieces_of
 from seglake.store import Store, open_store
 
 
-class BatchReader(DataSourceReader):
+class SparkBatchReader(DataSourceReader):
     """A batch query of Spark. Raises UsageError for options that a batch query cannot have."""
 
     def __init__(self, options: Options) -> None:
@@ -51,7 +51,7 @@ class BatchReader(DataSourceReader):
 
 def plan(lake: Lake, options: Options, starting: Bound, ending: Bound) -> list[tasks.ReadTask]:
     """Return the tasks of a batch query. Raises UsageError, CorruptData and StoreError."""
-    readers = readers_of(lake, options.topics)
+    readers = open_readers(lake, options.topics)
     starts = bind(starting, readers, options.no_match)
     ends = bind(ending, readers, "latest")
     for partition in readers:
@@ -60,20 +60,22 @@ def plan(lake: Lake, options: Options, starting: Bound, ending: Bound) -> list[t
                 f"{partition} would be read from offset {starts[partition]} ({starting.name}) to"
                 f" {ends[partition]} ({ending.name}), backwards"
             )
-    ranges = available(starts, ends, readers, fail_on_data_loss=options.fail_on_data_loss)
+    ranges = clip_to_logs(starts, ends, readers, fail_on_data_loss=options.fail_on_data_loss)
     times = open_window(options.start_time_ms, options.end_time_ms)
     windows = [
         (readers[name], times._replace(start_offset=first, end_offset=end))
         for name, (first, end) in ranges.items()
     ]
-    return tasks_of(lake, pieces(lake, windows, options), options)
+    return plan_tasks(lake, pieces(lake, windows, options), options)
 
 
-def tasks_of(lake: Lake, to_read: Iterator[Piece], options: Options) -> list[tasks.ReadTask]:
+def plan_tasks(lake: Lake, to_read: Iterator[Piece], options: Options) -> list[tasks.ReadTask]:
     """Return the tasks that read some pieces. Value formats are looked up only if needed."""
     if options.fields is None and options.criteria is None:
-        return tasks.planned(to_read, options, lambda _topic: JSON)
-    return tasks.planned(to_read, options, cache(lambda topic: lake.topic(topic).value_format))
+        return tasks.divide_pieces(to_read, options, lambda _topic: JSON)
+    return tasks.divide_pieces(
+        to_read, options, cache(lambda topic: lake.topic(topic).value_format)
+    )
 
 
 def pieces(
@@ -106,7 +108,7 @@ def read_task(partition: InputPartition | None, options: Options) -> Iterator[pa
     criteria = None if options.criteria is None else options.criteria.over(values)
     read = schema if criteria is None else criteria.compared(schema)
     try:
-        batches = tasks.records(
+        batches = tasks.read_records(
             partition.value,
             store,
             read,
@@ -117,7 +119,7 @@ def read_task(partition: InputPartition | None, options: Options) -> Iterator[pa
             batches = criteria.among(batches, schema)
         if beside is not None:
             batches = beside.batches(batches, None)
-        yield from in_spark(batches, columns)
+        yield from to_spark_batches(batches, columns)
     except SeglakeError as error:
         raise error.with_traceback(None) from None
     spare_the_collector()

@@ -16,8 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from seglake.datasource.source import struct_of
-from seglake.datasource.spark_columns import chosen, in_spark, read_schema, spark_schema
+from seglake.datasource.source import spark_struct
+from seglake.datasource.spark_columns import (
+    choose_columns,
+    read_schema,
+    spark_schema,
+    to_spark_batches,
+)
 from seglake.datasource.tasks import LEAST_BYTES
 from seglake.errors import UsageError
 from seglake.extras import extra
@@ -58,10 +63,10 @@ def events_between(
     them. Tasks read a longer window whenever the DataFrame is used, with credentials from their
     environment. Raises UsageError, CorruptData and StoreError.
     """
-    names = chosen(columns)
+    names = choose_columns(columns)
     plan = log.plan_range(start, end, columns=read_schema(names).names)
     if plan.size_bytes <= driver_bytes:
-        batches = in_spark(log.read_range(start, end, columns=plan.schema.names), names)
+        batches = to_spark_batches(log.read_range(start, end, columns=plan.schema.names), names)
         table = pa.Table.from_batches(list(batches), spark_schema(names))
         return _local_frame(spark, table, names)
     window = {"startTime": format_ms(to_epoch_ms(start)), "endTime": format_ms(to_epoch_ms(end))}
@@ -85,9 +90,9 @@ def _local_frame(spark: SparkSession, table: pa.Table, names: Sequence[str]) -> 
     Arrow batches unchanged, but has no size for them, so a small table needs a broadcast hint.
     """
     if table.nbytes < _ROWS_BYTES:
-        return spark.createDataFrame(table, struct_of(names))
+        return spark.createDataFrame(table, spark_struct(names))
     with _batches_as_they_are(spark):
-        frame = spark.createDataFrame(table, struct_of(names))
+        frame = spark.createDataFrame(table, spark_struct(names))
     return frame.hint("broadcast") if table.nbytes <= _SMALL_BYTES else frame
 
 
@@ -121,7 +126,7 @@ def events_with_keys(
     Whenever the DataFrame is used, the driver reads key indexes, and tasks read the blocks that may
     have a key, with credentials from their environment. Raises UsageError, also for too many keys.
     """
-    names = chosen(columns)
+    names = choose_columns(columns)
     open_window(start, end)  # raises before any work
     asked = _collected(keys) if isinstance(keys, DataFrame) else _listed(keys)
     if len(asked) > _MOST_KEYS:

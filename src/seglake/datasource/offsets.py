@@ -20,7 +20,7 @@ Readers = dict[TopicPartition, PartitionReader]
 _log = logging.getLogger(__name__)
 
 
-def readers_of(lake: Lake, topics: TopicChoice) -> Readers:
+def open_readers(lake: Lake, topics: TopicChoice) -> Readers:
     """Return the partitions that a query reads, sorted. Raises UnknownTopic if one is missing."""
     names = topics.named or {partition.topic for partition in topics.assigned or ()}
     if topics.pattern is not None:
@@ -33,7 +33,7 @@ def readers_of(lake: Lake, topics: TopicChoice) -> Readers:
     return _readers(logs, partitions)
 
 
-def existing(lake: Lake, partitions: Collection[TopicPartition]) -> Readers:
+def existing_readers(lake: Lake, partitions: Collection[TopicPartition]) -> Readers:
     """Return readers of the partitions that exist in the lake, in the order of `partitions`."""
     logs = _logs(lake, {partition.topic for partition in partitions} & set(lake.topics()))
     return _readers(logs, [partition for partition in partitions if partition in logs])
@@ -75,7 +75,7 @@ def _bind(bound: Bound, readers: Readers, no_match: Literal["error", "latest"]) 
     return {p: _first_at(readers[p], times[p], p, bound.name, no_match) for p in readers}
 
 
-def available(
+def clip_to_logs(
     starts: Offsets, ends: Offsets, readers: Readers, *, fail_on_data_loss: bool
 ) -> dict[TopicPartition, tuple[int, int]]:
     """Clip the ranges [start, end) to the logs. Offsets outside a log are reported as a loss."""

@@ -269,9 +269,9 @@ class _Values:
         texts = {name: self._values[name] for name in _SEARCH if name in self._values}
         if not texts:
             return None
-        from seglake.datasource.search import criteria_of  # noqa: PLC0415  # as above
+        from seglake.datasource.search import parse_criteria  # noqa: PLC0415  # as above
 
-        return criteria_of(texts)
+        return parse_criteria(texts)
 
     def topics(self) -> TopicChoice:
         names = [name for name in ("assign", "subscribe", "subscribePattern") if name in self]

@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import Any
 
 from seglake.errors import UsageError
-from seglake.maintain.erasure.criteria import keys_given
+from seglake.maintain.erasure.criteria import parse_keys
 from seglake.read.where import Conditions, Where
 from seglake.read.window.find import Criteria
 
@@ -20,7 +20,7 @@ _EXAMPLES = {"where": '{"status":[500,503],"user.plan":"free"}', "headers": '{"t
 _SHOWN = 80  # characters of a wrong value
 
 
-def criteria_of(options: Mapping[str, str]) -> Criteria:
+def parse_criteria(options: Mapping[str, str]) -> Criteria:
     """Return the criteria in these options. Raises UsageError, which names the wrong option."""
     where, headers = (_conditions(name, options.get(name)) for name in _EXAMPLES)
     return Criteria.of(None, _keys(options), where, headers)
@@ -37,7 +37,7 @@ def _keys(options: Mapping[str, str]) -> list[bytes] | None:
     if not all(isinstance(text, str) for text in texts):
         raise _no_json(name, options[name], _KEYS)
     try:
-        return keys_given(texts)
+        return parse_keys(texts)
     except UsageError as error:
         raise UsageError(f"option {name}: {error}") from error
 

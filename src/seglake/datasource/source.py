@@ -44,8 +44,8 @@ with extra("spark", "the Spark data source"):
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from seglake.datasource.batch import BatchReader
-    from seglake.datasource.stream import StreamReader
+    from seglake.datasource.batch import SparkBatchReader
+    from seglake.datasource.stream import SparkStreamReader
 
 _HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 _TYPES: dict[str, DataType] = {
@@ -81,27 +81,27 @@ class SeglakeDataSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the columns of Spark's Kafka source, or of the options `columns` and `fields`."""
-        struct, fields = struct_of(self._parsed.columns), self._parsed.fields
+        struct, fields = spark_struct(self._parsed.columns), self._parsed.fields
         for name, kind in () if fields is None else fields.kinds.items():
             struct.add(name, _FIELD_TYPES[kind])
         return struct
 
     @plain_errors
-    def reader(self, schema: StructType) -> BatchReader:
+    def reader(self, schema: StructType) -> SparkBatchReader:
         """Return the reader of a batch query. Raises UsageError for options that it cannot have."""
-        from seglake.datasource.batch import BatchReader  # noqa: PLC0415  # see above
+        from seglake.datasource.batch import SparkBatchReader  # noqa: PLC0415  # see above
 
         self._require_own(schema)
-        return BatchReader(self._parsed)
+        return SparkBatchReader(self._parsed)
 
     @plain_errors
-    def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802  # Spark's name
+    def streamReader(self, schema: StructType) -> SparkStreamReader:  # noqa: N802  # Spark's name
         """Return the reader of a streaming query. Raises UsageError for options of batches."""
         _require_streams()
-        from seglake.datasource.stream import StreamReader  # noqa: PLC0415  # see above
+        from seglake.datasource.stream import SparkStreamReader  # noqa: PLC0415  # see above
 
         self._require_own(schema)
-        return StreamReader(self._parsed)
+        return SparkStreamReader(self._parsed)
 
     def _require_own(self, schema: StructType) -> None:
         if schema.simpleString() != self.schema().simpleString():
@@ -121,7 +121,7 @@ def _require_streams() -> None:
         )
 
 
-def struct_of(columns: Iterable[str]) -> StructType:
+def spark_struct(columns: Iterable[str]) -> StructType:
     """Return the schema of some columns of the format."""
     return StructType([StructField(name, _TYPES[name]) for name in columns])
 

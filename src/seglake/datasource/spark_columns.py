@@ -19,7 +19,7 @@ _LEAST_ROWS, _MOST_ROWS = 8_192, 65_536  # of a batch; between them, Spark is eq
 _ENOUGH_BYTES = 2 * 2**20  # batches of this size are not joined, because that copies them
 
 
-def chosen(columns: Sequence[str] | None) -> tuple[str, ...]:
+def choose_columns(columns: Sequence[str] | None) -> tuple[str, ...]:
     """Return `columns`, or all columns except headers. Raises UsageError for an unknown one."""
     unknown = [name for name in columns or () if name not in COLUMNS]
     if unknown:
@@ -28,7 +28,7 @@ def chosen(columns: Sequence[str] | None) -> tuple[str, ...]:
 
 
 def read_schema(columns: Sequence[str]) -> pa.Schema:
-    """Return the schema of the log columns that `in_spark` converts to these columns."""
+    """Return the schema of the log columns that `to_spark_batches` converts to these columns."""
     return schema_of([_READ_AS[name] or name for name in columns])
 
 
@@ -39,7 +39,9 @@ def spark_schema(columns: Sequence[str]) -> pa.Schema:
     )
 
 
-def in_spark(batches: Iterable[pa.RecordBatch], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def to_spark_batches(
+    batches: Iterable[pa.RecordBatch], columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
     """Yield the records in batches of `spark_schema`. Join small batches and split large ones.
 
     The first columns of a batch are `columns`; the rest are fields of values.

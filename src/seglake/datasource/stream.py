@@ -30,14 +30,14 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from seglake.cached import cached_property
-from seglake.datasource.batch import pieces, read_task, tasks_of
+from seglake.datasource.batch import pieces, plan_tasks, read_task
 from seglake.datasource.offsets import (
     Offsets,
     Readers,
-    available,
     bind,
-    existing,
-    readers_of,
+    clip_to_logs,
+    existing_readers,
+    open_readers,
     report_loss,
 )
 from seglake.datasource.options import Options, TopicPartition
@@ -54,7 +54,7 @@ VERSION, START = "@version", "@start"  # no topic can have such a name
 _log = logging.getLogger(__name__)
 
 
-class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class SparkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A streaming query of Spark. Raises UsageError for options of batch queries."""
 
     def __init__(self, options: Options) -> None:
@@ -75,7 +75,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802  # Spark's name
         """Return the end of the micro-batch from `start`, or `start` if it would be empty."""
         lake = self._newest()
-        readers = readers_of(lake, self._options.topics)
+        readers = open_readers(lake, self._options.topics)
         self._latest = _ends(readers)
         starts = _from_json(start) if start else self._bound(readers)
         ends = self._reached(starts, readers, limit)
@@ -116,13 +116,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._planned(newest, start, end, ends)
 
     def _planned(self, lake: Lake, start: Json, end: Json, ends: Offsets) -> list[InputPartition]:
-        readers = existing(lake, ends)
+        readers = existing_readers(lake, ends)
         starts = self._completed(_from_json(end.get(START, start)), ends, readers)
-        ranges = available(starts, ends, readers, fail_on_data_loss=self._options.fail_on_data_loss)
+        ranges = clip_to_logs(
+            starts, ends, readers, fail_on_data_loss=self._options.fail_on_data_loss
+        )
         windows = [(readers[name], Window(start_offset=low, end_offset=high))
                   for name, (low, high) in ranges.items() if low < high]  # fmt: skip
         to_read = pieces(lake, windows, self._options)
-        return [InputPartition(task) for task in tasks_of(lake, to_read, self._options)]
+        return [InputPartition(task) for task in plan_tasks(lake, to_read, self._options)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of one task."""
@@ -147,7 +149,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the start of a new query, clipped to the current logs."""
         starts = bind(self._starting, readers, self._options.no_match)
         fail = self._options.fail_on_data_loss
-        ranges = available(starts, _ends(readers), readers, fail_on_data_loss=fail)
+        ranges = clip_to_logs(starts, _ends(readers), readers, fail_on_data_loss=fail)
         return {partition: low for partition, (low, _) in ranges.items()}
 
     def _reached(self, starts: Offsets, readers: Readers, limit: ReadLimit) -> Offsets:
@@ -157,7 +159,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         records = sum(latest[p] - first[p] for p in first)
         if not isinstance(limit, ReadAllAvailable) and self._too_few(records):
             return starts
-        return prorated(limit.max_rows, first, latest) if isinstance(limit, ReadMaxRows) else latest
+        return prorate(limit.max_rows, first, latest) if isinstance(limit, ReadMaxRows) else latest
 
     def _too_few(self, records: int) -> bool:
         """Return whether to wait for more records, at most for maxTriggerDelay."""
@@ -196,7 +198,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         report_loss(message, fail=self._options.fail_on_data_loss)
 
 
-def prorated(limit: int, starts: Mapping[TopicPartition, int], ends: Offsets) -> Offsets:
+def prorate(limit: int, starts: Mapping[TopicPartition, int], ends: Offsets) -> Offsets:
     """Return ends that are about `limit` offsets in total after the starts, by Kafka's rule.
 
     Each partition gets its share of all unread offsets, and at least one offset.

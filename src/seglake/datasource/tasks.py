@@ -57,7 +57,7 @@ class ReadTask(NamedTuple):
     value_format: ValueFormat
 
 
-def planned(
+def divide_pieces(
     pieces: Iterable[Piece], options: Options, value_format: Callable[[str], ValueFormat]
 ) -> list[ReadTask]:
     """Return tasks that read the pieces, in order. `value_format` maps a topic to its format."""
@@ -125,7 +125,7 @@ def _offsets_near(piece: Piece, count: int) -> Int64s:
     return offsets + segment.base_offset
 
 
-def records(
+def read_records(
     task: ReadTask,
     store: Store,
     schema: pa.Schema,

@@ -16,8 +16,8 @@ from seglake.advice.finding import Finding
 from seglake.advice.json_shapes import json_shape_finding
 from seglake.config import Input
 from seglake.errors import InputError
-from seglake.write.input.binaries import NO_TEXT, binary_remark, is_binary
-from seglake.write.input.codecs import HEAD_BYTES, codec_of
+from seglake.write.input.binaries import NO_TEXT, describe_binary, is_binary
+from seglake.write.input.codecs import HEAD_BYTES, detect_codec
 from seglake.write.input.content import InputStore
 from seglake.write.input.encodings import UTF_8
 from seglake.write.input.files import SourceFile
@@ -278,9 +278,9 @@ def _first_bytes(file: SourceFile, store: InputStore) -> _FirstBytes:
         whole = not more
         if len(data) == most and not (b"\n" in data or b"\r" in data):
             most = min(2 * most, _LONGEST_LINE_BYTES)
-    if remark := binary_remark(bytes(data[:HEAD_BYTES])):
+    if remark := describe_binary(bytes(data[:HEAD_BYTES])):
         raise InputError(f"{path}: {remark}")
-    if codec := codec_of(bytes(data[:HEAD_BYTES]), path):
+    if codec := detect_codec(bytes(data[:HEAD_BYTES]), path):
         raise InputError(f"{path}: is {codec} inside another archive or packed file; unpack that")
     return _FirstBytes(path, bytes(data), whole)
 

@@ -36,7 +36,7 @@ from seglake.times.candidates import candidate_formats, candidates_at_start, exp
 from seglake.write.input.content import InputStore
 from seglake.write.input.encodings import UTF_8
 from seglake.write.input.files import PARQUET_MARK, SourceFile
-from seglake.write.rows.arrow import text_of
+from seglake.write.rows.arrow import column_text
 
 PATTERNS_PAGE = "docs/files.md#patterns-to-copy"
 PACKED_FACTOR = 5  # assumed ratio of unpacked to packed size
@@ -173,7 +173,7 @@ def _flattened(table: pa.Table) -> pa.Table:
 def _texts_of(column: Any) -> list[str | None]:
     """Return the values as text, as an ingest reads them, or None for null and other types."""
     try:
-        texts = text_of(column.combine_chunks(), "")
+        texts = column_text(column.combine_chunks(), "")
     except InputError:
         return [None] * len(column)
     return [text.decode("utf-8", "replace") if text else None for text in texts.tolist()]

@@ -16,20 +16,26 @@ from seglake.catalog.version.snapshot import Snapshot
 from seglake.engine import Progress
 from seglake.errors import CorruptData, InputError, SeglakeError, UsageError
 from seglake.kafka.folder import PartitionFolder, is_internal
-from seglake.kafka.importing import ImportResult, TargetLake, TopicIntake, Way, require_one
+from seglake.kafka.importing import (
+    ImportMethod,
+    ImportResult,
+    TargetLake,
+    TopicIntake,
+    require_single_topic,
+)
 from seglake.kafka.sources import (
     PartTask,
     TieredBucket,
     TieredPartition,
-    batches_of,
+    errors_located,
     find_bucket,
-    located,
+    read_batches,
     tiered_partitions,
 )
 from seglake.kafka.survey import Extent
 from seglake.log.links import Link
 from seglake.log.writer import LogWriter, sealed_row
-from seglake.maintain.commit import store_for
+from seglake.maintain.commit import open_lake_store
 from seglake.store import Store
 from seglake.store.dry import NullSink
 
@@ -58,12 +64,12 @@ def attach_logs(
         >>> seglake.attach_logs("lake", ["s3://bucket/tiered"], topic="orders")  # doctest: +SKIP
     """
     topics = None if topic is None else {topic} if isinstance(topic, str) else {*topic}
-    with store_for(root, storage_options, dry_run=dry_run) as store:
+    with open_lake_store(root, storage_options, dry_run=dry_run) as store:
         lake = TargetLake(store, progress)
         # Read the version before the buckets are listed, or a new object would look deleted.
         before = lake.newest()
-        offer = _offer([find_bucket(source, storage_options) for source in sources], topics)
-        require_one({*offer.topics, *offer.refused}, name)
+        offer = _plan_attach([find_bucket(source, storage_options) for source in sources], topics)
+        require_single_topic({*offer.topics, *offer.refused}, name)
         reports = {each.topic: each for each in _attached(lake, offer, name, dry_run=dry_run)}
         gone = _gone(lake, before, offer.buckets, {name} if topics and name else topics)
     for own, uris in gone.items():
@@ -73,7 +79,7 @@ def attach_logs(
     return [reports[own] for own in sorted(reports)]
 
 
-class _Offer(NamedTuple):
+class _AttachPlan(NamedTuple):
     """The partitions of each topic in some buckets, and the errors of refused topics."""
 
     buckets: Sequence[TieredBucket]
@@ -81,7 +87,7 @@ class _Offer(NamedTuple):
     refused: dict[str, SeglakeError]
 
 
-def _offer(buckets: Sequence[TieredBucket], names: Collection[str] | None) -> _Offer:
+def _plan_attach(buckets: Sequence[TieredBucket], names: Collection[str] | None) -> _AttachPlan:
     """Return the offer of the named topics; without names, of all except internal topics.
 
     Raises InputError if there is no topic.
@@ -99,11 +105,11 @@ def _offer(buckets: Sequence[TieredBucket], names: Collection[str] | None) -> _O
             f"{where} holds only the broker's own topics: name one that is there by --topic"
         )
     reasons = {topic: error for topic, error in refused.items() if topic in every}
-    return _Offer(buckets, {topic: topics[topic] for topic in every - {*refused}}, reasons)
+    return _AttachPlan(buckets, {topic: topics[topic] for topic in every - {*refused}}, reasons)
 
 
 def _attached(
-    lake: TargetLake, offer: _Offer, name: str | None, *, dry_run: bool
+    lake: TargetLake, offer: _AttachPlan, name: str | None, *, dry_run: bool
 ) -> Iterator[ImportResult]:
     """Yield a report for each attached or refused topic. Add errors to `offer.refused`."""
     for topic, folders in sorted(offer.topics.items()):
@@ -164,7 +170,7 @@ def _attach_part(store: Store, task: PartTask) -> SegmentRow:
 
     Raises CorruptData, with file and position, UsageError and StoreError.
     """
-    with located(task.folder):
+    with errors_located(task.folder):
         log, link = _checked(task), _link(task)
         row = sealed_row(store, task.new, log, external=link.uri)
         store.put(row.key("log"), link.dump())
@@ -175,7 +181,7 @@ def _checked(task: PartTask) -> LogWriter:
     """Check the batches of a part, and return their table. Raises CorruptData and StoreError."""
     part, end = task.part, task.new.end_offset
     log = LogWriter(NullSink(), part.base_offset, task.new.policy)
-    for batches in batches_of(task):
+    for batches in read_batches(task):
         log.write(batches)
     if (log.size, log.end) != (part.log_bytes, end):
         what = f"{log.size} bytes of record batches end at offset {log.end}, not {end}"
@@ -190,4 +196,4 @@ def _link(task: PartTask) -> Link:
     return Link(folder.store.uri, part.log.key, part.begin, part.log_bytes, chunks)
 
 
-_ATTACH = Way("attach", _attach_part, _require_plain)
+_ATTACH = ImportMethod("attach", _attach_part, _require_plain)

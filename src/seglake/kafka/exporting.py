@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import crc32c
 import numpy as np
 
-from seglake.catalog.groups import GroupInTopic, of_topic
+from seglake.catalog.groups import GroupInTopic, topic_offsets
 from seglake.catalog.schema import SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.version.snapshot import PartitionView
@@ -134,8 +134,8 @@ def export_logs(
             own = [part for part in logs if part.partition == number]
             report.partitions.append(_finish(target, view, own, topic_id, whole=window is None))
         starts = {(topic, part.partition): part.log_start_offset for part in report.partitions}
-        target.put(folders.LOG_STARTS, folders.offsets_text(starts))
-    report.groups = _within(report.partitions, of_topic(table.store, table.lake, topic))
+        target.put(folders.LOG_STARTS, folders.format_offsets(starts))
+    report.groups = _within(report.partitions, topic_offsets(table.store, table.lake, topic))
     report.segments = sum(part.segments for part in report.partitions)
     report.log_bytes = sum(part.log_bytes for part in report.partitions)
     return report
@@ -186,7 +186,7 @@ class _ExportTask(NamedTuple):
         return self.row.log_bytes
 
 
-class _Written(NamedTuple):
+class _WrittenLog(NamedTuple):
     """A log in a partition folder."""
 
     partition: int
@@ -222,7 +222,7 @@ def _is_wanted(row: SegmentRow, views: Mapping[int, PartitionView], window: Wind
 
 def _write(
     store: Store, task: _ExportTask, *, target: Store, window: Window | None
-) -> _Written | None:
+) -> _WrittenLog | None:
     """Write a segment as files of a broker. Return None if no record is in the window."""
     row = task.row
     if window is not None and not (
@@ -240,7 +240,7 @@ def _write(
     with target.writer(_key(row, row.base_offset, "log")) as sink:
         for data in _fresh_log(store, row) if task.has_epochs else _log(store, row):
             sink.write(data)
-    return _Written(row.partition, row.base_offset, row.end_offset, row.log_bytes)
+    return _WrittenLog(row.partition, row.base_offset, row.end_offset, row.log_bytes)
 
 
 def _log(store: Store, row: SegmentRow) -> Iterator[Any]:
@@ -266,7 +266,9 @@ def _fresh_log(store: Store, row: SegmentRow) -> Iterator[Any]:
     check.check()
 
 
-def _write_some(target: Store, row: SegmentRow, parts: Iterator[EncodedBatches]) -> _Written | None:
+def _write_some(
+    target: Store, row: SegmentRow, parts: Iterator[EncodedBatches]
+) -> _WrittenLog | None:
     """Write some batches of a segment as a segment that begins with the first of them."""
     first = next((part for part in parts if len(part.table)), None)
     if first is None:
@@ -279,7 +281,7 @@ def _write_some(target: Store, row: SegmentRow, parts: Iterator[EncodedBatches])
     sealed = rebuild(base, log.table, row.index_policy)
     target.put(_key(row, base, "index"), sealed.offset_index)
     target.put(_key(row, base, "timeindex"), sealed.time_index)
-    return _Written(row.partition, base, log.end, log.size)
+    return _WrittenLog(row.partition, base, log.end, log.size)
 
 
 def _fresh(data: Any, table: BatchTable) -> Bytes:
@@ -290,7 +292,12 @@ def _fresh(data: Any, table: BatchTable) -> Bytes:
 
 
 def _finish(
-    target: Store, view: PartitionView, logs: list[_Written], topic_id: str | None, *, whole: bool
+    target: Store,
+    view: PartitionView,
+    logs: list[_WrittenLog],
+    topic_id: str | None,
+    *,
+    whole: bool,
 ) -> ExportedPartition:
     """Write the empty last segment and the checkpoints of a partition, and return its report."""
     end = view.end_offset if whole or not logs else max(log.end_offset for log in logs)
@@ -298,9 +305,9 @@ def _finish(
     folder = _folder(view)
     for suffix in _EMPTY:
         target.put(f"{folder}/{end:020d}.{suffix}", b"")
-    target.put(f"{folder}/{folders.LEADER_EPOCHS}", folders.epochs_text([(0, first)]))
+    target.put(f"{folder}/{folders.LEADER_EPOCHS}", folders.format_epochs([(0, first)]))
     if topic_id is not None:
-        target.put(f"{folder}/{folders.METADATA}", folders.metadata_text(topic_id))
+        target.put(f"{folder}/{folders.METADATA}", folders.format_metadata(topic_id))
     return ExportedPartition(
         partition=view.partition,
         folder=f"{target.uri}/{folder}",

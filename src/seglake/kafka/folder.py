@@ -85,7 +85,7 @@ def smallest_limits(folders: Iterable[PartitionFolder]) -> dict[int, int]:
     return limits
 
 
-def find(
+def find_folders(
     source: str, topic: str | None, storage_options: Mapping[str, str] | None
 ) -> tuple[list[PartitionFolder], list[str]]:
     """Return the partition folders at a source, and the paths of folders that are left out.
@@ -265,12 +265,12 @@ def read_offsets(data: bytes, file: str) -> Offsets:
         raise CorruptData("a row is not `topic partition offset`", file=file) from error
 
 
-def offsets_text(offsets: Offsets) -> bytes:
+def format_offsets(offsets: Offsets) -> bytes:
     """Return the content of a checkpoint with these offsets."""
     return _text(f"{topic} {number} {offset}" for (topic, number), offset in offsets.items())
 
 
-def epochs_text(epochs: Collection[tuple[int, int]]) -> bytes:
+def format_epochs(epochs: Collection[tuple[int, int]]) -> bytes:
     """Return the content of a leader epoch checkpoint from pairs of epoch and first offset."""
     return _text(f"{epoch} {offset}" for epoch, offset in epochs)
 
@@ -283,7 +283,7 @@ def read_topic_id(data: bytes, file: str) -> str:
     return lines["topic_id"]
 
 
-def metadata_text(topic_id: str) -> bytes:
+def format_metadata(topic_id: str) -> bytes:
     """Return the content of a `partition.metadata`."""
     return f"version: {_VERSION}\ntopic_id: {topic_id}\n".encode()
 

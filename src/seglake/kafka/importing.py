@@ -38,13 +38,20 @@ from seglake.format.batch import DELETE_HORIZON
 from seglake.format.index import IndexPolicy
 from seglake.format.records import read_only
 from seglake.kafka.folder import PartitionFolder, smallest_limits
-from seglake.kafka.sources import PartTask, find, write_part
-from seglake.kafka.survey import Extent, extent_of, headers_of, logs_to_scan, scan_log, stretches
+from seglake.kafka.sources import PartTask, find_sources, write_part
+from seglake.kafka.survey import (
+    Extent,
+    batch_headers,
+    combine_scans,
+    logs_to_scan,
+    scan_log,
+    surveyed_ranges,
+)
 from seglake.layout import check_topic
 from seglake.log.encoding import policy_of
 from seglake.log.writer import NewSegment
-from seglake.maintain.commit import MaintenanceReport, TopicReport, store_for
-from seglake.maintain.topic_settings import topic_of
+from seglake.maintain.commit import MaintenanceReport, TopicReport, open_lake_store
+from seglake.maintain.topic_settings import topic_from_row
 from seglake.store import Store
 from seglake.terminal.wording import counted
 
@@ -121,9 +128,9 @@ def import_logs(
         {0: 1029, 1: 171}
     """
     by_topic, notes = _folders_by_topic(sources, topic, storage_options)
-    require_one(by_topic, name)
+    require_single_topic(by_topic, name)
     begun = list[TopicIntake]()
-    with store_for(root, storage_options, dry_run=dry_run) as store:
+    with open_lake_store(root, storage_options, dry_run=dry_run) as store:
         lake = TargetLake(store, progress)
         for found, folders in sorted(by_topic.items()):
             begun.append(TopicIntake(lake, _IMPORT, name or found, folders, [] if begun else notes))
@@ -138,7 +145,7 @@ def _folders_by_topic(
 
     Raises InputError for sources without such a topic.
     """
-    folders, skipped = find(sources, topic, storage_options)
+    folders, skipped = find_sources(sources, topic, storage_options)
     topics = defaultdict[str, list[PartitionFolder]](list)
     for folder in folders:
         topics[folder.topic].append(folder)
@@ -150,13 +157,13 @@ def _folders_by_topic(
     ]
 
 
-def require_one(topics: Iterable[str], name: str | None) -> None:
+def require_single_topic(topics: Iterable[str], name: str | None) -> None:
     """Raise UsageError if `name` is set and there are several topics."""
     if name is not None and len([*topics]) > 1:
         raise UsageError(f"one name for {', '.join(sorted(topics))}: choose one with --topic")
 
 
-class Way(NamedTuple):
+class ImportMethod(NamedTuple):
     """An operation's name, the function that writes a part as a segment, and a check of extents."""
 
     operation: str
@@ -164,7 +171,7 @@ class Way(NamedTuple):
     check: Callable[[Extent], None] = lambda _extent: None
 
 
-_IMPORT = Way("import", write_part)
+_IMPORT = ImportMethod("import", write_part)
 
 
 class TargetLake:
@@ -195,7 +202,7 @@ class TopicIntake:
     def __init__(
         self,
         lake: TargetLake,
-        way: Way,
+        way: ImportMethod,
         name: str,
         folders: Sequence[PartitionFolder],
         notes: Sequence[str],
@@ -214,14 +221,14 @@ class TopicIntake:
             _require_imported(self._topic_row, self._folders, self._name)
             by_partition = groupby(self._scanned(), key=lambda extent: extent.folder.partition)
         except UsageError:  # an earlier call may have imported all, and others appended
-            self._mark()
+            self._write_recent_markers()
             raise
-        self._extents = [longest_of(list(extents)) for _, extents in by_partition]
+        self._extents = [longest_extent(list(extents)) for _, extents in by_partition]
         for extent in self._extents:
             self._way.check(extent)
         self._report()
 
-    def _mark(self) -> None:
+    def _write_recent_markers(self) -> None:
         """Write missing success markers: an earlier call may have died before it wrote one."""
         if self._topic_row is not None:
             write_recent_markers(self._lake.table(), self._base.files, self._name, "maintenance")
@@ -235,8 +242,8 @@ class TopicIntake:
     def run(self) -> ImportResult:
         """Write segments and commit them. Raises what `import_logs` raises."""
         for _ in range(PATIENCE):
-            if not self._brings_anything():
-                self._mark()
+            if not self._has_anything_new():
+                self._write_recent_markers()
                 return self.report
             count = self._folders[-1].partition + 1
             own = self.report.attempt_id
@@ -248,7 +255,7 @@ class TopicIntake:
             f"other commits to {self._name} came first, again and again: try later"
         )
 
-    def _brings_anything(self) -> bool:
+    def _has_anything_new(self) -> bool:
         """Return whether the folders have records or partitions that are not in the lake."""
         count = 0 if self._topic_row is None else self._topic_row.partitions
         return self._folders[-1].partition >= count or any(
@@ -271,7 +278,7 @@ class TopicIntake:
         logs = [*chain(*by_folder)]
         scans = iter(zip(logs, self._lake.tasks.map(scan_log, logs), strict=True))
         extents = [
-            extent_of(folder, start, [*islice(scans, len(its))])
+            combine_scans(folder, start, [*islice(scans, len(its))])
             for folder, start, its in zip(self._folders, starts, by_folder, strict=True)
         ]
         for extent in extents:
@@ -281,7 +288,7 @@ class TopicIntake:
     def _view(self, base: Snapshot, partition: int) -> PartitionView:
         """Return the partition in a version, or an empty one if it does not exist there."""
         view = base.find_partition(self._name, partition)
-        return PartitionView(self._name, partition, Segments.none()) if view is None else view
+        return PartitionView(self._name, partition, Segments.empty()) if view is None else view
 
     def _report(self) -> None:
         report = self.report
@@ -309,7 +316,9 @@ class TopicIntake:
 
     def _tasks(self) -> Iterator[PartTask]:
         """Yield a task for each segment to write."""
-        policy = IndexPolicy() if self._topic_row is None else policy_of(topic_of(self._topic_row))
+        policy = (
+            IndexPolicy() if self._topic_row is None else policy_of(topic_from_row(self._topic_row))
+        )
         attempt_id, now = self.report.attempt_id, now_ms()
         for extent in self._extents:
             for part in extent.parts:
@@ -501,7 +510,7 @@ class _Side(NamedTuple):
         for number, part in enumerate(self.extent.parts):
             if part.end_offset <= self.start or part.base_offset >= self.end:
                 continue
-            for batch_range in stretches(self.extent.folder.store, part.log):
+            for batch_range in surveyed_ranges(self.extent.folder.store, part.log):
                 if isinstance(batch_range, CorruptData):
                     break  # the damage is after the part
                 table, places = (
@@ -514,14 +523,17 @@ class _Side(NamedTuple):
                 batches = np.empty(len(table), _BATCH)
                 for name in ("base_offset", "last_offset", "count", "size"):
                     batches[name] = table[name]
-                batches["crc"], batches["part"] = headers_of(batch_range.data, table)["crc"], number
+                batches["crc"], batches["part"] = (
+                    batch_headers(batch_range.data, table)["crc"],
+                    number,
+                )
                 batches["crc"][table["attributes"] & DELETE_HORIZON != 0] = -1
                 batches["position"] = places
                 if len(batches):
                     yield batches
 
 
-def longest_of(extents: Sequence[Extent]) -> Extent:
+def longest_extent(extents: Sequence[Extent]) -> Extent:
     """Return the longest extent of a partition. Raises InputError if its folders differ."""
     longest = max(extents, key=lambda extent: extent.end)
     for extent in extents:

@@ -27,7 +27,13 @@ from seglake.format.encode import EncodedBatches
 from seglake.format.filter import copied
 from seglake.kafka import folder
 from seglake.kafka.folder import LogFile, PartitionFolder
-from seglake.kafka.survey import SegmentPart, Transactions, are_aborted, headers_of, settled
+from seglake.kafka.survey import (
+    SegmentPart,
+    Transactions,
+    batch_headers,
+    is_aborted,
+    without_transactions,
+)
 from seglake.layout import is_topic_id, is_topic_name
 from seglake.limits import INT32_MAX
 from seglake.log.chunk import Chunk
@@ -56,7 +62,7 @@ class TieredBucket(NamedTuple):
     sizes: Mapping[str, int]
 
 
-def find(
+def find_sources(
     sources: Iterable[str], topic: str | None, storage_options: Mapping[str, str] | None
 ) -> tuple[list[PartitionFolder], list[str]]:
     """Return the partitions in the sources, and the paths of folders that are left out.
@@ -72,7 +78,7 @@ def find(
             partitions = tiered_partitions(bucket.store, bucket.sizes, topics)
             folders += [each for each in partitions if topic or not folder.is_internal(each.topic)]
         else:
-            more, left_out = folder.find(source, topic, storage_options)
+            more, left_out = folder.find_folders(source, topic, storage_options)
             folders += more
             skipped += left_out
     return folders, skipped
@@ -169,12 +175,12 @@ def write_part(store: Store, task: PartTask) -> SegmentRow:
 
     Raises CorruptData, with file and position, UsageError and StoreError.
     """
-    with located(task.folder):
-        return write_segment(store, task.new, batches_of(task))
+    with errors_located(task.folder):
+        return write_segment(store, task.new, read_batches(task))
 
 
 @contextmanager
-def located(folder: PartitionFolder) -> Iterator[None]:
+def errors_located(folder: PartitionFolder) -> Iterator[None]:
     """Add the path of the folder to the CorruptData that the block raises."""
     try:
         yield
@@ -184,7 +190,7 @@ def located(folder: PartitionFolder) -> Iterator[None]:
         ) from damage
 
 
-def batches_of(task: PartTask) -> Iterator[EncodedBatches]:
+def read_batches(task: PartTask) -> Iterator[EncodedBatches]:
     """Yield the batches to import, checked. Raises CorruptData and StoreError."""
     folder, (log, begin, stop, base, end) = task.folder, task.part
     if begin == stop:
@@ -192,11 +198,11 @@ def batches_of(task: PartTask) -> Iterator[EncodedBatches]:
     segment = LogSegment(folder.topic, folder.partition, log.key, "", base, end, log.size, 0)
     piece = Piece.of(segment, LogRanges.one(begin, stop, base, end))
     for chunk in LogFetch(folder.store).chunks([piece], ahead_bytes=AHEAD_BYTES):
-        rows = _staying(chunk, task.aborted)
+        rows = _without_aborted(chunk, task.aborted)
         yield from chunk.in_parts(rows, DECODE_BYTES, partial(_settled, chunk.data))
 
 
-def _staying(chunk: Chunk, aborted: Transactions) -> BatchTable:
+def _without_aborted(chunk: Chunk, aborted: Transactions) -> BatchTable:
     """Return the batches without markers and without aborted transactions."""
     table = chunk.record_batches
     of_transactions = table["attributes"] & TRANSACTIONAL != 0
@@ -205,15 +211,15 @@ def _staying(chunk: Chunk, aborted: Transactions) -> BatchTable:
     first, last = table["base_offset"][0], table["last_offset"][-1]
     near = aborted[(aborted["last"] >= first) & (aborted["first"] <= last)]
     some = table[of_transactions]
-    producers = headers_of(chunk.data, some)["producer_id"].astype("i8")
+    producers = batch_headers(chunk.data, some)["producer_id"].astype("i8")
     goes = of_transactions.copy()
-    goes[of_transactions] = are_aborted(producers, some["base_offset"], near)
+    goes[of_transactions] = is_aborted(producers, some["base_offset"], near)
     staying: BatchTable = table[~goes]
     return staying
 
 
 def _settled(data: Any, part: BatchTable, payload: Payload) -> EncodedBatches:
-    return settled(copied(data, with_record_times(part, payload)))
+    return without_transactions(copied(data, with_record_times(part, payload)))
 
 
 # ---------------- tiered storage
@@ -312,7 +318,7 @@ def _remote_logs(
     names, damaged = dict[str, str](), list[tuple[str, SeglakeError]]()
     for key, data in zip(keys, read, strict=True):
         try:
-            log = remote_log(data, key, f"{store.uri}/{key}")
+            log = parse_manifest(data, key, f"{store.uri}/{key}")
         except (CorruptData, InputError) as error:
             damaged.append((key, error))
             continue
@@ -340,7 +346,7 @@ def _may_be_of(key: str, topics: Collection[str]) -> bool:
     return not folder or folder[:-_ID_LENGTH].endswith((*topics,))
 
 
-def remote_log(data: bytes, key: str, file: str) -> RemoteLog:
+def parse_manifest(data: bytes, key: str, file: str) -> RemoteLog:
     """Parse the manifest at `key`. Raises CorruptData and InputError, which name the file."""
     try:
         manifest: Mapping[str, Any] = json.loads(data)
@@ -429,7 +435,7 @@ def _partition(
 ) -> TieredPartition:
     """Return a partition from all its logs."""
     topic, topic_id, partition = logs[0].place
-    chosen = chosen_logs(logs)
+    chosen = choose_logs(logs)
     folder = chosen[0].key.rpartition("/")[0]
     chunks = {log.key: log.chunks for log in chosen}
     return TieredPartition(
@@ -450,7 +456,7 @@ def _partition(
     )  # fmt: skip
 
 
-def chosen_logs(logs: Sequence[RemoteLog]) -> list[RemoteLog]:
+def choose_logs(logs: Sequence[RemoteLog]) -> list[RemoteLog]:
     """Choose the logs that together form the log of one partition, in order.
 
     Each log is used up to the base offset of the next one. Records that a later leader truncated

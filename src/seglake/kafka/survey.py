@@ -40,7 +40,7 @@ from seglake.store import Reader
 READ_BYTES = 4 * 2**20
 
 
-class SurveyedStretch(NamedTuple):
+class SurveyedRange(NamedTuple):
     """Whole record batches of a log. Their positions count from the start of `data`."""
 
     position: int  # of the data in the log
@@ -93,7 +93,7 @@ class Scan:
     cut: str | None = None
     events: list[Events] = field(default_factory=list)
 
-    def add(self, batch_range: SurveyedStretch, task: LogToScan) -> None:
+    def add(self, batch_range: SurveyedRange, task: LogToScan) -> None:
         """Add the batches of a batch range that are to be imported. Raises CorruptData."""
         table = batch_range.table
         _require_order(table, max(self.log_end, task.log.base_offset), task.next_offset)
@@ -117,7 +117,7 @@ class Scan:
         of_transactions = rows["attributes"] & (TRANSACTIONAL | CONTROL) != 0
         if self.unsettled is None and of_transactions.any():
             self.unsettled = int(rows["base_offset"][of_transactions.argmax()])
-        events = events_in(batch_range.data, rows)
+        events = batch_events(batch_range.data, rows)
         events["position"] += batch_range.position
         self.events.append(events)
 
@@ -188,7 +188,7 @@ def scan_log(_store: Reader, task: LogToScan) -> Scan:
     """Scan the headers of a log. Raises CorruptData, with file and position, and StoreError."""
     result = Scan()
     try:
-        for batch_range in stretches(task.folder.store, task.log):
+        for batch_range in surveyed_ranges(task.folder.store, task.log):
             if isinstance(batch_range, CorruptData):
                 result.cut = _require_torn(task, batch_range, result.log_end)
                 break
@@ -207,7 +207,7 @@ def scan_log(_store: Reader, task: LogToScan) -> Scan:
     return result
 
 
-def stretches(store: Reader, log: LogFile) -> Iterator[SurveyedStretch | CorruptData]:
+def surveyed_ranges(store: Reader, log: LogFile) -> Iterator[SurveyedRange | CorruptData]:
     """Yield the batches of a log, some MiB at a time, and at the end its damage, if any.
 
     The position of the damage counts from the start of the log.
@@ -219,7 +219,7 @@ def stretches(store: Reader, log: LogFile) -> Iterator[SurveyedStretch | Corrupt
         table, damage = scan(data)
         whole = int(table["size"].sum(dtype=np.int64))
         if len(table):
-            yield SurveyedStretch(at, data, table)
+            yield SurveyedRange(at, data, table)
         if damage is not None and not (damage.cut_short and stop < log.size):
             yield damage.error.within("", at)
             return
@@ -237,7 +237,7 @@ def _size_at(data: Any, damage: Damage | None, size: int) -> int:
     return max(int.from_bytes(head, "big") + LOG_OVERHEAD, size + 1)
 
 
-def _intact(task: LogToScan, batch_range: SurveyedStretch, result: Scan) -> SurveyedStretch:
+def _intact(task: LogToScan, batch_range: SurveyedRange, result: Scan) -> SurveyedRange:
     """Truncate a batch range at the first batch that the broker did not finish writing.
 
     Such batches exist only if the broker was not stopped cleanly, above its recovery point.
@@ -298,7 +298,7 @@ def _largest_epoch(data: Any, rows: BatchTable) -> int:
     return int(np.ascontiguousarray(read_only(data)[places]).view(">i4").max())
 
 
-def extent_of(
+def combine_scans(
     folder: PartitionFolder, start: int, scans: Sequence[tuple[LogToScan, Scan]]
 ) -> Extent:
     """Return the extent of a folder from the scans of its logs. `start` is its first offset.
@@ -307,7 +307,7 @@ def extent_of(
     """
     waiting, ended = np.empty(0, EVENT), [np.empty(0, TRANSACTION)]
     for task, scanned in scans:
-        transactions, waiting = resolved(condensed(np.concatenate([waiting, *scanned.events])))
+        transactions, waiting = resolve(condense(np.concatenate([waiting, *scanned.events])))
         _check_transactions(task, transactions)
         ended.append(transactions[transactions["aborted"]])
     top = max((task.limit for task, _ in scans), default=INT64_MAX)
@@ -393,13 +393,13 @@ ENTRY = np.dtype(
 _KEY_BYTES = 4  # of a marker: version i16, type i16
 
 
-def headers_of(data: Any, table: BatchTable) -> npt.NDArray[np.void]:
+def batch_headers(data: Any, table: BatchTable) -> npt.NDArray[np.void]:
     """Return the headers of batches, whose positions count from the start of `data`."""
     places = table["position"][:, None] + np.arange(OVERHEAD)
     return read_only(data)[places].view(HEADER).reshape(-1)
 
 
-def markers_in(data: Any, table: BatchTable) -> tuple[Int64s, Int64s]:
+def control_markers(data: Any, table: BatchTable) -> tuple[Int64s, Int64s]:
     """Return row and type of each control record in the control batches of `table`.
 
     Types are Kafka's: `ABORT`, `COMMIT`, and others that end no transaction. Raises CorruptData
@@ -416,7 +416,7 @@ def markers_in(data: Any, table: BatchTable) -> tuple[Int64s, Int64s]:
     return decoded.batch.astype(np.int64), (high << 8) | low
 
 
-def settled(batches: EncodedBatches) -> EncodedBatches:
+def without_transactions(batches: EncodedBatches) -> EncodedBatches:
     """Remove producer, sequence and the transactional bit from batches of transactions.
 
     So no reader waits for a marker. Checksums are recomputed. All other bytes are kept.
@@ -469,7 +469,7 @@ Events = npt.NDArray[np.void]
 Transactions = npt.NDArray[np.void]
 
 
-def events_in(data: Any, table: BatchTable) -> Events:
+def batch_events(data: Any, table: BatchTable) -> Events:
     """Return the events of some batches, whose positions count from the start of `data`.
 
     Raises CorruptData with the position of the batch.
@@ -479,17 +479,17 @@ def events_in(data: Any, table: BatchTable) -> Events:
     control = table[attributes & CONTROL != 0]
     if not len(of_data) and not len(control):
         return np.empty(0, EVENT)
-    rows, kinds = markers_in(data, control)
+    rows, kinds = control_markers(data, control)
     ends = (kinds == ABORT) | (kinds == COMMIT)
     batches = np.concatenate([of_data, control[rows[ends]]])
     events = np.empty(len(batches), EVENT)
-    events["producer_id"] = headers_of(data, batches)["producer_id"]
+    events["producer_id"] = batch_headers(data, batches)["producer_id"]
     events["offset"], events["position"] = batches["base_offset"], batches["position"]
     events["kind"] = np.append(np.full(len(of_data), DATA), kinds[ends])
-    return condensed(events)
+    return condense(events)
 
 
-def condensed(events: Events) -> Events:
+def condense(events: Events) -> Events:
     """Sort events by producer and offset, and keep only the first batch of a transaction."""
     events = events[np.lexsort((events["offset"], events["producer_id"]))]
     first = np.append(True, events["producer_id"][1:] != events["producer_id"][:-1])
@@ -498,7 +498,7 @@ def condensed(events: Events) -> Events:
     return needed
 
 
-def resolved(events: Events) -> tuple[Transactions, Events]:
+def resolve(events: Events) -> tuple[Transactions, Events]:
     """Return the ended transactions, in the order of markers, and the batches of open ones.
 
     `events` are `condensed`. A marker without a batch before it ends nothing: its transaction was
@@ -516,7 +516,7 @@ def resolved(events: Events) -> tuple[Transactions, Events]:
     return transactions[np.argsort(transactions["last"])], events[is_open]
 
 
-def are_aborted(producer_ids: Int64s, offsets: Int64s, aborted: Transactions) -> Flags:
+def is_aborted(producer_ids: Int64s, offsets: Int64s, aborted: Transactions) -> Flags:
     """Return whether each batch, by producer and base offset, is in one of the transactions."""
     if not len(aborted) or not len(offsets):
         return np.zeros(len(offsets), bool)

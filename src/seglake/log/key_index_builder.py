@@ -1,10 +1,11 @@
 """Build the key index of a segment while its batches are written or read.
 
-A field's values are found like a search finds them (`value_fields.finder`), so an index excludes a
-block only if a search would not match there. Each text is hashed without its type. A JSON number
-that is written in an unusual way, such as 2e2 or 200.0, has a second hash: the hash of its value. A
-value that is not a record of the topic's CSV, or does not match its pattern, has one hash in each
-field, `UNREAD`. Every search also looks for this hash, because the block may contain anything.
+A field's values are found like a search finds them (`value_fields.field_finder`), so an index
+excludes a block only if a search would not match there. Each text is hashed without its type. A
+JSON number that is written in an unusual way, such as 2e2 or 200.0, has a second hash: the hash of
+its value. A value that is not a record of the topic's CSV, or does not match its pattern, has one
+hash in each field, `UNREAD`. Every search also looks for this hash, because the block may contain
+anything.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from seglake.format.segment import Roller, SegmentLimits
 from seglake.limits import INT64_MAX
 from seglake.text.json_fields import Scalars
 from seglake.text.spans import join_rows, to_arrow, where_null
-from seglake.text.value_fields import finder
+from seglake.text.value_fields import field_finder
 
 _DECODE_BYTES = 2**20  # decompressed records at a time
 _NO_LIMITS = SegmentLimits(INT64_MAX, INT64_MAX, INT64_MAX)
@@ -75,7 +76,7 @@ class KeyIndexBuilder:
         self._fields = [each for each in policy.subjects if each.kind == FIELDS]
         self._headers = [each for each in policy.subjects if each.kind == HEADERS]
         self._value_format = format_of_fields(self._fields)
-        self._find = finder(self._value_format, [each.name for each in self._fields])
+        self._find = field_finder(self._value_format, [each.name for each in self._fields])
         self._block = -1
 
     def add(self, table: BatchTable, data: Any, keys: KeyHashes | None = None) -> None:

@@ -1,6 +1,6 @@
 """Share the store and the caches among all reads of a lake."""
 
-from seglake.catalog.deletions import Deletions
+from seglake.catalog.deletions import DeletionMonitor
 from seglake.log.batch_cache import BatchCache
 from seglake.log.blocks.search import BlockSearch
 from seglake.log.byte_cache import ByteCache
@@ -8,7 +8,7 @@ from seglake.log.fetch import LogFetch, Meaning
 from seglake.log.key_indexes import KeyIndexes
 from seglake.log.slabs import SlabCache
 from seglake.log.zones.cache import ZoneMapCache
-from seglake.store import Store, release
+from seglake.store import Store, close_unused_files
 
 CACHE_BYTES = 256 * 2**20
 
@@ -28,7 +28,7 @@ class SharedReads:
         self.store, self.cache_bytes = store, cache_bytes
         cache = ByteCache(cache_bytes // 2)
         self.fetch = LogFetch(store, missing) if missing else LogFetch(store)
-        self.deletions = Deletions(store, self.forget)
+        self.deletions = DeletionMonitor(store, self.forget)
         slabs = SlabCache(cache_bytes - cache_bytes // 2)
         self.cached_fetch = BatchCache(self.fetch, slabs, self.deletions.check_if_due)
         self.zone_maps = ZoneMapCache(store, cache, self.fetch)
@@ -39,7 +39,7 @@ class SharedReads:
     def forget(self) -> None:
         """Close all open files and empty all caches, because logs may have been deleted."""
         self.forgotten += 1
-        release(self.store)
+        close_unused_files(self.store)
         self.fetch.forget()
         self._cache.clear()
         self.cached_fetch.slabs.clear()

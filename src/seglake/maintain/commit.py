@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 from seglake import layout
 from seglake.cached import cached_property
-from seglake.catalog.schema import MaintenanceRow, SegmentRow, in_a_row
+from seglake.catalog.schema import MaintenanceRow, SegmentRow, report_as_json
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change
 from seglake.catalog.transaction import transact_upkeep
@@ -19,8 +19,8 @@ from seglake.catalog.version.snapshot import Snapshot
 from seglake.clock import now_ms
 from seglake.errors import UsageError
 from seglake.layout import new_attempt
-from seglake.store import Store, dry, open_store
-from seglake.terminal.tables import ShowsTable, Table, of_report
+from seglake.store import Store, dry_store, open_store
+from seglake.terminal.tables import ShowsTable, Table, report_table
 
 Status = Literal["committed", "already done", "dry run"]
 
@@ -30,7 +30,7 @@ class MaintenanceReport(ShowsTable):
     """A report, available as plain values, as JSON, and as a small table."""
 
     def _table(self) -> Table:
-        return of_report(type(self).__name__, self.as_dict())
+        return report_table(type(self).__name__, self.as_dict())
 
     @property
     def exit_code(self) -> int:
@@ -68,21 +68,21 @@ class TopicReport(MaintenanceReport):
             attempt_id=self.attempt_id,
             started_at_ms=self.started_at_ms,
             finished_at_ms=now_ms(),
-            report=in_a_row(self.as_dict(), self.SAMPLED),
+            report=report_as_json(self.as_dict(), self.SAMPLED),
         )
 
 
 @contextmanager
-def opened(
+def open_catalog(
     root: str, storage_options: Mapping[str, str] | None, *, dry_run: bool
 ) -> Iterator[CatalogTable]:
     """Open the catalog of a lake for a block. The catalog of a dry run is on a `DryStore`."""
-    with store_for(root, storage_options, dry_run=dry_run) as store:
+    with open_lake_store(root, storage_options, dry_run=dry_run) as store:
         yield CatalogTable.open(store)
 
 
 @contextmanager
-def store_for(
+def open_lake_store(
     root: str, storage_options: Mapping[str, str] | None, *, dry_run: bool
 ) -> Iterator[Store]:
     """Open the store of a lake for a block. For a dry run, it is a `DryStore`."""
@@ -90,11 +90,11 @@ def store_for(
     if not dry_run:
         yield store
         return
-    with dry(store) as unwritten:
+    with dry_store(store) as unwritten:
         yield unwritten
 
 
-def carry_out(
+def commit_change(
     table: CatalogTable,
     report: TopicReport,
     plan: Callable[[Snapshot], Change | None],
@@ -117,7 +117,7 @@ def carry_out(
 Answer = TypeVar("Answer")
 
 
-def retried(call: Callable[[], Answer], tries: int, on: type[Exception]) -> Answer:
+def retry(call: Callable[[], Answer], tries: int, on: type[Exception]) -> Answer:
     """Call a function until it does not raise `on`, at most `tries` times. The last try raises."""
     for _ in range(tries - 1):
         with suppress(on):
@@ -155,7 +155,7 @@ class Rewrites:
 # The time that decides whether maintenance removes something as old.
 
 
-def time_of_storage(store: Store) -> int:
+def storage_time_ms(store: Store) -> int:
     """Return the present time (ms) by the clock of storage. Writes a small object, and deletes it.
 
     Raises StoreError.
@@ -193,10 +193,10 @@ class Clock:
 
     @cached_property
     def _stored_ms(self) -> int:
-        return self.machine_ms if self._store is None else time_of_storage(self._store)
+        return self.machine_ms if self._store is None else storage_time_ms(self._store)
 
 
-def checked_hours(name: str, hours: float) -> float:
+def check_hours(name: str, hours: float) -> float:
     """Return `hours`. Raises UsageError, which names `name`, unless they are finite and at least 0.
 
     A negative number would select a time in the future.

@@ -28,8 +28,8 @@ from seglake.limits import INT32_MAX
 from seglake.log.encoding import limits_of, policy_of
 from seglake.log.rewrite.keep import RecordFilter
 from seglake.log.rewrite.segments import RewriteTarget, rewrite
-from seglake.maintain.commit import MaintenanceReport, TopicReport, carry_out, opened
-from seglake.maintain.topic_settings import topic_of
+from seglake.maintain.commit import MaintenanceReport, TopicReport, commit_change, open_catalog
+from seglake.maintain.topic_settings import topic_from_row
 from seglake.store import Store
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def merge(
         >>> len(seglake.open("lake").topic("web").segments())
         2
     """
-    with opened(root, storage_options, dry_run=dry_run) as table:
+    with open_catalog(root, storage_options, dry_run=dry_run) as table:
         return merge_in(
             table,
             topic,
@@ -143,7 +143,7 @@ def merge_in(
 ) -> MergeResult:
     """Do what `merge` does, with an open catalog. The catalog of a dry run is on a `DryStore`."""
     report, snapshot = MergeResult(topic, dry_run=dry_run), table.snapshot()
-    settings = topic_of(snapshot.topic(topic))
+    settings = topic_from_row(snapshot.topic(topic))
     groups = _groups(table, snapshot, settings, partitions, everything=everything)
     for group in groups:
         first, end = group.rows[0], group.rows[-1].end_offset
@@ -203,9 +203,11 @@ def _groups(
         and row.end_offset > views[row.partition].log_start_offset
     ]
     small.sort(key=lambda row: (row.partition, row.base_offset))
-    rules = Rules(limits, policy_of(settings))
+    rules = MergeRules(limits, policy_of(settings))
     parts = (list(rows) for _, rows in groupby(small, key=part))
-    return [group for rows in parts for group in due(rows, rules, everything=everything)]
+    return [
+        group for rows in parts for group in groups_to_merge(rows, rules, everything=everything)
+    ]
 
 
 def _merge_group(
@@ -235,7 +237,7 @@ def _commit(
         replaced = [(row.partition, row.base_offset) for group in done for row in group.rows]
         return Change([*rows, report.row("merge")], replaced) if done else None
 
-    carry_out(table, report, plan, dry_run=report.dry_run)
+    commit_change(table, report, plan, dry_run=report.dry_run)
 
 
 def _is_current(base: Snapshot, rows: Sequence[SegmentRow]) -> bool:
@@ -272,15 +274,15 @@ class SegmentGroup(NamedTuple):
         return sum(row.log_bytes for row in self.rows)
 
 
-class Rules(NamedTuple):
+class MergeRules(NamedTuple):
     """The limits of one segment: the limits of the topic, and the policy of its index."""
 
     limits: SegmentLimits
     policy: IndexPolicy
 
 
-def due(
-    rows: Iterable[SegmentRow], rules: Rules, *, everything: bool = False
+def groups_to_merge(
+    rows: Iterable[SegmentRow], rules: MergeRules, *, everything: bool = False
 ) -> list[SegmentGroup]:
     """Return the groups to merge now, each with at least two segments.
 
@@ -308,7 +310,7 @@ def _worthwhile(rows: Sequence[SegmentRow], growth: int) -> Iterator[SegmentGrou
 
 
 def _joinable(
-    rows: Iterable[SegmentRow], rules: Rules
+    rows: Iterable[SegmentRow], rules: MergeRules
 ) -> Iterator[tuple[Sequence[SegmentRow], int]]:
     """Yield the longest groups that may be one segment, and the growth that each requires.
 
@@ -327,7 +329,7 @@ def _joinable(
 class _Growing:
     """Segments from `first` on that may be one segment."""
 
-    def __init__(self, first: SegmentRow, rules: Rules) -> None:
+    def __init__(self, first: SegmentRow, rules: MergeRules) -> None:
         self._rules, self.rows = rules, [first]
         self._bytes, self._entries = first.log_bytes, _entries(first, rules.policy)
         self._first_max = first.max_timestamp

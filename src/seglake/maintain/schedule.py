@@ -20,24 +20,24 @@ from seglake.catalog.version.snapshot import Snapshot
 from seglake.config import Topic
 from seglake.engine import SegmentTasks
 from seglake.errors import SeglakeError
-from seglake.maintain.commit import Clock, MaintenanceReport, checked_hours
+from seglake.maintain.commit import Clock, MaintenanceReport, check_hours
 from seglake.maintain.compaction.compact import CompactResult, compact_in
 from seglake.maintain.expiry.retention import RetainResult, expire_rejects, retain_topic
 from seglake.maintain.merge import MergeResult, merge_in
-from seglake.maintain.topic_settings import topic_of
+from seglake.maintain.topic_settings import topic_from_row
 from seglake.maintain.vacuum import GRACE_HOURS, vacuum
 from seglake.store import open_store
-from seglake.store.dry import dry, keeping_segments
+from seglake.store.dry import dry_store, keeping_segments
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _log = logging.getLogger(__name__)
 
-Told = Callable[[str], None]  # called with the name of each part when the part begins
+PartCallback = Callable[[str], None]  # called with the name of each part when the part begins
 
 
-def untold(_part: str) -> None:
+def ignore_part(_part: str) -> None:
     """Ignore the name of a part."""
 
 
@@ -93,7 +93,7 @@ def maintain_lake(
     grace_hours: float = GRACE_HOURS,
     spark: SparkSession | None = None,
     storage_options: Mapping[str, str] | None = None,
-    told: Told = untold,
+    told: PartCallback = ignore_part,
 ) -> MaintainResult:
     """Run the upkeep of every topic, or of one topic, and then a vacuum of the lake.
 
@@ -122,14 +122,14 @@ def maintain_lake(
         >>> [part.operation for part in maintained.parts]
         ['merge', 'vacuum']
     """
-    checked_hours("--grace-hours", grace_hours)
+    check_hours("--grace-hours", grace_hours)
     result, store = MaintainResult(dry_run), open_store(root, storage_options)
-    with dry(store) if dry_run else nullcontext(store) as own:
+    with dry_store(store) if dry_run else nullcontext(store) as own:
         table = CatalogTable.open(store)
         table = _DryCatalog(own) if dry_run else table
         snapshot = table.snapshot()
         names = [row.topic for row in snapshot.topics()] if topic is None else [topic]
-        settings = {name: topic_of(snapshot.topic(name)) for name in names}
+        settings = {name: topic_from_row(snapshot.topic(name)) for name in names}
         clock = Clock(None if dry_run else store)
         for asked in settings.values():
             for operation, do in _of_topic(table, asked, clock, spark, dry_run=dry_run):
@@ -174,7 +174,7 @@ def _of_topic(
 
 
 def _done(
-    operation: str, topic: str | None, do: Callable[[], MaintenanceReport], told: Told
+    operation: str, topic: str | None, do: Callable[[], MaintenanceReport], told: PartCallback
 ) -> MaintenancePart:
     """Run a part. If it fails, the returned part has the error."""
     part = MaintenancePart(operation, topic)

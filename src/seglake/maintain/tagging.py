@@ -205,7 +205,7 @@ class _Tagging:
         if self._written is None or self._written[0] != source:
             attempt_id = new_attempt() if self._written else self._report.attempt_id
             table = self._table
-            rows = rows_of_version(table, snapshot)
+            rows = version_rows(table, snapshot)
             written = write_object(table.store, attempt_id, version, table.lake, rows, erased)
             self._written = source, written
         return self._written[1]
@@ -217,8 +217,10 @@ class _Tagging:
         if version == base.version:
             return base, []
         if holder is not None:
-            return self._table.tagged(holder), read_object(self._table.store, holder).erased
-        snapshot = self._table.logged(version)
+            return self._table.snapshot_of_tag(holder), read_object(
+                self._table.store, holder
+            ).erased
+        snapshot = self._table.snapshot_from_log(version)
         self._check(snapshot, base)
         return snapshot, []
 
@@ -288,7 +290,7 @@ def _files(table: CatalogTable, snapshot: Snapshot, topics: Collection[str]) -> 
         yield from (row.key(suffix) for row in rows for suffix in row.suffixes)
 
 
-def rows_of_version(table: CatalogTable, snapshot: Snapshot) -> Iterator[Rows]:
+def version_rows(table: CatalogTable, snapshot: Snapshot) -> Iterator[Rows]:
     """Yield all rows of a version by kind and topic, without tags. Raises VersionExpired."""
     with retained(snapshot.version):
         for kind, topic in sorted({(file.kind, file.topic) for file in snapshot.files}):
@@ -296,7 +298,7 @@ def rows_of_version(table: CatalogTable, snapshot: Snapshot) -> Iterator[Rows]:
                 yield kind, topic, table.rows(snapshot, kind, topic)
 
 
-def with_segments(
+def rewrite_tag(
     table: CatalogTable,
     tag: TagRow,
     replaced: Mapping[SegmentRow, SegmentRow],
@@ -329,7 +331,7 @@ def with_segments(
 
     rows = (
         (kind, name, changed(some) if (kind, name) == (SegmentRow.KIND, topic) else some)
-        for kind, name, some in rows_of_version(table, table.tagged(tag))
+        for kind, name, some in version_rows(table, table.snapshot_of_tag(tag))
     )
     store, attempt_id = table.store, new_attempt()
     all_erased = [*read_object(store, tag).erased, *erased]
@@ -346,7 +348,7 @@ def delete_ended(table: CatalogTable, names: Collection[str]) -> None:
         _Tagging(table, TagResult(layout.WHOLE_LAKE, name=name), None, None).delete()
 
 
-def ended(table: CatalogTable, at_ms: int) -> list[str]:
+def ended_tags(table: CatalogTable, at_ms: int) -> list[str]:
     """Return the names of the tags whose `until` is at or before a time (ms)."""
     return [tag.name for tag in table.tags() if tag.until_ms is not None and tag.until_ms <= at_ms]
 
@@ -365,7 +367,7 @@ def tag_usage(
     newest = table.snapshot()
     topics = _topics(newest) if topic is None else [topic]
     named = {hash(key) for key in _files(table, newest, topics)}
-    snapshots = ((tag, table.tagged(tag)) for tag in tags)
+    snapshots = ((tag, table.snapshot_of_tag(tag)) for tag in tags)
     return [
         _tag_usage(table, tag, snapshot, named, topic)
         for tag, snapshot in snapshots

@@ -15,7 +15,7 @@ from seglake.config import Topic, combined_topic
 from seglake.config.topic import DEFAULTS, IDENTITY
 from seglake.errors import UsageError
 from seglake.format.index import Subject
-from seglake.maintain.commit import MaintenanceReport, TopicReport, carry_out
+from seglake.maintain.commit import MaintenanceReport, TopicReport, commit_change
 from seglake.store import open_store
 from seglake.write.driver.topics import settings_json, stored_settings
 
@@ -46,7 +46,7 @@ class AlterResult(TopicReport):
     unindexed: int = 0
 
 
-def topic_of(row: TopicRow) -> Topic:
+def topic_from_row(row: TopicRow) -> Topic:
     """Return all settings of a topic, with defaults where the row has none. Raises ConfigError."""
     return combined_topic(stored_settings(row), {"name": row.topic})
 
@@ -61,13 +61,13 @@ def describe(
         >>> [setting.value for setting in settings if setting.key == "retention.ms"]
         [-1]
     """
-    return settings_of(CatalogTable.open(open_store(root, storage_options)), topic)
+    return list_settings(CatalogTable.open(open_store(root, storage_options)), topic)
 
 
-def settings_of(table: CatalogTable, topic: str) -> list[Setting]:
+def list_settings(table: CatalogTable, topic: str) -> list[Setting]:
     """Do what `describe` does, with an open catalog."""
     row = table.snapshot().topic(topic)
-    values = topic_of(row).model_dump(mode="json", by_alias=True)
+    values = topic_from_row(row).model_dump(mode="json", by_alias=True)
     return [
         Setting(
             key, values[key], DEFAULTS[key], values[key] != DEFAULTS[key], info.description or ""
@@ -120,7 +120,7 @@ def alter(
         old = base.topic(topic)
         stored = {k: v for k, v in stored_settings(old).items() if k not in delete}
         new = combined_topic(stored, {"name": topic, **settings})
-        report.changes = _changes(topic_of(old).settings, new.settings)
+        report.changes = _changes(topic_from_row(old).settings, new.settings)
         if not report.changes:
             return None
         added = {*new.index_subjects} - {*old.index_subjects}
@@ -129,7 +129,7 @@ def alter(
         row = replace(old, sequence=old.sequence + 1, settings=text)
         return Change([row, report.row("alter")])
 
-    carry_out(table, report, plan, dry_run=dry_run)
+    commit_change(table, report, plan, dry_run=dry_run)
     return report
 
 

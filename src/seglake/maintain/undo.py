@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from seglake.catalog.quarantine.open_rejects import chain_of
+from seglake.catalog.quarantine.open_rejects import redrive_chain
 from seglake.catalog.schema import RunRow, RunState, SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change
@@ -31,11 +31,11 @@ from seglake.format.index import Subjects
 from seglake.limits import INT32_MAX
 from seglake.log.rewrite.keep import ExcludeOffsets
 from seglake.log.rewrite.segments import RewriteTarget, rewrite
-from seglake.maintain.commit import Rewrites, Status, TopicReport, carry_out, opened
+from seglake.maintain.commit import Rewrites, Status, TopicReport, commit_change, open_catalog
 from seglake.store import Store
-from seglake.terminal.wording import advice, history_command
+from seglake.terminal.wording import history_command, suggest
 from seglake.times.instants import format_ms
-from seglake.write.api import Interval, declared
+from seglake.write.api import Interval, declare_run
 from seglake.write.driver.attempt import DeclaredRun
 from seglake.write.driver.report import Progress, Report, silent
 from seglake.write.driver.run import ingest_files
@@ -112,7 +112,7 @@ def undo(
         600
     """
     report = UndoResult(topic, run_id=run_id, dry_run=dry_run)
-    with opened(root, storage_options, dry_run=dry_run) as table:
+    with open_catalog(root, storage_options, dry_run=dry_run) as table:
         return _undo(table, report, pipeline, engine_of(spark), force=force)
 
 
@@ -145,7 +145,7 @@ def _undo(
 
     report.status = "dry run" if report.dry_run else "committed"
     with announce(table, report.attempt_id, topic, removal.attempts):
-        carry_out(table, report, plan, dry_run=report.dry_run)
+        commit_change(table, report, plan, dry_run=report.dry_run)
     return report if report.runs else _as_done(report, table)
 
 
@@ -181,7 +181,7 @@ def run_with_id(
     rows = [run for run in history if run.run_id == run_id and pipeline in (None, run.pipeline)]
     if not rows:
         lists = history_command(table.store.uri, topic)
-        known = advice(run_id, {run.run_id for run in history}, lists)
+        known = suggest(run_id, {run.run_id for run in history}, lists)
         raise UsageError(f"topic {topic!r} has no run {run_id!r}; {known}")
     names = sorted({run.pipeline for run in rows})
     if len(names) > 1:
@@ -252,7 +252,7 @@ class RunRemoval:
         committed = self._table.runs(base, self._topic) if self._has_topic(base) else []
         by_attempt: dict[str, RunRow] = {}
         for run in self._choose(base):
-            chain = chain_of(run, committed)
+            chain = redrive_chain(run, committed)
             of_run = [chain.first, *chain.redrives]
             for row in of_run[of_run.index(run) :]:
                 by_attempt[row.attempt_id] = row
@@ -434,7 +434,7 @@ def replace(  # noqa: PLR0913  # each is an option of the command
         >>> report.records
         600
     """
-    run = declared(run_id, interval)
+    run = declare_run(run_id, interval)
     if whole_interval and run.interval is None:
         raise UsageError("no interval is declared, so none can be replaced: give both its ends")
     return replace_files(

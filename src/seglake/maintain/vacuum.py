@@ -47,7 +47,7 @@ import pyarrow.compute as pc
 from seglake import layout
 from seglake.catalog import deletions
 from seglake.catalog.attempts import archived_since, write_archives
-from seglake.catalog.quarantine.files import attempt_of, writer_of
+from seglake.catalog.quarantine.files import only_attempt, writing_attempt
 from seglake.catalog.quarantine.open_rejects import expired_attempts
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.retention import (
@@ -62,8 +62,8 @@ from seglake.catalog.table import CatalogTable, sync_commits
 from seglake.catalog.transaction import abandon_all, announce
 from seglake.clock import now_ms
 from seglake.errors import AttemptAbandoned, CommitConflict, CorruptData, MissingObject, StoreError
-from seglake.maintain.commit import MaintenanceReport, checked_hours, time_of_storage
-from seglake.maintain.tagging import delete_ended, ended, tag_usage
+from seglake.maintain.commit import MaintenanceReport, check_hours, storage_time_ms
+from seglake.maintain.tagging import delete_ended, ended_tags, tag_usage
 from seglake.store import Listed, Store, open_store
 from seglake.write.driver.report import Progress, silent
 
@@ -137,8 +137,8 @@ def vacuum(
         >>> seglake.vacuum("lake", dry_run=True).deleted
         []
     """
-    checked_hours("--grace-hours", grace_hours)
-    checked_hours("retention_hours", retention_hours or 0)
+    check_hours("--grace-hours", grace_hours)
+    check_hours("retention_hours", retention_hours or 0)
     store = open_store(root, storage_options)
     table, report = CatalogTable.open(store), VacuumResult(dry_run)
     own = _Cutoffs(now_ms(), grace_hours, retention_hours)
@@ -150,7 +150,7 @@ def vacuum(
     times = times._replace(archived=old)
     mark = table.attempts_without_marker if dry_run else table.mark_committed
     report.marked = sorted(mark(table.newest_files()))
-    report.ended_tags = ended(table, min(own.now_ms, times.now_ms))
+    report.ended_tags = ended_tags(table, min(own.now_ms, times.now_ms))
     if not dry_run:
         delete_ended(table, report.ended_tags)
         write_removed_files_list(table.delta_log())
@@ -196,7 +196,7 @@ def resolve(table: CatalogTable, find: Callable[[], AnyEnded]) -> AnyEnded:
     return garbage
 
 
-def delete(store: Store, keys: Sequence[str], progress: Progress = silent) -> None:
+def delete_objects(store: Store, keys: Sequence[str], progress: Progress = silent) -> None:
     """Delete objects in the order of `keys`, up to 1000 in one request.
 
     Commits are synced to disk first: if the process that made a commit died, a power failure could
@@ -240,12 +240,12 @@ def _by_storage(table: CatalogTable, own: _Cutoffs) -> _Cutoffs | None:
     to do. Raises StoreError if it cannot be written and there is something to do.
     """
     try:
-        return own._replace(now_ms=time_of_storage(table.store))
+        return own._replace(now_ms=storage_time_ms(table.store))
     except StoreError:
         marked = table.attempts_without_marker(table.newest_files())
         garbage = _find(table, own, VacuumResult(dry_run=True, marked=sorted(marked)))
         work = garbage.objects or garbage.to_abandon or garbage.with_old_rejects
-        if marked or work or ended(table, own.now_ms):
+        if marked or work or ended_tags(table, own.now_ms):
             raise
         return None
 
@@ -259,7 +259,7 @@ class _Garbage(NamedTuple):
 
     objects: list[Listed]
     to_abandon: set[str]
-    named: Named
+    named: NamedFiles
     with_old_rejects: list[str]
 
     @property
@@ -293,14 +293,14 @@ class _Sweep:
         garbage = self._fenced()
         rewritten = self._drop_rejects(garbage)
         garbage = self._remove_from_quarantine(garbage)
-        delete(table.store, report.catalog_files, self._progress)
+        delete_objects(table.store, report.catalog_files, self._progress)
         garbage = self._without_new_tags(garbage)
         archived = self._times.archived
-        manifests = [key for key in report.deleted if layout.manifest_of(key) in archived]
+        manifests = [key for key in report.deleted if layout.parse_manifest_key(key) in archived]
         rest = {*report.deleted} - {*manifests}
         # Delete manifests first: without its marker, a manifest belongs to a failed attempt.
-        delete(table.store, manifests, self._progress)
-        delete(table.store, [key for key in report.deleted if key in rest], self._progress)
+        delete_objects(table.store, manifests, self._progress)
+        delete_objects(table.store, [key for key in report.deleted if key in rest], self._progress)
         report.rewritten = rewritten
         return garbage
 
@@ -328,7 +328,7 @@ class _Sweep:
             with announce(self._table, attempt_id, topic):
                 try:
                     gone = garbage.named.expired
-                    rewritten += QuarantineTable(store).drop(topic, gone, attempt_id)
+                    rewritten += QuarantineTable(store).drop_rejects(topic, gone, attempt_id)
                 except _IN_VAIN as error:
                     _log.warning("a later vacuum has to drop rejects of %s: %s", topic, error)
         return rewritten
@@ -340,8 +340,8 @@ class _Sweep:
         count are kept if the table names them.
         """
         quarantine, report = QuarantineTable(self._table.store), self._report
-        files = {*filter(writer_of, report.deleted)}
-        lost = {key for key in files if not garbage.named.counts(attempt_of(key))}
+        files = {*filter(writing_attempt, report.deleted)}
+        lost = {key for key in files if not garbage.named.counts(only_attempt(key))}
         spared = quarantine.remove_files(lost, files - lost)
         report.deleted = [key for key in report.deleted if key not in spared]
         return garbage.without(spared)
@@ -433,7 +433,7 @@ def find_unreferenced(
     archived: Collection[str] = (),
     *,
     rejects_since_ms: float,
-) -> tuple[Unnamed, Named]:
+) -> tuple[Unnamed, NamedFiles]:
     """Return the objects that no retained version names, by attempt, and the names in the catalog.
 
     Names are read before the objects are listed. If an object has no name, they are read again,
@@ -490,7 +490,7 @@ def orphans(table: CatalogTable) -> Iterator[str]:
     yield from (item.key for objects in unnamed.values() for item in objects if not is_claim(item))
 
 
-class Named(NamedTuple):
+class NamedFiles(NamedTuple):
     """The committed attempts, and a hash for each named log and each named set of index files.
 
     `rejects` are the keys of the files that the quarantine names, or named recently.
@@ -511,7 +511,7 @@ class Named(NamedTuple):
 
     def has_rejects(self, key: str) -> bool:
         """Return whether the quarantine needs the file with this key."""
-        return self.counts(attempt_of(key)) and (self.rejects is None or key in self.rejects)
+        return self.counts(only_attempt(key)) and (self.rejects is None or key in self.rejects)
 
     def needs(self, file: layout.SegmentFile) -> bool:
         """Return whether a segment row names this log, or the set that this index file is in."""
@@ -527,7 +527,7 @@ def _named(
     without_tags: Collection[str],
     rejects_since_ms: float,
     marked: Iterable[str],
-) -> Named:
+) -> NamedFiles:
     """Return the names in the commits and segments of all retained versions.
 
     The attempts include `marked`. A data file of any age may belong to an attempt that paused while
@@ -556,10 +556,10 @@ def _named(
             attempts.update(ids)
     # Read the quarantine after the runs.
     rejects = QuarantineTable(table.store).retained_keys(rejects_since_ms)
-    return Named(attempts, files, without_rejects, rejects, {tag.attempt_id for tag in tags})
+    return NamedFiles(attempts, files, without_rejects, rejects, {tag.attempt_id for tag in tags})
 
 
-def _unneeded(objects: Iterable[Listed], named: Named) -> Iterator[tuple[str | None, Listed]]:
+def _unneeded(objects: Iterable[Listed], named: NamedFiles) -> Iterator[tuple[str | None, Listed]]:
     """Yield each object that nothing needs with its owner, None if Seglake does not write it."""
     for item in objects:
         partial_write = TEMPORARY.fullmatch(item.key)
@@ -572,12 +572,12 @@ def _unneeded(objects: Iterable[Listed], named: Named) -> Iterator[tuple[str | N
                 yield owner or item.key, item
 
 
-def _place(key: str, named: Named) -> tuple[str, bool]:
+def _place(key: str, named: NamedFiles) -> tuple[str, bool]:
     """Return the attempt of an object ("" if it has none), and whether something needs it."""
     if writer := layout.parse_tag_key(key):
         return writer, writer in named.tags
     if key.startswith(f"{layout.CATALOG}/"):
-        writer = writer_of(key)
+        writer = writing_attempt(key)
         return writer or "", writer is None or named.has_rejects(key)
     if key.startswith(f"{layout.TOPICS}/"):
         file = layout.parse_segment_key(key)
@@ -598,7 +598,7 @@ def _place(key: str, named: Named) -> tuple[str, bool]:
 _FEW = 1000  # fewer old manifests are not archived
 
 
-class _Written(NamedTuple):
+class _AttemptObjects(NamedTuple):
     """The objects of an attempt: the number of its last manifest, its marker, its newest time (ms).
 
     The attempt is `unfinished` if it has an object that is not part of a commit, such as the list
@@ -621,7 +621,7 @@ def archive_manifests(
     """
     old = {
         attempt_id: each.lost_races
-        for attempt_id, each in sorted(_written(store).items())
+        for attempt_id, each in sorted(_attempt_objects(store).items())
         if each.marked
         and not each.unfinished
         and each.lost_races >= 0
@@ -633,14 +633,14 @@ def archive_manifests(
     return len(old if dry_run else write_archives(store, old))
 
 
-def _written(store: Store) -> dict[str, _Written]:
-    attempts = dict[str, _Written]()
+def _attempt_objects(store: Store) -> dict[str, _AttemptObjects]:
+    attempts = dict[str, _AttemptObjects]()
     for item in store.list(layout.ATTEMPTS):
         with contextlib.suppress(CorruptData):  # a key that Seglake does not write
             attempt_id, name = layout.parse_attempt_key(item.key)
-            before = attempts.get(attempt_id, _Written())
+            before = attempts.get(attempt_id, _AttemptObjects())
             number = layout.lost_races(name)
-            attempts[attempt_id] = _Written(
+            attempts[attempt_id] = _AttemptObjects(
                 max(before.lost_races, -1 if number is None else number),
                 before.marked or name == "success",
                 max(before.newest_ms, item.modified_ms),

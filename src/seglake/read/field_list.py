@@ -16,7 +16,7 @@ from seglake.read.fields import BESIDE
 from seglake.terminal.tables import Column, ShowsTable, Table, number
 from seglake.terminal.wording import counted
 from seglake.text.spans import from_arrow, to_arrow
-from seglake.text.value_fields import finder, names_in
+from seglake.text.value_fields import declared_names, field_finder
 from seglake.times.grammar import ISO, TimeFormat
 from seglake.times.readers import read_times
 from seglake.times.time_kernels import READ
@@ -65,8 +65,8 @@ def listed(values: Sequence[bytes | None], value_format: ValueFormat) -> FieldLi
 
 def _declared(values: Sequence[bytes | None], value_format: ValueFormat) -> FieldList:
     """Return the fields that a format declares, with JSON's types for JSON-like texts."""
-    names = names_in(value_format)
-    value_fields = finder(value_format, names)(from_arrow(pa.array(values, pa.binary())))
+    names = declared_names(value_format)
+    value_fields = field_finder(value_format, names)(from_arrow(pa.array(values, pa.binary())))
     fields = []
     for name in names:
         scalars = value_fields.scalars(name)

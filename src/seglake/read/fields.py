@@ -26,7 +26,7 @@ from seglake.log.threads import worked
 from seglake.read.window.reader import WindowReader
 from seglake.terminal.wording import counted
 from seglake.text.spans import from_arrow, signed_integers, to_arrow
-from seglake.text.value_fields import Finder, ValueFields, finder
+from seglake.text.value_fields import Finder, ValueFields, field_finder
 from seglake.times.grammar import ISO, TimeFormat
 from seglake.times.readers import read_times
 from seglake.times.time_kernels import READ
@@ -197,7 +197,7 @@ class FieldReader:
         self, fields: AnyFields, columns: Sequence[str] | None, value_format: ValueFormat
     ) -> None:
         self._fields = Fields.of(fields)
-        self._find = finder(value_format, self._fields.kinds)
+        self._find = field_finder(value_format, self._fields.kinds)
         self._beside = [*(BESIDE if columns is None else columns)]
         more = ["value", *(BESIDE[:2] if self._fields.strict else ())]
         self.wanted = [*dict.fromkeys([*self._beside, *more])]

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from seglake.catalog.groups import GroupInTopic, of_topic
+from seglake.catalog.groups import GroupInTopic, topic_offsets
 from seglake.catalog.schema import TopicRow
 from seglake.catalog.version.snapshot import PartitionView, Snapshot
 from seglake.errors import UsageError
@@ -132,7 +132,7 @@ class Log(ShowsTable):
             >>> log.kept_groups()
             []
         """
-        return of_topic(self.store, self._origin.lake, self.topic)
+        return topic_offsets(self.store, self._origin.lake, self.topic)
 
     def at(self, version: int | str | None) -> Log:
         """Return the topic in another version.

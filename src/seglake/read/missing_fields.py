@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from seglake.read.field_list import FieldList
-from seglake.terminal.wording import remedy
+from seglake.terminal.wording import suggest_or_list
 
 _MOST = 1000  # fields that one process checks, because each check reads a sample
 
@@ -40,7 +40,7 @@ def with_hints(
     for name in new if fields.objects else ():
         if not any(each == name or each.startswith(f"{name}.") for each in present):
             _log.warning("%s: no value of a sample has the field %r; %s", topic, name,
-                         remedy(name, present))  # fmt: skip
+                         suggest_or_list(name, present))  # fmt: skip
 
 
 @contextmanager

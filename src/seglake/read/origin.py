@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from seglake.catalog.schema import Kind, MaintenanceRow, RunRow, TagRow
 from seglake.catalog.table import CatalogTable
-from seglake.catalog.tags import is_of_a_tag
+from seglake.catalog.tags import is_tagged_version
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.catalog.version.snapshot_files import retained
 from seglake.compile.locks import Lock
@@ -38,7 +38,7 @@ class Origin:
         missing = MissingLogs(store)
         self.reads = SharedReads(store, cache_bytes, missing)
         self.deletions = self.reads.deletions
-        missing.found_expired = self.deletions.make_due
+        missing.found_expired = self.deletions.request_check
         self._lock = Lock()  # only one thread at a time may use the catalog
         self._opened: CatalogTable | None = None
 
@@ -76,10 +76,10 @@ class Origin:
         """
         with self._lock:
             try:
-                if not is_of_a_tag(snapshot.files):
+                if not is_tagged_version(snapshot.files):
                     return self._catalog.snapshot(snapshot.version, ())
                 tag = self._catalog.tag_of(snapshot.version)
-                return snapshot if tag is None else self._catalog.tagged(tag, ())
+                return snapshot if tag is None else self._catalog.snapshot_of_tag(tag, ())
             except SeglakeError:
                 return snapshot
 
@@ -121,7 +121,7 @@ class Origin:
         Raises VersionExpired if the tag changed, and CorruptData.
         """
         with self._lock:
-            return self._catalog.tagged(tag, ())
+            return self._catalog.snapshot_of_tag(tag, ())
 
     @property
     def lake(self) -> str:
@@ -162,7 +162,7 @@ class Origin:
                 if whole.files <= self._catalog.newest_files():
                     raise
                 tag = self._catalog.tag_of(whole.version)
-                held = None if tag is None else self._catalog.tagged(tag, ())
+                held = None if tag is None else self._catalog.snapshot_of_tag(tag, ())
             if held is not None and held.files != whole.files:
                 with retained(whole.version):
                     return read(held)

@@ -27,7 +27,7 @@ from seglake.format.value_format import JSON, ValueFormat
 from seglake.log.key_index_builder import SHORT, UNREAD
 from seglake.text.json_fields import Scalars
 from seglake.text.spans import from_arrow, to_arrow
-from seglake.text.value_fields import ValueFields, finder
+from seglake.text.value_fields import ValueFields, field_finder
 
 pc: Any = pyarrow.compute  # its stubs require the type of each item
 
@@ -60,7 +60,7 @@ class Where:
             for name, value in _pairs("headers", headers)
         }
         self._format = value_format
-        self._find = finder(value_format, self._fields) if self._fields else None
+        self._find = field_finder(value_format, self._fields) if self._fields else None
 
     def over(self, value_format: ValueFormat) -> Where:
         """Return these equalities for values of another format."""

@@ -104,7 +104,7 @@ def _send(
     tempo.start(waits_for)
     while streams:
         sent = 0
-        for partition, batch in due(streams, tempo.now_ms(), tempo.step):
+        for partition, batch in take_due(streams, tempo.now_ms(), tempo.step):
             sender.send(partition, _rows(batch))
             report.sent[partition] = report.sent.get(partition, 0) + len(batch)
             sent += len(batch)
@@ -113,7 +113,7 @@ def _send(
                 sender.commit()
                 uncommitted = 0
             tempo.after(len(batch))
-        streams = [stream for stream in streams if stream.left]
+        streams = [stream for stream in streams if stream.has_next]
         if streams and not sent:
             _wait(streams, sender, tempo)
         if line := pace.line(report.records, total):
@@ -139,7 +139,7 @@ def _opened(log: Log, windows: Mapping[int, Window]) -> tuple[list[PartitionStre
             reader.cached_fetch, pieces, schema_of(_COLUMNS), memory_bytes=memory, threads=1
         )
         streams.append(PartitionStream(partition, batches))
-    return [stream for stream in streams if stream.left], total
+    return [stream for stream in streams if stream.has_next], total
 
 
 def _rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
@@ -205,7 +205,7 @@ class PartitionStream:
         self._advance()
 
     @property
-    def left(self) -> bool:
+    def has_next(self) -> bool:
         """Return whether there is another record."""
         return self._batch is not None
 
@@ -246,7 +246,7 @@ def next_due_ms(streams: Sequence[PartitionStream]) -> int:
     return min((stream.next_due_ms for stream in streams), default=INT64_MAX)
 
 
-def due(
+def take_due(
     streams: Sequence[PartitionStream], until_ms: int, at_most: int
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield partitions with records that are due at or before `until_ms`, at most `at_most` each.

@@ -157,7 +157,7 @@ class Target:
         Partitions without such a record are left out. Call `sender` first, to fence off others.
         """
         with self._search() as (_, progress):
-            return progress.of(name, partitions)
+            return progress.last_offsets(name, partitions)
 
     def commit_groups(
         self, name: str, groups: Mapping[str, Mapping[int, GroupOffset]]
@@ -174,19 +174,19 @@ class Target:
             for partition, each in offsets.items():
                 bounds.setdefault(partition, set()).add(each.offset)
         with self._search() as (admin, progress):
-            places = progress.places(name, bounds)
+            places = progress.first_offsets(name, bounds)
             return {
                 group: self._committed(admin, group, offsets, places)
                 for group, offsets in groups.items()
             }
 
     @contextmanager
-    def _search(self) -> Iterator[tuple[AdminClient, Progress]]:
+    def _search(self) -> Iterator[tuple[AdminClient, ReplaySearch]]:
         """Open clients to search the topic. Raises StoreError for errors of theirs in the block."""
         consumer = self._client(Consumer, CONSUMER)
         try:
             admin = self._client(AdminClient, {})
-            yield admin, Progress(self.topic, admin, consumer, self._patience_s)
+            yield admin, ReplaySearch(self.topic, admin, consumer, self._patience_s)
         except (KafkaException, FutureTimeout) as error:
             raise self._failed(error) from error
         finally:
@@ -380,7 +380,7 @@ class OffsetSearch(NamedTuple):
         return cls(low, max(low, end - size), end)
 
 
-class Replayed(NamedTuple):
+class ReplayedRecord(NamedTuple):
     """A record of a replay: its offset in the topic (`place`), and its offset in the lake."""
 
     partition: int
@@ -388,14 +388,14 @@ class Replayed(NamedTuple):
     lake_offset: int
 
 
-class Progress:
+class ReplaySearch:
     """Searches a topic from its end backwards for records of a replay."""
 
     def __init__(self, topic: str, admin: AdminClient, consumer: Consumer, patience_s: float):
         self._topic, self._admin, self._consumer = topic, admin, consumer
         self._patience_s = patience_s
 
-    def of(self, name: str, partitions: Collection[int]) -> dict[int, int]:
+    def last_offsets(self, name: str, partitions: Collection[int]) -> dict[int, int]:
         """Return the lake offset of the replay's last record, for partitions that have one.
 
         Raises StoreError if a transaction of another producer stays open: records after its begin
@@ -410,7 +410,7 @@ class Progress:
         self._backwards(partitions, look)
         return offsets
 
-    def places(
+    def first_offsets(
         self, name: str, bounds: Mapping[int, Collection[int]]
     ) -> dict[tuple[int, int], int]:
         """Return the topic offsets of the replay's first records at or above lake offsets.
@@ -496,7 +496,7 @@ class Progress:
                     raise
                 time.sleep(_WAIT_S)
 
-    def _in(self, name: str, searches: Mapping[int, OffsetSearch]) -> Iterator[Replayed]:
+    def _in(self, name: str, searches: Mapping[int, OffsetSearch]) -> Iterator[ReplayedRecord]:
         """Yield the replay's records in these searches, in offset order for each partition."""
         self._consumer.assign(
             [TopicPartition(self._topic, p, each.start) for p, each in searches.items()]
@@ -513,7 +513,7 @@ class Progress:
                 if _is_end(message) or place >= searches[partition].end:
                     left.discard(partition)
                 elif (offset := _lake_offset(message, name)) is not None:
-                    yield Replayed(partition, place, offset)
+                    yield ReplayedRecord(partition, place, offset)
 
 
 def _is_end(message: Message) -> bool:

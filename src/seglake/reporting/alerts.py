@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
-from seglake.reporting.figures import TINY, TopicFigures, minute
+from seglake.reporting.figures import TINY, TopicFigures, format_minute
 from seglake.terminal.wording import counted, duration
 
 Severity = Literal["problem", "warning", "note"]
@@ -37,13 +37,13 @@ def severity_rank(alert: Alert) -> int:
     return SEVERITIES.index(alert.severity)
 
 
-def alerts(figures: TopicFigures) -> list[Alert]:
+def topic_alerts(figures: TopicFigures) -> list[Alert]:
     """Return the alerts of a topic, the worst first."""
     unsorted = [alert for check in _CHECKS for alert in check(figures)]
     return sorted(unsorted, key=severity_rank)
 
 
-def once(all_alerts: Iterable[Alert]) -> list[Alert]:
+def join_alerts(all_alerts: Iterable[Alert]) -> list[Alert]:
     """Join alerts that differ only by their topic. The order is kept."""
     topics: dict[Alert, list[str]] = {}
     for alert in all_alerts:
@@ -59,7 +59,9 @@ def _names(topics: Sequence[str]) -> str:
 def _holes(figures: TopicFigures) -> Iterator[Alert]:
     holes = figures.coverage.holes
     if holes:
-        named = ", ".join(f"{minute(start)} to {minute(end)}" for start, end in holes[:_NAMED])
+        named = ", ".join(
+            f"{format_minute(start)} to {format_minute(end)}" for start, end in holes[:_NAMED]
+        )
         more = f", and {len(holes) - _NAMED} more" if len(holes) > _NAMED else ""
         missing = duration(sum(end - start for start, end in holes))
         yield Alert(
@@ -82,7 +84,7 @@ def _not_closed(figures: TopicFigures) -> Iterator[Alert]:
     elif lag is not None and lag > _LATE_INTERVALS * figures.coverage.usual_ms:
         yield Alert(
             figures.topic, "not closed", "warning",
-            f"Windows are closed up to {minute(figures.coverage.closed_until_ms or 0)}, "
+            f"Windows are closed up to {format_minute(figures.coverage.closed_until_ms or 0)}, "
             f"{duration(lag)} ago; an interval is usually {duration(figures.coverage.usual_ms)}.",
             "See whether runs fail or wait: `seglake run-status`, or the scheduler.",
         )  # fmt: skip
@@ -93,7 +95,8 @@ def _stray(figures: TopicFigures) -> Iterator[Alert]:
         yield Alert(
             figures.topic, "future", "warning",
             f"{counted(figures.future.segments, 'segment')} with timestamps in the future, up to "
-            f"{minute(figures.future.farthest_ms)}. Retention by time keeps them until then.",
+            f"{format_minute(figures.future.farthest_ms)}. Retention by time keeps them until "
+            "then.",
             "Look for a clock that is wrong, or a unit: microseconds as milliseconds. "
             "`message.timestamp.after.max.ms` rejects such rows.",
         )  # fmt: skip
@@ -101,7 +104,7 @@ def _stray(figures: TopicFigures) -> Iterator[Alert]:
         yield Alert(
             figures.topic, "ancient", "warning",
             f"{counted(figures.ancient.segments, 'segment')} with timestamps long before all "
-            f"others, down to {minute(figures.ancient.farthest_ms)}.",
+            f"others, down to {format_minute(figures.ancient.farthest_ms)}.",
             "Look for a default time such as 1970, or seconds as milliseconds. "
             "`message.timestamp.before.max.ms` rejects such rows.",
         )  # fmt: skip

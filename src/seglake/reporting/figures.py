@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seglake.catalog.failed_run import FailedRun, all_failed_runs
-from seglake.catalog.quarantine.files import place_of
+from seglake.catalog.quarantine.files import describe_place
 from seglake.catalog.quarantine.open_rejects import expired_attempts, open_attempts, rejects_left
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.schema import MaintenanceRow, RunRow, committed_runs
@@ -29,7 +29,7 @@ from seglake.errors import CorruptData, MissingObject
 from seglake.format.records import Int64s
 from seglake.limits import INT64_MAX
 from seglake.maintain.tagging import TagUsage, tag_usage
-from seglake.maintain.topic_settings import topic_of
+from seglake.maintain.topic_settings import topic_from_row
 from seglake.maintain.vacuum import vacuum
 from seglake.read.lake import Lake
 from seglake.read.log import Log
@@ -94,7 +94,7 @@ class SegmentColumns(NamedTuple):
     codecs: pa.ChunkedArray[Any]
 
     @staticmethod
-    def of(log: Log) -> SegmentColumns:
+    def from_log(log: Log) -> SegmentColumns:
         """Return the segments of a log. Only the catalog is read."""
         table = log.segments().to_arrow()
         number = {name: table[name].to_numpy().astype(np.int64) for name in _NUMBERS}
@@ -118,7 +118,7 @@ _NUMBERS = (
 )  # fmt: skip
 
 
-def refined(
+def refine_spans(
     log: Log, segments: SegmentColumns, chosen: npt.NDArray[Any], spans: TimeSpans
 ) -> TimeSpans:
     """Replace the spans of segments under the mask `chosen` by their index blocks.
@@ -200,7 +200,7 @@ class Bins(NamedTuple):
     length: int
 
     @staticmethod
-    def over(low_ms: int, high_ms: int, most: int) -> Bins:
+    def covering(low_ms: int, high_ms: int, most: int) -> Bins:
         """Return at most `most` bins from `low_ms` to `high_ms`, or more if bins have a year."""
         fits = (w for w in _WIDTHS_MS if high_ms // w - low_ms // w < most)
         width = next(fits, _WIDTHS_MS[-1])
@@ -211,17 +211,17 @@ class Bins(NamedTuple):
         """Return the end of the last bin, exclusive."""
         return self.start_ms + self.length * self.width_ms
 
-    def of(self, times: Int64s) -> Int64s:
+    def bin_numbers(self, times: Int64s) -> Int64s:
         """Return the bin of each time. A time outside the bins gets the nearest bin."""
         return np.clip((times - self.start_ms) // self.width_ms, 0, self.length - 1)
 
 
-def spread(spans: TimeSpans, bins: Bins, partitions: int) -> npt.NDArray[np.float64]:
+def spread_records(spans: TimeSpans, bins: Bins, partitions: int) -> npt.NDArray[np.float64]:
     """Return the number of records by partition and bin. All spans must be within the bins.
 
     A bin gets the share of a span's records that it has of the span's time.
     """
-    first, last = bins.of(spans.lows), bins.of(spans.highs)
+    first, last = bins.bin_numbers(spans.lows), bins.bin_numbers(spans.highs)
     row = spans.partitions * (bins.length + 1)
     rate = spans.records / (spans.highs - spans.lows + 1)
     one = first == last
@@ -242,7 +242,7 @@ def spread(spans: TimeSpans, bins: Bins, partitions: int) -> npt.NDArray[np.floa
     return np.maximum(counts[:, :-1], 0)
 
 
-class Usual(NamedTuple):
+class UsualRange(NamedTuple):
     """The time range of nearly all records, in ms, both inclusive."""
 
     low_ms: int
@@ -254,7 +254,7 @@ class Usual(NamedTuple):
         return inside
 
 
-def usual(spans: TimeSpans, now_ms: int) -> Usual | None:
+def usual_range(spans: TimeSpans, now_ms: int) -> UsualRange | None:
     """Return the time range of the records without stray ones, or None without such records.
 
     A record is stray if its time is more than an hour in the future. It is also stray if its time
@@ -266,7 +266,7 @@ def usual(spans: TimeSpans, now_ms: int) -> Usual | None:
         return None
     low, high = _quantile(dated.lows, dated.records, 0.01), int(dated.highs.max())
     margin = max(30 * DAY_MS, 3 * (high - low))
-    return Usual(int(dated.lows[dated.lows >= low - margin].min()), high)
+    return UsualRange(int(dated.lows[dated.lows >= low - margin].min()), high)
 
 
 def _quantile(values: Int64s, weights: Int64s, share: float) -> int:
@@ -340,7 +340,7 @@ class RunRejects(NamedTuple):
     sample: list[tuple[str, int, str]]
 
 
-class Stray(NamedTuple):
+class StrayTimes(NamedTuple):
     """The count of segments with stray timestamps, and the farthest of these in ms."""
 
     segments: int
@@ -379,8 +379,8 @@ class TopicFigures:
     partitions: list[PartitionFigures]
     tiny_segments: int
     activity: Activity | None
-    future: Stray
-    ancient: Stray
+    future: StrayTimes
+    ancient: StrayTimes
     undated_segments: int
     coverage: Coverage
     log_lateness_ms: int
@@ -445,12 +445,12 @@ class TopicFigures:
 def topic_figures(lake: Lake, topic: str, now_ms: int, quarantine: QuarantineTable) -> TopicFigures:
     """Return the figures of a topic. Raises UnknownTopic, StoreError and CorruptData."""
     log = lake.topic(topic)
-    columns = SegmentColumns.of(log)
+    columns = SegmentColumns.from_log(log)
     runs, upkeep = lake.history(topic), lake.maintenance(topic)
     committed = committed_runs(runs)
     spans = _blocks_of_wide(log, columns, now_ms)
-    time = usual(spans, now_ms)
-    settings = topic_of(log.settings)
+    time = usual_range(spans, now_ms)
+    settings = topic_from_row(log.settings)
     still_open = {*open_attempts(committed)} - expired_attempts(upkeep)
     rejected = [run for run in committed if run.quarantined and run.attempt_id in still_open]
     intervals = [run.covered for run in committed if run.covered is not None]
@@ -516,23 +516,23 @@ def _undated(spans: TimeSpans) -> Any:
     return (spans.lows < 0) & (spans.records > 0)
 
 
-def _future(spans: TimeSpans, now_ms: int) -> Stray:
+def _future(spans: TimeSpans, now_ms: int) -> StrayTimes:
     late = spans.highs > now_ms + HOUR_MS
-    return Stray(int(late.sum()), int(spans.highs[late].max(initial=-1)))
+    return StrayTimes(int(late.sum()), int(spans.highs[late].max(initial=-1)))
 
 
-def _ancient(spans: TimeSpans, time: Usual | None) -> Stray:
+def _ancient(spans: TimeSpans, time: UsualRange | None) -> StrayTimes:
     low = time.low_ms if time else 0
     early = (spans.lows >= 0) & (spans.lows < low) & (spans.records > 0)
-    return Stray(int(early.sum()), int(spans.lows[early].min(initial=low)))
+    return StrayTimes(int(early.sum()), int(spans.lows[early].min(initial=low)))
 
 
-def _activity(log: Log, columns: SegmentColumns, spans: TimeSpans, time: Usual) -> Activity:
+def _activity(log: Log, columns: SegmentColumns, spans: TimeSpans, time: UsualRange) -> Activity:
     """Return records over time, from the spans that `_blocks_of_wide` returns."""
     partitions = len(log.partitions())
-    bins = Bins.over(time.low_ms, time.high_ms, max(24, min(_BINS, _CELLS // partitions)))
+    bins = Bins.covering(time.low_ms, time.high_ms, max(24, min(_BINS, _CELLS // partitions)))
     inside = spans.take(time.inside(spans))
-    records = np.round(spread(inside.with_gaps(bins), bins, partitions), 2)
+    records = np.round(spread_records(inside.with_gaps(bins), bins, partitions), 2)
     stray = int(columns.spans.records.sum() - inside.records.sum())
     starts = log.beginning_offsets()
     ends = _end_offsets(columns, bins, records, [starts[p] for p in range(partitions)])
@@ -543,12 +543,12 @@ def _blocks_of_wide(log: Log, columns: SegmentColumns, now_ms: int) -> TimeSpans
     """Return the spans of segments. Divide stray and long segments into their index blocks."""
     spans = columns.spans
     future = spans.highs > now_ms + HOUR_MS
-    time = usual(spans, now_ms)
+    time = usual_range(spans, now_ms)
     if time is None:
-        return refined(log, columns, future, spans)
-    bins = Bins.over(time.low_ms, time.high_ms, _BINS)
-    in_several_bins = bins.of(spans.lows) != bins.of(spans.highs)
-    return refined(log, columns, future | ~time.inside(spans) | in_several_bins, spans)
+        return refine_spans(log, columns, future, spans)
+    bins = Bins.covering(time.low_ms, time.high_ms, _BINS)
+    in_several_bins = bins.bin_numbers(spans.lows) != bins.bin_numbers(spans.highs)
+    return refine_spans(log, columns, future | ~time.inside(spans) | in_several_bins, spans)
 
 
 def _end_offsets(
@@ -560,7 +560,9 @@ def _end_offsets(
     records of the log partition.
     """
     ends = np.zeros(records.shape, np.int64)
-    np.maximum.at(ends, (columns.spans.partitions, bins.of(columns.spans.highs)), columns.ends)
+    np.maximum.at(
+        ends, (columns.spans.partitions, bins.bin_numbers(columns.spans.highs)), columns.ends
+    )
     running: Int64s = np.maximum.accumulate(ends, axis=1)
     counts = np.cumsum(records, axis=1)
     for offsets, count, start in zip(running, counts, starts, strict=True):
@@ -626,7 +628,7 @@ def _rejects(
     for table in quarantine.read(topic, {run.attempt_id for run in newest[:_SAMPLED]}):
         for row in table.slice(0, _SAMPLE).to_pylist():
             some = samples.setdefault(row["attempt_id"], [])
-            some.append((*place_of(row), row["reason"]))
+            some.append((*describe_place(row), row["reason"]))
     reasons = [
         fewer.get(run.attempt_id, json.loads(run.report).get("reasons", {})) for run in newest
     ]
@@ -727,7 +729,7 @@ def _attempt(run: FailedRun, committed: Collection[_RunKey]) -> FailedAttempt:
 # Retained versions, tags, and the objects that a vacuum would free.
 
 
-class Freed(NamedTuple):
+class FreeableObjects(NamedTuple):
     """The objects that a vacuum would delete now, and more of them when older versions expire."""
 
     objects: int
@@ -747,28 +749,30 @@ class StorageFigures(NamedTuple):
 
     commits: list[tuple[int, int]]
     retention_ms: int
-    freed: Freed | None
+    freed: FreeableObjects | None
     tags: list[TagUsage]
 
 
-def storage_figures(table: CatalogTable, topic: str | None, freed: Freed | None) -> StorageFigures:
+def storage_figures(
+    table: CatalogTable, topic: str | None, freed: FreeableObjects | None
+) -> StorageFigures:
     """Return the versions, and the tags of a topic or of all. Raises StoreError, CorruptData."""
     tags = tag_usage(table, topic=topic)
     return StorageFigures(table.commit_times(), table.handle.retention_ms(), freed, tags)
 
 
-def what_a_vacuum_frees(root: str, options: Mapping[str, str] | None) -> Freed:
+def freeable_objects(root: str, options: Mapping[str, str] | None) -> FreeableObjects:
     """List all objects, and return the count and size that a vacuum would free."""
     now = vacuum(root, dry_run=True, storage_options=options)
     then = vacuum(root, dry_run=True, grace_hours=0, retention_hours=0, storage_options=options)
     objects = len(now.deleted) + len(now.catalog_files)
     later = len(then.deleted) + len(then.catalog_files)
-    return Freed(
+    return FreeableObjects(
         objects, now.deleted_bytes, max(0, later - objects),
         max(0, then.deleted_bytes - now.deleted_bytes), len(now.young),
     )  # fmt: skip
 
 
-def minute(ms: int) -> str:
+def format_minute(ms: int) -> str:
     """Return a time in ms as text in UTC, to the minute. Return "-" for a negative time."""
     return "-" if ms < 0 else format_ms(ms)[:16].replace("T", " ") + " UTC"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from seglake.errors import ConfigError, StoreError
-from seglake.reporting.alerts import SEVERITIES, alerts
+from seglake.reporting.alerts import SEVERITIES, topic_alerts
 from seglake.reporting.figures import TopicFigures
 from seglake.reporting.report import LakeReport
 
@@ -31,7 +31,7 @@ class MetricSample(NamedTuple):
     value: float
 
 
-def samples(report: LakeReport) -> Iterator[MetricSample]:
+def metric_samples(report: LakeReport) -> Iterator[MetricSample]:
     """Yield the metrics of a report, without unknown values."""
     yield MetricSample("seglake_version", "Version of the catalog", {}, report.version)
     for figures in report.topics:
@@ -45,9 +45,9 @@ def samples(report: LakeReport) -> Iterator[MetricSample]:
             yield MetricSample(
                 "seglake_log_start_offset", "Log start", labels, partition.log_start_offset
             )
-        topic_alerts = alerts(figures)
+        found = topic_alerts(figures)
         for severity in SEVERITIES:
-            count = sum(alert.severity == severity for alert in topic_alerts)
+            count = sum(alert.severity == severity for alert in found)
             yield MetricSample("seglake_alerts", "Alerts", {**topic, "severity": severity}, count)
 
 
@@ -91,7 +91,7 @@ def _seconds(ms: int | None) -> float | None:
     return None if ms is None else ms / 1000
 
 
-def text(report: LakeReport) -> str:
+def prometheus_text(report: LakeReport) -> str:
     """Return the metrics as Prometheus text. Raises ConfigError without `seglake[metrics]`."""
     registry = _registry(report)
     from prometheus_client import generate_latest  # noqa: PLC0415  # an extra
@@ -135,7 +135,7 @@ def _registry(report: LakeReport) -> CollectorRegistry:
             "metrics need prometheus_client: pip install 'seglake[metrics]'"
         ) from error
     registry, gauges = CollectorRegistry(), dict[str, Gauge]()
-    for name, meaning, labels, value in samples(report):
+    for name, meaning, labels, value in metric_samples(report):
         if name not in gauges:
             gauges[name] = Gauge(name, meaning, list(labels), registry=registry)
         gauge = gauges[name].labels(**labels) if labels else gauges[name]

@@ -12,17 +12,17 @@ from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.table import CatalogTable
 from seglake.maintain.tagging import TagUsage
 from seglake.read.lake import open as open_lake
-from seglake.reporting.alerts import Alert, alerts, severity_rank
+from seglake.reporting.alerts import Alert, severity_rank, topic_alerts
 from seglake.reporting.figures import (
     FailedAttempt,
     StorageFigures,
     TopicFigures,
+    freeable_objects,
     newest_failures,
     storage_figures,
     topic_figures,
-    what_a_vacuum_frees,
 )
-from seglake.reporting.page.document import page
+from seglake.reporting.page.document import render_page
 from seglake.store import open_store
 from seglake.write.driver.report import Progress, silent
 
@@ -51,7 +51,7 @@ class LakeReport:
     @property
     def alerts(self) -> list[Alert]:
         """Return the alerts of all topics, the worst first."""
-        all_alerts = [alert for topic in self.topics for alert in alerts(topic)]
+        all_alerts = [alert for topic in self.topics for alert in topic_alerts(topic)]
         return sorted(all_alerts, key=severity_rank)
 
     def as_dict(self) -> dict[str, Any]:
@@ -72,7 +72,7 @@ class LakeReport:
 
     def as_html(self) -> str:
         """Return the report as an HTML page. Raises ConfigError without `seglake[report]`."""
-        return page(
+        return render_page(
             self.root, self.version, self.made_ms, self.topics, self.storage, self.failed_runs
         )
 
@@ -119,7 +119,7 @@ def report(
     few = sum(figures.segments for figures in topics) <= _LISTED_SEGMENTS
     listed = few if list_objects is None else list_objects
     progress("objects of the lake" if listed else "versions of the lake")
-    freed = what_a_vacuum_frees(root, storage_options) if listed else None
+    freed = freeable_objects(root, storage_options) if listed else None
     storage = storage_figures(table, topic, freed)
     failed = newest_failures(table.store, topic, topics)
     return LakeReport(root, lake.version, made_ms, topics, storage, failed)

@@ -48,7 +48,7 @@ class ReportedRun:
 
 
 @contextmanager
-def reported(pipeline: Pipeline, interval: Interval = (None, None)) -> Iterator[ReportedRun]:
+def report_run(pipeline: Pipeline, interval: Interval = (None, None)) -> Iterator[ReportedRun]:
     """Yield a run whose report the block sets, then send metrics and lineage.
 
     An exception of the block is sent as the failure of the run, and raised again.

@@ -59,7 +59,7 @@ async def in_turns(items: Iterable[_Item]) -> AsyncIterator[_Item]:
         yield item
 
 
-def shown(text: str) -> str:
+def text_for_log(text: str) -> str:
     """Return text from a client for the log: one short line of printable ASCII."""
     return ascii(text[:_SHOWN])[1:-1] + ("…" if len(text) > _SHOWN else "")
 

@@ -61,7 +61,7 @@ class Code(IntEnum):
     INCONSISTENT_TOPIC_ID = 103
 
 
-def code_of(error: SeglakeError) -> Code:
+def error_code(error: SeglakeError) -> Code:
     """Return the code of an error, and log the error unless only the client is to blame."""
     match error:
         case UnknownTopic():

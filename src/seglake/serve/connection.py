@@ -20,9 +20,9 @@ from time import perf_counter
 from typing import Any, NamedTuple, TypeVar
 
 from seglake.errors import UnknownTopic
-from seglake.serve.api import Api, CloseConnection, ServerCounts, shown
+from seglake.serve.api import Api, CloseConnection, ServerCounts, text_for_log
 from seglake.serve.codes import Code
-from seglake.serve.frames import Header, Malformed, decode, encode, header_of
+from seglake.serve.frames import Header, MalformedRequest, decode, decode_header, encode
 from seglake.serve.records.batch_ranges import FileSpan
 from seglake.serve.settings import ServerSettings
 from seglake.serve.turns import TURN_BYTES, Turns, begin_request
@@ -138,8 +138,8 @@ class Connection:
         """Answer requests until the client disconnects, is idle for too long, or is refused."""
         try:
             await self._serve()
-        except (CloseConnection, Malformed) as why:
-            if isinstance(why, Malformed):
+        except (CloseConnection, MalformedRequest) as why:
+            if isinstance(why, MalformedRequest):
                 self.counts.malformed_requests += 1
             _log.warning("%s: connection closed: %s", self, why)
         except (ConnectionError, asyncio.IncompleteReadError):
@@ -155,7 +155,7 @@ class Connection:
             await self._end()
 
     def __str__(self) -> str:
-        return f"{self.peer} ({shown(self.client_id or '?')})"
+        return f"{self.peer} ({text_for_log(self.client_id or '?')})"
 
     async def _serve(self) -> None:
         self.next_request = asyncio.create_task(self._frame())
@@ -227,7 +227,7 @@ class Connection:
             token = await self.tokens(bytes(frame), self)
             await self._send([_SIZE.pack(len(token)), token])
             return
-        header = header_of(frame)
+        header = decode_header(frame)
         api = self._api(header)
         self.client_id, self.api, self.version = header.client_id, api.name, header.version
         self.correlation_id = header.correlation_id

@@ -26,7 +26,7 @@ _NUMBERS = {
 }  # fmt: skip
 
 
-class Malformed(Exception):
+class MalformedRequest(Exception):
     """The bytes are not a valid request. The message has the reason."""
 
 
@@ -40,18 +40,18 @@ class Header(NamedTuple):
     size: int
 
 
-def header_of(frame: memoryview) -> Header:
+def decode_header(frame: memoryview) -> Header:
     """Decode the header of a request. Raises Malformed."""
     if len(frame) < _HEAD.size:
-        raise Malformed(f"a frame of {len(frame)} bytes is shorter than a request's header")
+        raise MalformedRequest(f"a frame of {len(frame)} bytes is shorter than a request's header")
     key, version, correlation_id, length = _HEAD.unpack_from(frame)
     end = _HEAD.size + max(0, length)
     if length < -1 or end > len(frame):
-        raise Malformed("the client id goes on behind the frame")
+        raise MalformedRequest("the client id goes on behind the frame")
     try:
         client = None if length < 0 else str(frame[_HEAD.size : end], "utf-8")
     except UnicodeDecodeError as error:
-        raise Malformed("the client id is not UTF-8") from error
+        raise MalformedRequest("the client id is not UTF-8") from error
     return Header(key, version, correlation_id, client, end)
 
 
@@ -65,8 +65,8 @@ def decode(api: Api, header: Header, frame: memoryview) -> Any:
         if api.request.flexible_version_q(header.version):
             source.skip_tags()
         return _request(api.request, header.version)(source)
-    except (Malformed, UnicodeDecodeError, struct.error) as error:
-        raise Malformed(
+    except (MalformedRequest, UnicodeDecodeError, struct.error) as error:
+        raise MalformedRequest(
             f"no {api.name} request of version {header.version}: {error}, at byte {source.at}"
         ) from error
 
@@ -101,7 +101,9 @@ class _Source:
         """Return the next bytes."""
         start, self.at = self.at, self.at + size
         if self.at > self.end:
-            raise Malformed(f"{size} bytes are announced, and the frame ends at byte {self.end}")
+            raise MalformedRequest(
+                f"{size} bytes are announced, and the frame ends at byte {self.end}"
+            )
         return self.data[start : self.at]
 
     def unpack(self, form: struct.Struct) -> tuple[Any, ...]:
@@ -116,7 +118,7 @@ class _Source:
             value |= (byte & 0x7F) << 7 * place
             if byte < 0x80:
                 return value
-        raise Malformed(f"a varint has more than {_VARINT_BYTES} bytes")
+        raise MalformedRequest(f"a varint has more than {_VARINT_BYTES} bytes")
 
     def count(self, form: struct.Struct | None) -> int:
         """Return the next length: in this form, or as a varint for None. Null is negative."""
@@ -126,7 +128,7 @@ class _Source:
         """Check a count of items that have at least `size` bytes each, and return it."""
         self._items -= count
         if count * size > self.end - self.at or self._items < 0:
-            raise Malformed(f"{count} items are announced, in {self.end - self.at} bytes")
+            raise MalformedRequest(f"{count} items are announced, in {self.end - self.at} bytes")
         return count
 
     def skip_tags(self) -> None:
@@ -197,7 +199,7 @@ def _one(field: Any, version: int, compact: bool) -> _Fill:
     def fill(source: _Source, made: Any) -> None:
         value = read(source)
         if value is None and not may_be_null:
-            raise Malformed(f"{name} is null")
+            raise MalformedRequest(f"{name} is null")
         setattr(made, name, value)
 
     return fill
@@ -228,7 +230,7 @@ def _item(name: str, read: _Read) -> _Read:
     def read_item(source: _Source) -> Any:
         value = read(source)
         if value is None:
-            raise Malformed(f"an item of {name} is null")
+            raise MalformedRequest(f"an item of {name} is null")
         return value
 
     return read_item

@@ -35,7 +35,7 @@ _PATIENCE_S = 30.0
 App = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 
-class Figures:
+class CountsCollector:
     """Collects the counts of a server for each request."""
 
     def __init__(self, counts: ServerCounts, topics: ServedTopics) -> None:
@@ -104,7 +104,7 @@ class MetricsPage:
     ) -> None:
         """Start the pages. Raises ConfigError if nothing can listen at the address."""
         registry: Any = CollectorRegistry()
-        registry.register(Figures(counts, topics))
+        registry.register(CountsCollector(counts, topics))
         patience_s = _PATIENCE_S + 3 * refresh_ms / 1000
         app = _pages(make_wsgi_app(registry), topics, patience_s)
         try:

@@ -47,10 +47,10 @@ def serve_lake(
 @asynccontextmanager
 async def running(lake: Lake, settings: Settings) -> AsyncIterator[tuple[Address, ServedTopics]]:
     """Run a server in the block. Yields the address at which it listens, and its topics."""
-    security.check(settings)
+    security.require_safe(settings)
     counts = ServerCounts()
     listener = Listener(
-        settings, counts, tls=security.context(settings),
+        settings, counts, tls=security.tls_context(settings),
         must_log_in=security.must_log_in(settings),
     )  # fmt: skip
     logins = security.apis(settings, counts)
@@ -69,7 +69,7 @@ async def running(lake: Lake, settings: Settings) -> AsyncIterator[tuple[Address
         public_address = settings.server.advertise or address
         reads = _apis(topics, settings, public_address)
         commits = GroupApis(groups, topics, public_address, settings.groups.metadata_bytes)
-        listener.offer([*reads, *commits.all(), *logins])
+        listener.add_apis([*reads, *commits.all(), *logins])
         yield address, topics
 
 

@@ -24,7 +24,7 @@ _OTHER_FILES = 600  # descriptors besides connections: log files, the groups' fi
 _NO_ROOM = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 
-def room_for(connections: int) -> None:
+def raise_file_limit(connections: int) -> None:
     """Let this process open a file for each connection. Raises ConfigError if it may not."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     files = connections + _OTHER_FILES
@@ -61,7 +61,7 @@ class Listener:
         self._by_host = Counter[str]()
         self._accepting = list[asyncio.Task[None]]()
 
-    def offer(self, apis: Iterable[Api]) -> None:
+    def add_apis(self, apis: Iterable[Api]) -> None:
         """Add APIs. Until then, clients have none."""
         self._apis |= {api.key: api for api in apis}
 
@@ -70,7 +70,7 @@ class Listener:
 
         Raises ConfigError for more connections than this process may have, OSError.
         """
-        room_for(self._settings.max_connections)
+        raise_file_limit(self._settings.max_connections)
         host, port = self._settings.listen
         loop = asyncio.get_running_loop()
         addresses = await loop.getaddrinfo(

@@ -24,7 +24,7 @@ from seglake.config.loading import tables_of
 from seglake.config.rules import Size
 from seglake.errors import ConfigError
 from seglake.layout import is_topic_name
-from seglake.terminal.wording import remedy
+from seglake.terminal.wording import suggest_or_list
 
 
 class Address(NamedTuple):
@@ -235,8 +235,8 @@ def _describe_error(error: Any) -> str:
 def _unknown(table: str, *key: str) -> str:
     """Return the message about an unknown table, or about an unknown key of a table."""
     if not key:
-        return f"{table}: unknown table; {remedy(table, list(Settings.model_fields))}"
+        return f"{table}: unknown table; {suggest_or_list(table, list(Settings.model_fields))}"
     section: Any = Settings.model_fields[table].annotation
     keys = [info.alias or name for name, info in section.model_fields.items()]
     name = ".".join(key)
-    return f'"{name}" in [{table}]: unknown key; {remedy(name, keys)}'
+    return f'"{name}" in [{table}]: unknown key; {suggest_or_list(name, keys)}'

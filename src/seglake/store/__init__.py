@@ -8,9 +8,16 @@ from collections.abc import Mapping
 from urllib.parse import unquote, urlsplit
 
 from seglake.errors import ConfigError
-from seglake.store.dry import dry
+from seglake.store.dry import dry_store
 from seglake.store.interface import Listed, Reader, Stat, Store, Writer
-from seglake.store.local import OpenFile, is_local, local_file, local_store, nearby_root, release
+from seglake.store.local import (
+    OpenFile,
+    close_unused_files,
+    is_local,
+    local_file,
+    local_store,
+    nearby_root,
+)
 
 __all__ = [
     "Listed",
@@ -19,12 +26,12 @@ __all__ = [
     "Stat",
     "Store",
     "Writer",
-    "dry",
+    "close_unused_files",
+    "dry_store",
     "is_local",
     "local_file",
     "nearby_root",
     "open_store",
-    "release",
 ]
 
 _SCHEMES = ("s3", "gs", "az", "abfs", "abfss", "memory")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @contextlib.contextmanager
-def dry(store: Store) -> Iterator[DryStore]:
+def dry_store(store: Store) -> Iterator[DryStore]:
     """Make a dry store on top of `store` for a block."""
     with tempfile.TemporaryDirectory(prefix="seglake-dry-run-") as folder:
         yield DryStore(store, local_store(folder, {}))

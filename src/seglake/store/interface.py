@@ -169,7 +169,7 @@ def store_errors(uri: str, key: str, failure: type[Exception] = OSError) -> Iter
         if isinstance(error, NotADirectoryError) and Path(uri).is_file():
             raise StoreError(f"{uri}{_remedy(error)}") from cause
         if getattr(error, "errno", None) == errno.EACCES:
-            raise StoreError(f"{uri}/{key}: {_DENIED}; {lacking(uri, key)}") from cause
+            raise StoreError(f"{uri}/{key}: {_DENIED}; {explain_permission(uri, key)}") from cause
         if link := _loop(error):
             raise StoreError(
                 f"{uri}: the link {link} leads to a folder above it: remove it"
@@ -253,7 +253,7 @@ def check_length(uri: str, key: str, data: Buffer, start: int, end: int) -> None
 # Advice for a user without the rights to a file on a local disk.
 
 
-def lacking(root: str, key: str) -> str:
+def explain_permission(root: str, key: str) -> str:
     """Describe the missing right and the remedy, to append to "Permission denied".
 
     `key` is the object that cannot be accessed in the folder `root`.

@@ -69,7 +69,7 @@ def local_file(store: Reader, key: str) -> OpenFile | None:
     return store.open_file(key) if isinstance(store, _LocalStore) else None
 
 
-def release(store: Reader) -> None:
+def close_unused_files(store: Reader) -> None:
     """Close the files of a local store that no read uses.
 
     A deleted file takes space on the disk until it is closed.

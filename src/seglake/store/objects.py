@@ -212,7 +212,7 @@ class _ObjectStore:
 
     def list(self, prefix: str = "") -> Iterator[Listed]:
         with store_errors(self.uri, prefix, BaseError):
-            yield from Listing(self.client, prefix.rstrip("/"), cuts=self._begins_anywhere)
+            yield from ObjectListing(self.client, prefix.rstrip("/"), cuts=self._begins_anywhere)
 
     def delete(self, keys: Iterable[str]) -> None:
         names = list(keys)
@@ -272,9 +272,9 @@ class _ObjectWriter:
         self._buffer += data
         if len(self._buffer) > _PART_BYTES:
             self._before = self._stat()
-            self._stream, self._buffer = _retry_request(self._begun), bytearray()
+            self._stream, self._buffer = _retry_request(self._begin_upload), bytearray()
 
-    def _begun(self) -> Any:
+    def _begin_upload(self) -> Any:
         """Begin an upload with the bytes in the buffer."""
         stream = obstore.open_writer(
             self._store.client, self._key, buffer_size=_PART_BYTES, max_concurrency=_PARTS_IN_FLIGHT
@@ -332,7 +332,7 @@ class _Part(NamedTuple):
     until: str | None
 
 
-class Listing:
+class ObjectListing:
     """An iterable of the objects below a prefix, sorted by key if the store sorts them.
 
     `cuts` is whether the store can list from a key on without listing earlier keys. If it cannot,

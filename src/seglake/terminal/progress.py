@@ -60,7 +60,7 @@ def periodically(call: Callable[[], None], every_s: float = EVERY_S) -> Iterator
 
 
 @contextmanager
-def waited(what: str, tell: Callable[[str], None]) -> Iterator[None]:
+def report_wait(what: str, tell: Callable[[str], None]) -> Iterator[None]:
     """Pass a line such as "Spark starts, 10 s" to `tell` every `WAITED_S` inside the block."""
     begun = time.monotonic()
     with periodically(lambda: tell(f"{what}, {time.monotonic() - begun:.0f} s"), WAITED_S):

@@ -98,7 +98,7 @@ def show(title: str, listing: Listing, *, as_json: bool = False) -> None:
 
 def show_report(title: str, report: Mapping[str, Any]) -> None:
     """Print a report with one value in each line, without empty values."""
-    table = of_report(title, report)
+    table = report_table(title, report)
     draw(table.columns, table.rows, sys.stdout, terminal_width(), title=title)
 
 
@@ -251,15 +251,15 @@ def _html_cell(column: Column, value: object) -> str:
     return f"<td>{html.escape(column.text(value))}</td>"
 
 
-def of_report(title: str, report: Mapping[str, Any]) -> Table:
+def report_table(title: str, report: Mapping[str, Any]) -> Table:
     """Return the table of a report: a row for each value that is not empty."""
     rows = [(name.removesuffix("_ms").replace("_", " "), _reported(name, value))
-            for name, value in filled(report).items()]  # fmt: skip
+            for name, value in nonempty_values(report).items()]  # fmt: skip
     columns = [Column("name", ""), prose("value", "")]
     return Table(title, columns, rows, len(rows))
 
 
-def filled(report: Mapping[str, Any]) -> dict[str, Any]:
+def nonempty_values(report: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of a report that are not empty."""
     return {name: value for name, value in report.items() if not _is_empty(name, value)}
 

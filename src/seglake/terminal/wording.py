@@ -20,7 +20,7 @@ def nearest(name: str, names: Iterable[str], most: int = 1) -> list[str]:
     return [by_lower[each] for each in get_close_matches(name.lower(), by_lower, most)]
 
 
-def as_near(name: str, names: Iterable[str]) -> list[str]:
+def nearest_two(name: str, names: Iterable[str]) -> list[str]:
     """Return the most similar name, and a second one if it is almost as similar."""
     near = nearest(name, names, 2)
     likeness = [SequenceMatcher(None, name.lower(), each.lower()).ratio() for each in near]
@@ -28,13 +28,13 @@ def as_near(name: str, names: Iterable[str]) -> list[str]:
             if value >= likeness[0] - _AS_NEAR]  # fmt: skip
 
 
-def advice(name: str, names: Iterable[str], lists: str) -> str:
+def suggest(name: str, names: Iterable[str], lists: str) -> str:
     """Suggest the most similar of `names`, or return `lists`, a hint where to find all names."""
     near = nearest(name, names)
     return f"did you mean {near[0]!r}?" if near else lists
 
 
-def remedy(name: str, names: Sequence[str], prefix: str = "") -> str:
+def suggest_or_list(name: str, names: Sequence[str], prefix: str = "") -> str:
     """Suggest the most similar of `names` instead of an unknown name, or else all of them."""
     close = nearest(name, names) or get_close_matches(name.replace("_", "."), names, 1, 0.4)
     if close:
@@ -63,7 +63,7 @@ def short_bytes(count: float) -> str:
     return f"{count:,.1f}".removesuffix(".0") + f" {units[-1]}"
 
 
-def folded(text: str, file: IO[str] | None = None) -> str:
+def wrap(text: str, file: IO[str] | None = None) -> str:
     """Wrap a line to the width of the terminal. Return it unchanged if there is no terminal.
 
     `file` is the stream that the caller writes to; by default standard output.

@@ -72,7 +72,7 @@ def _escape_letters() -> Bytes:
 _LETTERS = _escape_letters()
 
 
-def quoted(texts: Spans) -> Spans:
+def quote_texts(texts: Spans) -> Spans:
     """Return valid UTF-8 texts as JSON strings; null stays null."""
     out, ends = _quote(texts.data, texts.starts, texts.lengths, _LETTERS)
     return where_null(from_ends(out, ends), texts.lengths < 0)

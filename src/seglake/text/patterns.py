@@ -10,12 +10,12 @@ import pyarrow.compute
 pc: Any = pyarrow.compute  # Any, because its stubs require the type of each item
 
 
-def groups_of(pattern: str) -> tuple[str, ...]:
+def named_groups(pattern: str) -> tuple[str, ...]:
     """Return the named groups of a pattern. Raises `pa.ArrowInvalid` unless it is valid in RE2."""
     groups = pc.extract_regex(pa.array([], pa.string()), pattern)
     return tuple(field.name for field in groups.type)
 
 
-def matches_of(texts: Any, pattern: str) -> Any:
+def match_groups(texts: Any, pattern: str) -> Any:
     """Return the groups of each text of an Arrow array as a struct; null if it does not match."""
     return pc.extract_regex(texts, f"^(?:{pattern})")

@@ -15,9 +15,9 @@ from seglake.errors import ConfigError
 from seglake.format.records import NULL, Flags, Int64s, Spans
 from seglake.format.value_format import ValueFormat
 from seglake.text.csv_kernels import scan_values, undouble
-from seglake.text.json import quoted
+from seglake.text.json import quote_texts
 from seglake.text.json_fields import FieldNames, JsonFields, Scalars
-from seglake.text.patterns import groups_of, matches_of
+from seglake.text.patterns import match_groups, named_groups
 from seglake.text.spans import from_arrow, from_ends, to_arrow, where_null
 from seglake.text.utf8 import invalid_utf8
 
@@ -41,7 +41,7 @@ class UntypedFields(ABC):
 
     def json(self, name: str) -> Spans:
         """Return the texts of a field as JSON strings; null if missing."""
-        return quoted(self.text(name))
+        return quote_texts(self.text(name))
 
     def scalars(self, name: str) -> Scalars:
         """Return the texts of a field that are present.
@@ -83,7 +83,7 @@ class ValueFields(Protocol):
 Finder = Callable[[Spans], ValueFields]  # the values must be in a padded buffer
 
 
-def finder(value_format: ValueFormat, names: Iterable[str]) -> Finder:
+def field_finder(value_format: ValueFormat, names: Iterable[str]) -> Finder:
     """Return a function that finds the fields `names` in values of a format. It can be pickled.
 
     Raises ConfigError for a format of a later version of Seglake.
@@ -102,10 +102,10 @@ def finder(value_format: ValueFormat, names: Iterable[str]) -> Finder:
     )
 
 
-def names_in(value_format: ValueFormat) -> list[str]:
+def declared_names(value_format: ValueFormat) -> list[str]:
     """Return the names of all fields that a format declares. JSON values declare no names."""
     parts: dict[str, Any] = json.loads(value_format or "{}")
-    declared = parts.get("columns") or groups_of(parts.get("pattern") or "")
+    declared = parts.get("columns") or named_groups(parts.get("pattern") or "")
     return [name for name in declared if name]
 
 
@@ -186,7 +186,7 @@ class TextFields(UntypedFields):
 
     def __init__(self, texts: Spans, pattern: str) -> None:
         self.invalid: Flags = invalid_utf8(*texts)
-        self._matches = matches_of(to_arrow(where_null(texts, self.invalid)), pattern)
+        self._matches = match_groups(to_arrow(where_null(texts, self.invalid)), pattern)
         self._names = {field.name for field in self._matches.type}
         self.fine: Flags = self._matches.is_valid().to_numpy(zero_copy_only=False)
 

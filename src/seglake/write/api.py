@@ -54,7 +54,7 @@ def run_pipeline(
         >>> report.records
         600
     """
-    run = declared(run_id, interval)
+    run = declare_run(run_id, interval)
     return ingest_files(ingest_engine(spark, master, local=local), pipeline, run, progress)
 
 
@@ -132,11 +132,11 @@ def ingest(
         name = "topic.offset_field" if settings.topic.offset_field else "input.order_column"
         columns = ", ".join(df.columns)
         raise ConfigError(f"{name}: no column {column!r}; there are {columns}")
-    run = declared(run_id, interval)
+    run = declare_run(run_id, interval)
     return ingest_frame(df, column, settings, run, progress)
 
 
-def declared(run_id: str | None, interval: Interval) -> DeclaredRun:
+def declare_run(run_id: str | None, interval: Interval) -> DeclaredRun:
     """Return the run that a caller declares. Raises UsageError for a bad run id or interval."""
     if run_id is None:
         run_id = now().isoformat(timespec="microseconds").replace("+00:00", "Z")

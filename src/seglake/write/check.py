@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from seglake.advice.conclude import AbsentFields, Observed, conclude, merge_files, stops_a_run
+from seglake.advice.conclude import AbsentFields, Observations, conclude, is_blocking, merge_files
 from seglake.advice.file_times import FileTimes
 from seglake.advice.finding import Finding, merge_findings
 from seglake.clock import now_ms
@@ -31,8 +31,8 @@ from seglake.write.input.content import InputStore
 from seglake.write.input.encodings import is_single_byte
 from seglake.write.input.files import SourceFile, Split
 from seglake.write.input.listing import find_inputs
-from seglake.write.rows.records import UNREAD_TIMES, Extracted, RowLimits, extract, rows_of_split
-from seglake.write.rows.rows import REASON_TEXTS, Rows, texts_of_times
+from seglake.write.rows.records import UNREAD_TIMES, ExtractedChunk, RowLimits, extract, read_rows
+from seglake.write.rows.rows import REASON_TEXTS, Rows, time_texts
 
 _SPLITS = 5  # number of splits in the sample
 _SPLIT_BYTES = 1 << 20  # read of a split for the sample, if it is part of a file
@@ -142,12 +142,12 @@ def check(pipeline: Pipeline, sample: int, text_bytes: int | None = TEXT_BYTES) 
             *_unsplit(inputs.files, pipeline),
             *found,
         ],
-        stops=any(map(stops_a_run, found)),
+        stops=any(map(is_blocking, found)),
         paths=[file.path for file in inputs.files],
     )
 
 
-def topic_remark(pipeline: Pipeline) -> str:
+def check_topic_settings(pipeline: Pipeline) -> str:
     """Raise ConfigError, like an ingest, for settings that the topic of the lake refuses.
 
     Returns "", or a sentence if the lake cannot be queried. The lake need not exist.
@@ -158,9 +158,9 @@ def topic_remark(pipeline: Pipeline) -> str:
         if next(iter(store.list(LOG_TABLE)), None) is not None:  # otherwise an ingest creates it
             # Imported here, because a check without a lake works without Delta.
             from seglake.catalog.table import CatalogTable  # noqa: PLC0415
-            from seglake.write.driver.topics import topic_in_force  # noqa: PLC0415
+            from seglake.write.driver.topics import current_topic  # noqa: PLC0415
 
-            topic_in_force(CatalogTable.open(store).snapshot(), pipeline)
+            current_topic(CatalogTable.open(store).snapshot(), pipeline)
     except StoreError as error:
         return f"whether the lake takes these settings was not asked: {error}"
     return ""
@@ -203,12 +203,12 @@ class _Sampler(NamedTuple):
                     if not self.pipeline.input.columnar and "tar" in self.store.packing(split.file):
                         members.append(Finding("archive-member", split.file.path, {"member": path}))
                     break
-        observed = Observed(found, records, absent, merge_files(times))
+        observed = Observations(found, records, absent, merge_files(times))
         return rows, [*conclude(self.pipeline, observed), *members]
 
     def _chunks(
         self, split: Split
-    ) -> Iterator[tuple[str, Extracted, list[int], Spans | None, list[Finding]]]:
+    ) -> Iterator[tuple[str, ExtractedChunk, list[int], Spans | None, list[Finding]]]:
         """Yield the path, records and rejects, line numbers (from 0) and times of a chunk's rows.
 
         The last item has the findings that only a check searches for: records of JSON that are not
@@ -217,11 +217,11 @@ class _Sampler(NamedTuple):
         pipeline, settings = self.pipeline, self.pipeline.timestamp
         if not (split.is_whole or pipeline.input.columnar):
             split = split._replace(end=min(split.end, split.start + _SPLIT_BYTES))
-        for path, rows, first_line, path_line in rows_of_split(split, self.store, pipeline):
+        for path, rows, first_line, path_line in read_rows(split, self.store, pipeline):
             line = first_line - path_line
             chunk = extract(rows, pipeline, self.limits, path, line)
             unread = np.isin(chunk.rejects.reasons, UNREAD_TIMES).any()
-            times = texts_of_times(rows, settings) if settings.names and unread else None
+            times = time_texts(rows, settings) if settings.names and unread else None
             text = not (pipeline.input.columnar or pipeline.input.recoded)
             found = [*_objects_as_keys(rows, pipeline)]
             if text and not chunk.findings and invalid_utf8(*rows.raw).any():
@@ -229,7 +229,7 @@ class _Sampler(NamedTuple):
             yield path, chunk, (rows.numbers + line).tolist(), times, found
 
     def _rows(
-        self, chunk: Extracted, path: str, start: int, lines: list[int], times: Spans | None
+        self, chunk: ExtractedChunk, path: str, start: int, lines: list[int], times: Spans | None
     ) -> Iterator[SampledRow]:
         """Yield the rows of a chunk, in the order of the file."""
         rejects = {line: at for at, line in enumerate(chunk.rejects.lines.tolist())}

@@ -37,7 +37,7 @@ class SplitOrigin(NamedTuple):
     lines_before: int
 
 
-def origins(splits: list[Split], counts: Mapping[int, SplitCount]) -> dict[int, SplitOrigin]:
+def split_origins(splits: list[Split], counts: Mapping[int, SplitCount]) -> dict[int, SplitOrigin]:
     """Return the origin of each split, by the number of the split."""
     by_split: dict[int, SplitOrigin] = {}
     path, lines_before = "", 0

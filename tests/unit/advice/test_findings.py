@@ -252,7 +252,7 @@ def test_times_of_parts_are_those_of_the_file() -> None:
         whole = random.integers(0, 1000, random.integers(0, 9))
         joined = FileTimes()
         for part in np.split(whole, np.sort(random.integers(0, len(whole) + 1, 2))):
-            joined = joined.then(FileTimes.from_timestamps(part))
+            joined = joined.merge(FileTimes.from_timestamps(part))
         times = FileTimes.from_timestamps(whole)
         assert joined[:5] == times[:5]
         assert joined.from_ms - joined.to_ms == times.from_ms - times.to_ms

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seglake.catalog.delta.data_files import DataFile
-from seglake.catalog.delta.file_merges import ENOUGH_ROWS, FAN_IN, STEP, due
+from seglake.catalog.delta.file_merges import ENOUGH_ROWS, FAN_IN, STEP, groups_to_merge
 from seglake.catalog.schema import Kind
 from tests.makers.strategies import examples
 
@@ -42,7 +42,7 @@ def _grown(sizes: Sequence[int], fan_in: int) -> Grown:
     written = merges = most = 0
     for number, rows in enumerate(sizes):
         files.add(_file(2 * number, rows))
-        for group in due(files, fan_in):
+        for group in groups_to_merge(files, fan_in):
             files -= set(group)
             total = sum(file.rows for file in group)
             written, merges = written + total, merges + 1
@@ -79,27 +79,29 @@ def test_kinds_and_topics__are_merged_each_by_itself() -> None:
     """All kinds of a topic at the same time."""
     files = [_file(number, 5, "ab"[number % 2]) for number in range(7)]
     files += [replace(file, kind="run") for file in files[:4]]
-    assert due(files, 5) == []
-    found = [(group[0].topic, group[0].kind, len(group)) for group in due(files, 4)]
+    assert groups_to_merge(files, 5) == []
+    found = [(group[0].topic, group[0].kind, len(group)) for group in groups_to_merge(files, 4)]
     assert sorted(found) == [("a", "run", 2), ("a", "segment", 4)]
-    assert all(len({(file.topic, file.kind) for file in group}) == 1 for group in due(files, 3))
-    assert len(due(files, 3)) == 4
+    assert all(
+        len({(file.topic, file.kind) for file in group}) == 1 for group in groups_to_merge(files, 3)
+    )
+    assert len(groups_to_merge(files, 3)) == 4
 
 
 def test_files_of_other_sizes__are_left_alone() -> None:
     """Of those that are as large as another one, the largest are merged, and what is smaller."""
     rows = [1, 3, 20, 300, 300, 5000]
     files = [_file(number, each) for number, each in enumerate(rows)]
-    assert due(files, 7) == []
-    assert due(files, 6) == [files[:5]]
-    assert due([*files[1:4], files[5]], 4) == []
+    assert groups_to_merge(files, 7) == []
+    assert groups_to_merge(files, 6) == [files[:5]]
+    assert groups_to_merge([*files[1:4], files[5]], 4) == []
 
 
 def test_large_files__are_left_alone() -> None:
     large = [_file(number, ENOUGH_ROWS) for number in range(40)]
-    assert due(large, FAN_IN) == []
+    assert groups_to_merge(large, FAN_IN) == []
     small = [_file(100 + number, ENOUGH_ROWS - 1) for number in range(FAN_IN)]
-    assert due([*large, *small], FAN_IN) == [small]
+    assert groups_to_merge([*large, *small], FAN_IN) == [small]
 
 
 @pytest.mark.rest
@@ -116,7 +118,7 @@ def test_a_run_a_minute_and_a_folder_a_day__ask_twenty_files() -> None:
         rows: dict[Kind, int] = {"source": come, "segment": 100, "run": 1}
         for kind, count in rows.items():
             files[replace(_file(2 * minute, count), kind=kind)] = {day}
-        for group in due(files, FAN_IN):
+        for group in groups_to_merge(files, FAN_IN):
             days = set[int]().union(*map(files.pop, group))
             total = replace(_file(2 * minute + 1, sum(f.rows for f in group)), kind=group[0].kind)
             if total.kind == "segment" and total.rows >= ENOUGH_ROWS:  # the others are past

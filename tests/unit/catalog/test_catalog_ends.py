@@ -50,7 +50,7 @@ def _grown(root: Path) -> CatalogTable:
     """A lake whose last partition has got nothing for long."""
     catalog = create_catalog(str(root))
     for number in range(COMMITS):
-        _append(catalog, catalog.ends("orders"), [0, 1] if number > 5 else [0, 1, 2])
+        _append(catalog, catalog.newest_ends("orders"), [0, 1] if number > 5 else [0, 1, 2])
     return catalog
 
 
@@ -67,7 +67,7 @@ def test_files_of_past_segments_are_not_read(tmp_path: Path) -> None:
     store = CountingStore(open_store(str(tmp_path)))
     catalog = CatalogTable(store)
     before = store.counts.requests
-    ends = catalog.ends("orders")
+    ends = catalog.newest_ends("orders")
     files = [file for file in ends.files if file.kind in ("topic", "segment")]
     assert store.counts.requests - before <= len(files) - len(past) + 2
     whole = catalog.snapshot()
@@ -81,7 +81,7 @@ def test_files_of_past_segments_are_not_read(tmp_path: Path) -> None:
 
 def test_ends_are_refreshed_as_ends(tmp_path: Path) -> None:
     catalog = _grown(tmp_path)
-    ends = catalog.ends("orders")
+    ends = catalog.newest_ends("orders")
     assert catalog.refresh(ends) is ends
     _append(catalog, ends, [0])
     newer = catalog.refresh(ends)
@@ -98,7 +98,7 @@ def test_ends_are_refreshed_as_ends(tmp_path: Path) -> None:
 
 def test_ends_of_a_topic_that_is_new(tmp_path: Path) -> None:
     catalog = create_catalog(str(tmp_path))
-    ends = catalog.ends("orders")
+    ends = catalog.newest_ends("orders")
     assert ends.find_topic("orders") is None
     assert catalog.refresh(ends) is ends
     _append(catalog, ends, [0])
@@ -107,7 +107,7 @@ def test_ends_of_a_topic_that_is_new(tmp_path: Path) -> None:
 
 def test_a_commit_that_leaves_a_hole_is_refused(tmp_path: Path) -> None:
     catalog = _grown(tmp_path)
-    base, attempt = catalog.ends("orders"), new_attempt()
+    base, attempt = catalog.newest_ends("orders"), new_attempt()
     end = base.partition("orders", 2).end_offset
     for start in (end - 1, end + 1):
         row = segment(start, end + 5, partition=2, attempt_id=attempt)
@@ -127,7 +127,7 @@ def test_a_log_whose_records_are_all_gone_goes_on_at_its_end(tmp_path: Path) -> 
     )  # fmt: skip
     upkeep = run("gone", attempt)
     catalog.commit([row, upkeep], topic="orders", base=base, attempt_id=attempt, replaced=gone)
-    ends = catalog.ends("orders")
+    ends = catalog.newest_ends("orders")
     assert (len(ends.partition("orders", 0)), ends.partition("orders", 0).sequence) == (0, 1)
     _append(catalog, ends, [0])
     after = catalog.snapshot().partition("orders", 0)
@@ -142,12 +142,12 @@ def test_append_time_follows_all_segments(tmp_path: Path, kind: str) -> None:
     first, attempt = segment(0, 5, max_timestamp=10_000), new_attempt()
     catalog.commit([settings, first], topic="orders", base=catalog.snapshot(), attempt_id=attempt)
     for number in range(COMMITS):
-        ends = catalog.ends("orders")
+        ends = catalog.newest_ends("orders")
         if kind == "LogAppendTime":
             assert append_time(ends, "orders", 5) == 10_000
         _append(catalog, ends, [0, 1], max_timestamp=9_000 - number)
     assert append_time(catalog.snapshot(), "orders", 5) == 10_000
-    assert append_time(catalog.ends("orders"), "orders", 20_000) == 20_000
+    assert append_time(catalog.newest_ends("orders"), "orders", 20_000) == 20_000
     assert _past(catalog)
 
 
@@ -155,11 +155,11 @@ def test_append_time_follows_all_segments(tmp_path: Path, kind: str) -> None:
 def test_rows_of_another_writer_are_read(tmp_path: Path) -> None:
     """An engine that merges the files gives them names of its own."""
     catalog = _grown(tmp_path)
-    before = catalog.ends("orders")
+    before = catalog.newest_ends("orders")
     DeltaTable(f"{tmp_path}/{LOG_TABLE}").optimize.compact()
     catalog = open_catalog(str(tmp_path))
     assert not _past(catalog)
-    after = catalog.ends("orders")
+    after = catalog.newest_ends("orders")
     for view in before.partitions("orders"):
         assert after.partition("orders", view.partition).end_offset == view.end_offset
 

@@ -220,7 +220,7 @@ def test_an_attempt_is_found_by_the_time_of_its_row(tmp_path: Path) -> None:
         catalog.commit(rows, topic="orders", base=catalog.snapshot(), attempt_id=attempt)
     seen = open_catalog(str(tmp_path)).snapshot()
     for number, attempt in enumerate(attempts):
-        assert catalog.has(seen, "orders", attempt)
-        assert catalog.has(seen, "orders", attempt, {10 * number, 7})
-        assert not catalog.has(seen, "orders", attempt, {10 * number + 1})
-        assert not catalog.has(seen, "orders", new_attempt(), {10 * number})
+        assert catalog.has_commit(seen, "orders", attempt)
+        assert catalog.has_commit(seen, "orders", attempt, {10 * number, 7})
+        assert not catalog.has_commit(seen, "orders", attempt, {10 * number + 1})
+        assert not catalog.has_commit(seen, "orders", new_attempt(), {10 * number})

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from seglake.catalog import table as catalog_table
 from seglake.catalog.attempts import Manifest, read_manifest
 from seglake.catalog.delta import commit_log, delta_rs, file_merges
-from seglake.catalog.delta.actions import WrittenFile, add
+from seglake.catalog.delta.actions import WrittenFile, add_action
 from seglake.catalog.delta.commit_log import DeltaLog
 from seglake.catalog.retention import UnreferencedFiles, expired_files, retained_rows
 from seglake.catalog.schema import PartitionRow, Row, SegmentId, SegmentRow
@@ -47,8 +47,10 @@ def _now_ms() -> int:
 def _merge(catalog: CatalogTable, fan_in: int = 2) -> int:
     """What commits do by themselves once there are enough files; returns how many went."""
     snapshot = catalog.snapshot()
-    groups = file_merges.due(snapshot.files, fan_in)
-    file_merges.merge(DeltaLog(catalog.store, "catalog/log", CONTRACT), snapshot.version, groups)
+    groups = file_merges.groups_to_merge(snapshot.files, fan_in)
+    file_merges.merge_groups(
+        DeltaLog(catalog.store, "catalog/log", CONTRACT), snapshot.version, groups
+    )
     return sum(map(len, groups))
 
 
@@ -284,7 +286,7 @@ def test_merge__fails_once_a_commit_replaced_what_it_read(catalog: CatalogTable)
     catalog.commit(merged, topic="orders", base=base, attempt_id=attempt, replaced=[(0, 0), (0, 5)])
     log = DeltaLog(catalog.store, "catalog/log", CONTRACT)
     with pytest.raises(CommitConflict):
-        file_merges.merge(log, base.version, file_merges.due(base.files, 2))
+        file_merges.merge_groups(log, base.version, file_merges.groups_to_merge(base.files, 2))
     assert catalog.snapshot().partition("orders", 0).segments.base_offsets.tolist() == [0]
 
 
@@ -403,7 +405,7 @@ def test_rebuilt__whatever_reaches_the_old_table_late(
         store.put_if_absent(f"catalog/log/_delta_log/{1:020}.json", stray)
 
     monkeypatch.setattr(delta_rs, "renumber", late)
-    assert CatalogTable.rebuilt(store, {"orders": rows}, 7, "") == 7
+    assert CatalogTable.create_from_rows(store, {"orders": rows}, 7, "") == 7
     found = CatalogTable.open(store).snapshot()
     assert (found.version, found.partition("orders", 0).end_offset) == (7, 5)
 
@@ -562,7 +564,9 @@ def test_refresh__reads_no_forged_commit(catalog: CatalogTable, name: str) -> No
 
 def test_rows_of_a_kind_that_is_not_known__are_left_alone(catalog: CatalogTable) -> None:
     old = catalog.snapshot()
-    unknown = add(WrittenFile("kind=x/y", 1, {"kind": "x", "topic": "orders"}, '{"numRecords": 1}'))
+    unknown = add_action(
+        WrittenFile("kind=x/y", 1, {"kind": "x", "topic": "orders"}, '{"numRecords": 1}')
+    )
     DeltaLog(catalog.store, "catalog/log", CONTRACT).commit(0, [unknown])
     append(catalog, old, 5)
     assert _listed(catalog.refresh(old)) == _listed(catalog.snapshot())

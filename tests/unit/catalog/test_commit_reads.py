@@ -17,7 +17,7 @@ import pytest
 from seglake.catalog.delta.data_files import DataFile, write_file
 from seglake.catalog.schema import MaintenanceRow, Row, file_table
 from seglake.catalog.table import CatalogTable
-from seglake.catalog.topic_change import Change, Divided, Removal, divided
+from seglake.catalog.topic_change import Change, DividedFile, Removal, divide_files
 from seglake.catalog.transaction import transact_upkeep
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.store import open_store
@@ -108,10 +108,10 @@ def _files(store: Noting, count: int) -> list[DataFile]:
     return files
 
 
-def _divided(store: Noting, files: list[DataFile], gone: Sequence[int]) -> list[Divided]:
+def _divided(store: Noting, files: list[DataFile], gone: Sequence[int]) -> list[DividedFile]:
     offsets = pa.array(gone, pa.int64())
     removal = Removal("segment", {}, len(gone), lambda rows: pc.is_in(rows["base_offset"], offsets))
-    return divided(store, "table", files, removal)
+    return divide_files(store, "table", files, removal)
 
 
 def test_files_that_lose_rows_are_read_side_by_side(tmp_path: Path) -> None:

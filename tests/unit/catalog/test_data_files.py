@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from seglake.catalog.delta.data_files import DataFile, read_files, write_file
 from seglake.catalog.schema import Row, file_table
-from seglake.catalog.version.snapshot_files import finished_last
+from seglake.catalog.version.snapshot_files import last_finished_files
 from seglake.errors import CorruptData
 from seglake.store import Store, open_store
 from tests.harness.damaged import flipped
@@ -80,7 +80,7 @@ def test_the_rows_that_finished_last_are_in_the_files_that_are_read(
                  {"finished_at_ms": (min(times), max(times))} if told else {})
         for n, (times, told) in enumerate(written)
     ]  # fmt: skip
-    read = finished_last(files, count)
+    read = last_finished_files(files, count)
     inside = sorted(t for file in read for t in written[int(file.path)][0])
     assert inside[-count:] == sorted(t for times, _ in written for t in times)[-count:]
 
@@ -88,4 +88,4 @@ def test_the_rows_that_finished_last_are_in_the_files_that_are_read(
 def test_no_more_files_are_read_than_have_the_rows_that_finished_last() -> None:
     files = [DataFile(f"{n}", "run", "orders", 1, 10, {"finished_at_ms": (10 * n, 10 * n + 9)})
              for n in range(50)]  # fmt: skip
-    assert finished_last(files, 25) == files[-3:]
+    assert last_finished_files(files, 25) == files[-3:]

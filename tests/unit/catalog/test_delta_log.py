@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seglake.catalog.delta import delta_rs
-from seglake.catalog.delta.actions import WrittenFile, add, remove
+from seglake.catalog.delta.actions import WrittenFile, add_action, remove_action
 from seglake.catalog.delta.commit_log import CHECKPOINT_INTERVAL, DeltaLog
 from seglake.catalog.delta.table_contract import TableContract
 from seglake.errors import CommitConflict, CorruptData
@@ -39,11 +39,11 @@ def _log(folder: Path) -> DeltaLog:
 
 
 def _add(name: str) -> dict[str, Any]:
-    return add(WrittenFile(name, 1, {"kind": "a"}, STATS))
+    return add_action(WrittenFile(name, 1, {"kind": "a"}, STATS))
 
 
 def _remove(name: str) -> dict[str, Any]:
-    return remove(name, 1, {"kind": "a"})
+    return remove_action(name, 1, {"kind": "a"})
 
 
 def _entry_path(folder: Path, version: int) -> Path:
@@ -294,7 +294,7 @@ def test_checkpoints__get_rarer_as_they_grow(
     if last is not None:
         hint = json.dumps({"version": last[0], "size": last[1]})
         (tmp_path / "table/_delta_log/_last_checkpoint").write_text(hint)
-    assert log.asks_for_checkpoint(version) == asked
+    assert log.needs_checkpoint(version) == asked
 
 
 def test_a_checkpoint_that_fails__is_only_told(

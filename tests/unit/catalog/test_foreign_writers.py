@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable, TableFeatures, write_deltalake
 from deltalake.schema import Field, PrimitiveType
 
-from seglake.catalog.delta.actions import WrittenFile, add, remove
+from seglake.catalog.delta.actions import WrittenFile, add_action, remove_action
 from seglake.catalog.delta.commit_log import DeltaLog
 from seglake.catalog.quarantine.files import FILE_SCHEMA, write_rejects
 from seglake.catalog.quarantine.table import QuarantineTable
@@ -166,7 +166,7 @@ def test_what_a_commit_of_ours_followed__is_found_by_verify(tmp_path: Path) -> N
     CHANGES["DELETE"](DeltaTable(table_of(maker)))
     blind = DeltaLog(maker.store, "catalog/log", CONTRACT._replace(guards=False))
     file = WrittenFile("kind=x/y", 1, {"kind": "x", "topic": "events"}, '{"numRecords": 1}')
-    blind.commit(3, [add(file)])
+    blind.commit(3, [add_action(file)])
     for _ in range(2):
         _set("a", "b")(DeltaTable(table_of(maker)))
     open_catalog(str(maker.root))
@@ -282,9 +282,9 @@ def test_a_file_with_a_deletion_vector__lacks_rows(tmp_path: Path) -> None:
     maker = made_lake(tmp_path)
     file = next(each for each in maker.catalog.snapshot().files if each.kind == "segment")
     written = WrittenFile(file.path, file.size_bytes, file.partition, '{"numRecords": 1}')
-    added = add(written, changes=False)
+    added = add_action(written, changes=False)
     added["add"]["deletionVector"] = {"storageType": "u", "cardinality": 1}
-    lines = [remove(file.path, file.size_bytes, file.partition, changes=False), added]
+    lines = [remove_action(file.path, file.size_bytes, file.partition, changes=False), added]
     path = maker.root / f"catalog/log/_delta_log/{3:020}.json"
     path.write_text("\n".join(map(json.dumps, lines)))
     with pytest.raises(CorruptData, match=r"an unnamed operation by an unnamed program, changed"):

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from seglake.catalog.quarantine.files import FILE_SCHEMA, FRAME
 from seglake.catalog.quarantine.open_rejects import (
-    are_listed,
     count_listed,
-    has_one_of,
-    joined,
-    listed,
+    has_any_reject,
+    is_listed,
+    join_lists,
+    list_rejects,
 )
 
 KEY, OTHER = "catalog/quarantine/topic=t/one.parquet", "catalog/quarantine/topic=t/two.parquet"
@@ -39,23 +39,23 @@ def table(rows: list[Any]) -> tuple[pa.Table, pa.BooleanArray]:
 @given(rejects, st.data())
 def test_a_list__names_what_goes(rows: list[Any], data: st.DataObject) -> None:
     made, go = table(rows)
-    leaving = joined([{}, listed(KEY, made, go)])
-    assert are_listed(KEY, made, leaving).to_pylist() == go.to_pylist()
+    leaving = join_lists([{}, list_rejects(KEY, made, go)])
+    assert is_listed(KEY, made, leaving).to_pylist() == go.to_pylist()
     assert sum(map(count_listed, leaving.values())) == sum(map(bool, go.to_pylist()))
-    assert are_listed(KEY, made, {}).to_pylist() == [False] * len(rows)
+    assert is_listed(KEY, made, {}).to_pylist() == [False] * len(rows)
 
     moved: list[Any] = data.draw(st.permutations(rows))  # another program rewrote the file
-    found = are_listed(OTHER, table(moved)[0], leaving).to_pylist()
+    found = is_listed(OTHER, table(moved)[0], leaving).to_pylist()
     assert found == [go and path != FRAME for (_, path, _), go in moved]
 
 
 @given(rejects)
 def test_some_rejects_of_an_attempt(rows: list[Any]) -> None:
     made, go = table(rows)
-    leaving = listed(KEY, made, go)
+    leaving = list_rejects(KEY, made, go)
     for attempt_id in "xy":
         of = [
             (p, line, g) for (a, p, line), g in rows if a == attempt_id and p not in {FRAME, None}
         ]
         lines = {path: np.array([n for p, n, _ in of if p == path], np.int64) for path in "ab"}
-        assert has_one_of(leaving, attempt_id, lines) == any(goes for *_, goes in of)
+        assert has_any_reject(leaving, attempt_id, lines) == any(goes for *_, goes in of)

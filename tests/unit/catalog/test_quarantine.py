@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 
 from seglake.catalog.delta.actions import WrittenFile
 from seglake.catalog.delta.commit_log import DeltaLog
-from seglake.catalog.quarantine.files import FILE_SCHEMA, attempt_of, write_rejects
+from seglake.catalog.quarantine.files import FILE_SCHEMA, only_attempt, write_rejects
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.schema import Row
 from seglake.catalog.table import CatalogTable
@@ -72,7 +72,7 @@ def test_parts_of_dead_attempts__are_not_read_and_can_be_removed(store: Store) -
     good, dead = new_attempt(), new_attempt()
     parts = [write_rejects(store, "orders", each, _rows(each, [1])) for each in (good, dead)]
     keys = [f"catalog/quarantine/{part.path}" for part in parts]
-    assert [attempt_of(key) for key in keys] == [good, dead]
+    assert [only_attempt(key) for key in keys] == [good, dead]
     for part, attempt in zip(parts, (good, dead), strict=True):
         quarantine.add_files([part], attempt)
     rows: list[Row] = [topic(), run("r", good)]
@@ -90,7 +90,7 @@ def test_parts_of_dead_attempts__are_not_read_and_can_be_removed(store: Store) -
     "path", ["topic=orders/part-0.parquet", f"topic=orders/{ATTEMPT}.parquet", f"{ATTEMPT}", ""]
 )
 def test_attempt_of__another_writers_file(path: str) -> None:
-    assert attempt_of(path) is None
+    assert only_attempt(path) is None
 
 
 def test_parts__are_added_once_however_often_they_are_given(store: Store) -> None:

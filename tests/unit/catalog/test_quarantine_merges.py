@@ -22,14 +22,14 @@ from seglake.catalog.quarantine import table as quarantines
 from seglake.catalog.quarantine.files import (
     FILE_SCHEMA,
     FRAME,
-    attempt_of,
     attempts_in,
     is_merged,
+    only_attempt,
     read_all_rejects,
     write_merged,
     write_rejects,
 )
-from seglake.catalog.quarantine.open_rejects import are_listed, joined, listed
+from seglake.catalog.quarantine.open_rejects import is_listed, join_lists, list_rejects
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.errors import AttemptAbandoned, CommitConflict, CorruptData
 from seglake.layout import QUARANTINE_TABLE, announcement_key, success_key
@@ -97,13 +97,13 @@ def test_many_runs__leave_few_files(
     quarantine: Quarantine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counts, merged = list[int](), list[int]()
-    real = quarantines.merge
+    real = quarantines.merge_files
 
     def counted(*given: Any) -> Any:
         merged.append(len(given[-1]))
         return real(*given)
 
-    monkeypatch.setattr(quarantines, "merge", counted)
+    monkeypatch.setattr(quarantines, "merge_files", counted)
     attempts = []
     for number in range(200):
         raw = [f"{number} {at}" for at in range(number % 4 + 1)]
@@ -143,8 +143,8 @@ def test_merges__change_no_reject(
             assert attempts_in(made.store, key, made.store.size(key)) == ids
             assert all(wanted[each][1] for each in ids)
         else:
-            assert ids == {attempt_of(key)}
-    mergeable = [key for key in made.files() if is_merged(key) or wanted[str(attempt_of(key))][1]]
+            assert ids == {only_attempt(key)}
+    mergeable = [key for key in made.files() if is_merged(key) or wanted[str(only_attempt(key))][1]]
     assert len(mergeable) <= max(fan_in, 3)  # three files may have three sizes
 
 
@@ -164,10 +164,10 @@ def test_rows_of_dataframes__are_known_wherever_they_move(
             return flags.combine_chunks()
 
         tables = {key: read_all_rejects(made.store, key) for key in made.files()}
-        leaving = joined(listed(key, rows, flags(rows)) for key, rows in tables.items())
+        leaving = join_lists(list_rejects(key, rows, flags(rows)) for key, rows in tables.items())
         old = [made.run(raw, path) for raw, path, _ in given_runs[7:]]
         gone = data.draw(st.sets(st.sampled_from(attempts))) if attempts else set()
-        made.table.drop(TOPIC, gone, new_attempt())
+        made.table.drop_rejects(TOPIC, gone, new_attempt())
     for key in made.files():
         rows = read_all_rejects(made.store, key)
         known = [
@@ -176,7 +176,7 @@ def test_rows_of_dataframes__are_known_wherever_they_move(
                 flags(rows).to_pylist(), rows["attempt_id"].to_pylist(), strict=True
             )
         ]
-        assert are_listed(key, rows, leaving).to_pylist() == known
+        assert is_listed(key, rows, leaving).to_pylist() == known
     assert {each for each, _ in made.raw(*attempts, *old)} >= {*attempts, *old} - gone
 
 
@@ -185,10 +185,10 @@ def test_rejects_that_are_dropped__are_no_longer_there(quarantine: Quarantine) -
     quarantine.run(["another"])
     merged = [key for key in quarantine.files() if is_merged(key)]
     assert quarantine.table.merged_with(attempts[:2]) == {TOPIC: merged}
-    assert quarantine.table.drop(TOPIC, attempts[:2], new_attempt()) == merged
+    assert quarantine.table.drop_rejects(TOPIC, attempts[:2], new_attempt()) == merged
     assert quarantine.table.merged_with(attempts[:2]) == {}
     assert {each for each, _ in quarantine.raw(*attempts)} == {*attempts[2:]}
-    quarantine.table.drop(TOPIC, attempts, new_attempt())
+    quarantine.table.drop_rejects(TOPIC, attempts, new_attempt())
     assert not any(map(is_merged, quarantine.files()))
 
 
@@ -201,7 +201,7 @@ def test_rejects_of_runs_that_a_chronicle_tells__are_merged(quarantine: Quaranti
     claims.confirm_abandoned(quarantine.store, attempts[1])
     quarantine.run(["y"])
     quarantine.run(["z"])
-    left = [attempt_of(key) for key in quarantine.files() if not is_merged(key)]
+    left = [only_attempt(key) for key in quarantine.files() if not is_merged(key)]
     assert {*attempts}.intersection(map(str, left)) == {attempts[1]}
 
 
@@ -228,9 +228,9 @@ def _taken(quarantine: Quarantine) -> None:
     """Another process writes one of the files anew that are merged."""
     store, table = quarantine.store, QuarantineTable(quarantine.store)
     key = next(
-        key for key in quarantine.files() if quarantines.is_committed(store, str(attempt_of(key)))
+        key for key in quarantine.files() if quarantines.is_committed(store, str(only_attempt(key)))
     )
-    rows, attempt_id = read_all_rejects(quarantine.store, key), str(attempt_of(key))
+    rows, attempt_id = read_all_rejects(quarantine.store, key), str(only_attempt(key))
     part = write_rejects(quarantine.store, TOPIC, attempt_id, rows)
     table.replace_files(table.version(), [key], [part], new_attempt())
 
@@ -259,8 +259,8 @@ def test_a_merge_that_loses_a_race__leaves_what_others_wrote(
     attempts = [quarantine.run([f"{number}"]) for number in range(8)]
 
     def meanwhile() -> None:
-        (own,) = (key for key in quarantine.files() if attempt_of(key) not in attempts)
-        running = str(attempt_of(own))
+        (own,) = (key for key in quarantine.files() if only_attempt(key) not in attempts)
+        running = str(only_attempt(own))
         written = rejects_of(running, FILES[0], ["anew"])
         table, part = quarantine.table, write_rejects(quarantine.store, TOPIC, running, written)
         base = table.version()
@@ -297,7 +297,7 @@ def test_a_drop_that_is_given_up__leaves_nothing(
 
     monkeypatch.setattr(quarantines, "write_merged", given_up)
     with pytest.raises(AttemptAbandoned):
-        quarantine.table.drop(TOPIC, attempts[:1], new_attempt())
+        quarantine.table.drop_rejects(TOPIC, attempts[:1], new_attempt())
     assert quarantine.objects() == before
 
 
@@ -317,13 +317,13 @@ def test_an_attempt_that_is_given_up__merges_nothing(
 ) -> None:
     for number in range(8):
         quarantine.run([f"{number}"])
-    real = quarantines.merge
+    real = quarantines.merge_files
 
     def given_up(store: Store, topic: str, attempt_id: str, keys: Any) -> Any:
         claims.abandon(store, attempt_id)
         return real(store, topic, attempt_id, keys)
 
-    monkeypatch.setattr(quarantines, "merge", given_up)
+    monkeypatch.setattr(quarantines, "merge_files", given_up)
     with pytest.raises(AttemptAbandoned):
         quarantine.run(["last"], commits=False)
     assert not any(map(is_merged, quarantine.objects()))

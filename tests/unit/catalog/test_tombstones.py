@@ -91,7 +91,7 @@ def test_what_is_remembered_is_not_read_again(lake: Path) -> None:
 
 
 def stored(root: Path) -> Known:
-    return {version: (ms, {*paths}) for version, (ms, paths) in retention._parsed(
+    return {version: (ms, {*paths}) for version, (ms, paths) in retention._parse(
         (root / TOMBSTONES).read_bytes()).items()}  # fmt: skip
 
 

@@ -13,7 +13,7 @@ PROGRAM = """
 import signal, sys, time, types
 import typer
 from seglake.cli import main
-from seglake.cli.terminal.frame import tell_stopped
+from seglake.cli.terminal.frame import print_stopped
 
 class InFinalizer:
     def __del__(self):
@@ -34,7 +34,7 @@ def told():
     try:
         raise KeyboardInterrupt
     except KeyboardInterrupt:
-        tell_stopped("run it again")
+        print_stopped("run it again")
         raise
 
 module = types.ModuleType("seglake.cli.app")

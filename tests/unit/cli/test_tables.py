@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import seglake
 from seglake.cli.app import app
 from seglake.errors import UnknownTopic
-from seglake.terminal.tables import Column, draw, moment, number, of_report, prose, second
+from seglake.terminal.tables import Column, draw, moment, number, prose, report_table, second
 from seglake.terminal.wording import path_ends, short_time
 from tests.makers.lakes import Event, LakeMaker, Shape
 
@@ -66,7 +66,7 @@ def test_a_report_has_times_and_places_of_zero() -> None:
     """1970 is a time, and 0 an offset; a count of 0 says nothing, and -1 is none."""
     report = {"min_timestamp": 0, "max_timestamp": -1, "base_offset": 0, "partition": 0,
               "finished_at_ms": 0, "max_lateness_ms": 0, "version": -1, "records": 0}  # fmt: skip
-    rows = {str(name): value for name, value in of_report("run", report).rows}
+    rows = {str(name): value for name, value in report_table("run", report).rows}
     assert rows == {
         "min timestamp": "1970-01-01T00:00:00Z", "base offset": "0", "partition": "0",
         "finished at": "1970-01-01T00:00:00Z", "max lateness": "0 ms",

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from seglake.cli.app import app
-from seglake.cli.arguments.options import Version, version_of
+from seglake.cli.arguments.options import Version, parse_version
 from seglake.maintain.tagging import tag
 from tests.makers.lakes import Event, LakeMaker
 
@@ -66,4 +66,4 @@ def test_every_command_takes_it_alike() -> None:
 
 @pytest.mark.parametrize(("text", "version"), [("12", 12), ("q3", "q3"), ("²", "²"), ("-1", "-1")])
 def test_what_is_a_number(text: str, version: int | str) -> None:
-    assert version_of(text) == version
+    assert parse_version(text) == version

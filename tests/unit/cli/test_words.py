@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from seglake.cli.app import app
-from seglake.cli.terminal.frame import remedy
+from seglake.cli.terminal.frame import log_remedy
 from seglake.errors import ConfigError, CorruptData, MissingObject, StoreError, UsageError
 from seglake.replay.target import Target
 from seglake.terminal.wording import duration
@@ -147,6 +147,6 @@ def test_a_broker_that_is_not_there_is_told_with_a_remedy(caplog: pytest.LogCapt
 def test_a_damaged_or_lost_log_is_told_with_what_helps() -> None:
     log = "topics/events-0/0/00000000000000000000.log"
     for error in (CorruptData("no", file=log), MissingObject(f"s3://b/lake/{log}: no such object")):
-        assert "restore that log from a copy, or `seglake undo` its run" in remedy(error)
+        assert "restore that log from a copy, or `seglake undo` its run" in log_remedy(error)
     for other in (CorruptData("no", file="catalog/x.parquet"), UsageError(log)):
-        assert remedy(other) == ""
+        assert log_remedy(other) == ""

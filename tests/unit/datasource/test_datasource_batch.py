@@ -17,7 +17,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 import seglake
 from seglake.datasource import spark_columns
-from seglake.datasource.batch import BatchReader, plan
+from seglake.datasource.batch import SparkBatchReader, plan
 from seglake.datasource.options import parse
 from seglake.datasource.source import SeglakeDataSource
 from seglake.errors import (
@@ -42,12 +42,12 @@ from tests.unit.datasource.spark_rows import as_written, tables
 T = 1_700_000_000_000
 
 
-def reader_of(root: Path, **options: str) -> BatchReader:
+def reader_of(root: Path, **options: str) -> SparkBatchReader:
     headers = {} if "columns" in options else {"includeHeaders": "true"}
     given = {"path": str(root), **headers, **options}
     if not {"assign", "subscribe", "subscribePattern"} & given.keys():
         given["subscribe"] = "events"
-    return BatchReader(parse(given))
+    return SparkBatchReader(parse(given))
 
 
 def read(root: Path, **options: str) -> list[Written]:
@@ -213,7 +213,7 @@ def test_headers_of_a_part_of_a_batch(counts: list[int], start: int, length: int
     lists = [[{"key": f"{i}", "value": b"%d" % i}] * count for i, count in enumerate(counts)]
     (field,) = spark_columns.read_schema(["headers"])
     whole = pa.record_batch([pa.array(lists, field.type)], ["headers"])
-    found = spark_columns.in_spark([whole.slice(start, length)], ["headers"])
+    found = spark_columns.to_spark_batches([whole.slice(start, length)], ["headers"])
     shown = [each for batch in found for each in batch["headers"].to_pylist()]
     assert shown == [each or None for each in lists[start : start + length]]
 
@@ -378,7 +378,7 @@ def test_batches_are_put_together_and_divided(counts: list[int]) -> None:
             pa.record_batch([pa.array([next(numbers) for _ in range(n)])], names=["offset"])
             for n in counts
         ]
-        found = list(spark_columns.in_spark(given_batches, ["offset"]))
+        found = list(spark_columns.to_spark_batches(given_batches, ["offset"]))
     values = [number for batch in found for number in batch["offset"].to_pylist()]
     assert values == list(range(sum(counts)))
     assert all(len(batch) <= 6 for batch in found)

@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import seglake
-from seglake.datasource.batch import BatchReader
+from seglake.datasource.batch import SparkBatchReader
 from seglake.datasource.options import parse
-from seglake.datasource.stream import StreamReader
+from seglake.datasource.stream import SparkStreamReader
 from seglake.errors import UsageError
 from seglake.format.index import RECORD_KEYS, IndexPolicy, subjects_of
 from seglake.format.partitioner import partition_of
@@ -126,7 +126,7 @@ def options_of(asked: dict[str, Any]) -> dict[str, str]:
 
 def read(root: Path, **options: str) -> list[Written]:
     shown = {} if {"columns", "fields"} & options.keys() else {"includeHeaders": "true"}
-    reader = BatchReader(parse({"path": str(root), "subscribe": "events", **shown, **options}))
+    reader = SparkBatchReader(parse({"path": str(root), "subscribe": "events", **shown, **options}))
     return as_written(tables(reader, reader.partitions()))
 
 
@@ -169,7 +169,7 @@ def maker(tmp_path_factory: pytest.TempPathFactory) -> LakeMaker:
 
 
 def pieces_of(root: Path, **options: str) -> list[Any]:
-    reader = BatchReader(parse({"path": str(root), "subscribe": "events", **options}))
+    reader = SparkBatchReader(parse({"path": str(root), "subscribe": "events", **options}))
     return [part.piece for task in reader.partitions() for part in task.value.parts]
 
 
@@ -194,7 +194,7 @@ def test_a_merge_and_a_vacuum_after_the_plan_change_nothing(tmp_path: Path) -> N
             {0: rows}, Shape("none", 200, 2_000, IndexPolicy("bytes", 400, subjects=(RECORD_KEYS,)))
         )
     options = {"path": str(made.root), "subscribe": "events", "includeHeaders": "true"}
-    reader = BatchReader(parse({**options, "key": "u7"}))
+    reader = SparkBatchReader(parse({**options, "key": "u7"}))
     planned = reader.partitions()
     merge(str(made.root), "events", everything=True)
     vacuum(str(made.root), dry_run=False, grace_hours=0, retention_hours=0)
@@ -206,7 +206,7 @@ def test_a_merge_and_a_vacuum_after_the_plan_change_nothing(tmp_path: Path) -> N
 
 def test_fields_and_columns_beside_a_search(maker: LakeMaker) -> None:
     options = {"key": "u7", "where": '{"n":[7,107,8]}', "fields": "n:int32", "columns": "offset"}
-    reader = BatchReader(parse({"path": str(maker.root), "subscribe": "events", **options}))
+    reader = SparkBatchReader(parse({"path": str(maker.root), "subscribe": "events", **options}))
     (table,) = tables(reader, reader.partitions())
     assert table.column_names == ["offset", "n"]
     assert sorted(table["n"].to_pylist()) == [7, 107]  # type: ignore[type-var]
@@ -217,7 +217,7 @@ def test_a_stream_finds_in_each_micro_batch_what_it_adds(tmp_path: Path) -> None
     shape = Shape("none", 100, policy=IndexPolicy("bytes", 0, subjects=(RECORD_KEYS,)))
     options = {"startingOffsets": "earliest", "key": "a", "where": '{"n":[1,3]}'}
     options |= {"path": str(made.root), "subscribe": "events", "includeHeaders": "true"}
-    reader, start, seen = StreamReader(parse(options)), dict[str, Any](), list[Written]()
+    reader, start, seen = SparkStreamReader(parse(options)), dict[str, Any](), list[Written]()
     for run in range(3):
         values = [b'{"n":%d}' % (n % 5 if run != 1 else 0) for n in range(40)]
         rows = [Event(T, KEYS[1 + n % 2], value) for n, value in enumerate(values)]
@@ -238,7 +238,7 @@ def test_a_stream_finds_fields_of_csv(tmp_path: Path) -> None:
     made.run({0: []})
     alter(str(made.root), "events", {"value.format": "csv", "value.columns": ["n", "word"]})
     options = {"startingOffsets": "earliest", "where": '{"n":[1,3]}', "fields": "n:int32,word"}
-    reader = StreamReader(parse({"path": str(made.root), "subscribe": "events", **options}))
+    reader = SparkStreamReader(parse({"path": str(made.root), "subscribe": "events", **options}))
     start, seen = dict[str, Any](), list[dict[str, Any]]()
     for run in range(2):
         made.run({0: [Event(T, None, b'%d,"%d, %d"' % (n, run, n)) for n in range(5)]})

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from seglake.datasource import batch, tasks
-from seglake.datasource.batch import BatchReader
+from seglake.datasource.batch import SparkBatchReader
 from seglake.datasource.options import parse
-from seglake.datasource.stream import StreamReader
+from seglake.datasource.stream import SparkStreamReader
 from seglake.errors import VersionExpired
 from seglake.log.execute import execute
 from seglake.maintain.compaction.compact import compact
@@ -70,7 +70,7 @@ def deleted(maker: LakeMaker) -> None:
 
 def newest(maker: LakeMaker, **options: str) -> list[Written]:
     """What a query finds now; the worker that looks for it ends, and closes its files."""
-    reader = BatchReader(options_of(maker, **options))
+    reader = SparkBatchReader(options_of(maker, **options))
     found = as_written(tables(reader, reader.partitions()))
     batch._store.cache_clear()
     return found
@@ -93,7 +93,7 @@ def test_what_a_newer_version_has_is_read(
     with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
         maker = made(Path(folder), runs)
         planned = newest(maker, **window)
-        reader = BatchReader(options_of(maker, failOnDataLoss=fail, **limits, **window))
+        reader = SparkBatchReader(options_of(maker, failOnDataLoss=fail, **limits, **window))
         parts = reader.partitions()
         for act in acts:
             act(maker)
@@ -119,12 +119,12 @@ def maker(tmp_path: Path) -> LakeMaker:
 def test_what_no_version_has_ends_the_strict_query_and_is_skipped_else(
     maker: LakeMaker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    parts = BatchReader(options_of(maker)).partitions()
+    parts = SparkBatchReader(options_of(maker)).partitions()
     compacted(maker)
     sweep(maker)
     with pytest.raises(VersionExpired, match=r"is gone.* has 0 of its 20 records.* false"):
-        tables(BatchReader(options_of(maker)), parts)
-    lenient = BatchReader(options_of(maker, failOnDataLoss="false"))
+        tables(SparkBatchReader(options_of(maker)), parts)
+    lenient = SparkBatchReader(options_of(maker, failOnDataLoss="false"))
     assert as_written(tables(lenient, parts)) == newest(maker)
     assert "is read from the newest version" in caplog.text
 
@@ -133,7 +133,7 @@ def test_what_no_version_has_ends_the_strict_query_and_is_skipped_else(
 def test_a_log_start_within_a_segment(maker: LakeMaker, moves: bool) -> None:
     """What was deleted before the plan is no loss; what is deleted after it is one."""
     delete_records(str(maker.root), "events", {0: 7})
-    reader, before = BatchReader(options_of(maker)), newest(maker)
+    reader, before = SparkBatchReader(options_of(maker)), newest(maker)
     parts = reader.partitions()
     merged(maker)
     if moves:
@@ -147,7 +147,7 @@ def test_a_log_start_within_a_segment(maker: LakeMaker, moves: bool) -> None:
 
 
 def test_a_topic_that_is_empty_by_now_has_nothing(maker: LakeMaker) -> None:
-    reader = BatchReader(options_of(maker, failOnDataLoss="false"))
+    reader = SparkBatchReader(options_of(maker, failOnDataLoss="false"))
     parts = reader.partitions()
     delete_records(str(maker.root), "events", {0: -1, 1: -1})
     sweep(maker)
@@ -174,14 +174,14 @@ def test_a_task_goes_on_where_its_log_went(
             sweep(maker)
             raise VersionExpired("the log is gone")
 
-    parts = BatchReader(given).partitions()
+    parts = SparkBatchReader(given).partitions()
     monkeypatch.setattr(tasks, "execute", cut_short)
-    found = pa.concat_tables(tables(BatchReader(given), parts)).to_pylist()
+    found = pa.concat_tables(tables(SparkBatchReader(given), parts)).to_pylist()
     assert (found, gone) == (expected, [True])
 
 
 def read_parts(options: Any) -> list[pa.Table]:
-    reader = BatchReader(options)
+    reader = SparkBatchReader(options)
     found = tables(reader, reader.partitions())
     batch._store.cache_clear()
     return found
@@ -192,12 +192,12 @@ def test_a_log_is_looked_for_again_as_often_as_versions_come(
 ) -> None:
     """The part of a task that follows finds what a second vacuum left."""
     given = options_of(maker, bytesPerPartition="1000000")
-    parts, before = BatchReader(given).partitions(), newest(maker)
+    parts, before = SparkBatchReader(given).partitions(), newest(maker)
     store = open_store(str(maker.root))
     found = list[int]()
     for part in parts:
         assert part.value is not None
-        for some in tasks.records(
+        for some in tasks.read_records(
             part.value, store, pa.schema([("offset", pa.int64())]), fail_on_data_loss=True
         ):
             offsets: list[Any] = some["offset"].to_pylist()
@@ -215,7 +215,7 @@ def test_a_log_is_looked_for_again_as_often_as_versions_come(
 @pytest.mark.parametrize("when", ["planned", "begun"])
 def test_a_micro_batch_finds_its_records(maker: LakeMaker, fail: str, when: str) -> None:
     """Vacuum comes after the micro-batch was planned, or between its offsets and its plan."""
-    reader = StreamReader(options_of(maker, failOnDataLoss=fail, startingOffsets="earliest"))
+    reader = SparkStreamReader(options_of(maker, failOnDataLoss=fail, startingOffsets="earliest"))
     start = {"events": {"0": 7, "1": 1}}
     end = reader.latestOffset(start, ReadAllAvailable())
     before = [r for r in newest(maker) if r.offset >= (1 if r.partition else 7)]

@@ -18,7 +18,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, Read
 from seglake.catalog.delta import file_merges
 from seglake.datasource.options import TopicPartition, parse
 from seglake.datasource.source import SeglakeDataSource
-from seglake.datasource.stream import StreamReader, prorated
+from seglake.datasource.stream import SparkStreamReader, prorate
 from seglake.errors import ConfigError, OffsetOutOfRange, SeglakeError, UsageError
 from seglake.maintain.health.reindex import reindex
 from seglake.maintain.vacuum import vacuum
@@ -64,7 +64,7 @@ class Query:
         if "subscribePattern" not in options:
             options = {"subscribe": "events", **options}
         self.checkpoint = checkpoint
-        self.reader = StreamReader(parse({"path": str(root), **options}))
+        self.reader = SparkStreamReader(parse({"path": str(root), **options}))
 
     def trigger(self, kill_at: int = 0) -> bool:
         """Run one micro-batch; False if there is nothing to do. `kill_at` numbers the moments."""
@@ -304,11 +304,11 @@ def offset(zero: int, one: int) -> dict[str, dict[str, int]]:
     return {"events": {"0": zero, "1": one}}
 
 
-def reader_of(maker: LakeMaker, **options: str) -> StreamReader:
+def reader_of(maker: LakeMaker, **options: str) -> SparkStreamReader:
     return Query(Checkpoint(), maker.root, **options).reader
 
 
-def latest(reader: StreamReader, start: dict[str, Any], limit: Any) -> dict[str, Any]:
+def latest(reader: SparkStreamReader, start: dict[str, Any], limit: Any) -> dict[str, Any]:
     """The offsets of `latestOffset`, which also names the version that they are read from."""
     found = reader.latestOffset(start, limit)
     assert start == found or found["@version"] == reader._lake.version
@@ -371,7 +371,7 @@ def test_a_micro_batch_that_had_not_ended__is_read_whatever_is_subscribed_since(
 def test_prorated(limit: int, sizes: list[tuple[int, int]]) -> None:
     starts = {TopicPartition("t", i): start for i, (start, _) in enumerate(sizes)}
     ends = {TopicPartition("t", i): sum(pair) for i, pair in enumerate(sizes)}
-    found = prorated(limit, starts, ends)
+    found = prorate(limit, starts, ends)
     taken = {p: found[p] - starts[p] for p in starts}
     assert found.keys() == ends.keys()
     assert all(0 <= taken[p] <= ends[p] - starts[p] for p in taken)

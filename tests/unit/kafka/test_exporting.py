@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import seglake
-from seglake.catalog.groups import GroupInTopic, GroupOffset, keep
+from seglake.catalog.groups import GroupInTopic, GroupOffset, store_offsets
 from seglake.errors import CorruptData, UnknownTopic, UsageError
 from seglake.format.codecs.compression import NAMES
 from seglake.format.decode import scan_batches
 from seglake.kafka.exporting import ExportResult, export_logs, require_outside
 from seglake.kafka.importing import import_logs
-from seglake.kafka.survey import headers_of
+from seglake.kafka.survey import batch_headers
 from seglake.maintain.health.verify import verify
 from seglake.maintain.merge import merge
 from seglake.store import open_store
@@ -118,7 +118,7 @@ def test_leader_epochs_are_those_of_a_new_topic(tmp_path: Path) -> None:
     export_logs(str(tmp_path / "lake"), "events", str(tmp_path / "out"))
     for path in sorted((tmp_path / "out").glob("events-0/*.log")):
         data = path.read_bytes()
-        assert not headers_of(data, scan_batches(data))["leader_epoch"].any()
+        assert not batch_headers(data, scan_batches(data))["leader_epoch"].any()
     assert read(back(tmp_path / "lake", tmp_path / "out")) == read(tmp_path / "lake")
 
 
@@ -140,8 +140,8 @@ def test_groups_that_an_archive_kept_are_listed(tmp_path: Path) -> None:
     maker.run({0: [Event(T + at) for at in range(5, 9)]})
     table = open_catalog(str(maker.root))
     stood = {0: GroupOffset(6), 1: GroupOffset(6)}
-    keep(table.store, GroupInTopic(table.lake, "events", "g", stood))
-    keep(table.store, GroupInTopic(table.lake, "other", "h", stood))
+    store_offsets(table.store, GroupInTopic(table.lake, "events", "g", stood))
+    store_offsets(table.store, GroupInTopic(table.lake, "other", "h", stood))
     report = export_logs(str(maker.root), "events", str(tmp_path / "out"))
     assert report.as_dict()["groups"] == {"g": {0: 6}}
     report = export_logs(str(maker.root), "events", str(tmp_path / "early"), end=T + 5)
@@ -149,7 +149,7 @@ def test_groups_that_an_archive_kept_are_listed(tmp_path: Path) -> None:
     report = export_logs(str(maker.root), "events", str(tmp_path / "late"), start=T + 8)
     part = report.partitions[0]
     assert report.groups == {"g": {0: max(6, part.log_start_offset)}}
-    keep(table.store, GroupInTopic(table.lake, "events", "g", {0: GroupOffset(1)}))
+    store_offsets(table.store, GroupInTopic(table.lake, "events", "g", {0: GroupOffset(1)}))
     report = export_logs(str(maker.root), "events", str(tmp_path / "again"), start=T + 8)
     assert report.groups == {"g": {0: part.log_start_offset}} != {"g": {0: 1}}
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from seglake.errors import CorruptData, InputError
 from seglake.kafka.importing import import_logs
-from seglake.kafka.sources import RemoteLog, chosen_logs, is_manifest, remote_log
+from seglake.kafka.sources import RemoteLog, choose_logs, is_manifest, parse_manifest
 from seglake.log.chunked_log import Chunks
 from tests.makers.strategies import examples
 from tests.makers.tiered_bucket import (
@@ -71,7 +71,7 @@ def test_the_tests_bucket_is_the_plugins(name: str, tmp_path: Path) -> None:
     assert sorted(ours) == sorted(theirs)
     for key, data in ours.items():
         if is_manifest(key):
-            assert remote_log(data, key, key)[:5] == remote_log(theirs[key], key, key)[:5]
+            assert parse_manifest(data, key, key)[:5] == parse_manifest(theirs[key], key, key)[:5]
             assert json.loads(data).keys() == json.loads(theirs[key]).keys()
         elif name == "plain":
             assert data == theirs[key]
@@ -94,7 +94,7 @@ def test_sizes_of_chunks(sizes: list[int]) -> None:
     total = 100 * len(sizes) - 50
     index = {"type": "variable", "originalChunkSize": 100, "originalFileSize": total,
              "transformedChunks": text}  # fmt: skip
-    log = remote_log(manifest(compression=True, chunkIndex=index), "0.rsm-manifest", "m")
+    log = parse_manifest(manifest(compression=True, chunkIndex=index), "0.rsm-manifest", "m")
     assert log.chunks == Chunks(total, 100, tuple(sizes))
 
 
@@ -107,18 +107,18 @@ def test_a_damaged_manifest_is_named(data: st.DataObject) -> None:
     stored[at] ^= data.draw(st.integers(1, 255))
     stop = data.draw(st.sampled_from([len(stored), at]))
     try:
-        remote_log(bytes(stored[:stop]), "0.rsm-manifest", "m").chunks.check()
+        parse_manifest(bytes(stored[:stop]), "0.rsm-manifest", "m").chunks.check()
     except (CorruptData, InputError) as error:
         assert getattr(error, "file", "m") == "m"  # noqa: PT017  # what is read may be sound
 
 
 def test_what_else_is_refused() -> None:
     with pytest.raises(InputError, match="version 2, not 1"):
-        remote_log(manifest(version="2"), "k", "m")
+        parse_manifest(manifest(version="2"), "k", "m")
     index = {"type": "fixed", "originalChunkSize": 2**30, "originalFileSize": 2**29,
              "transformedChunkSize": 5, "finalTransformedChunkSize": 5}  # fmt: skip
     with pytest.raises(InputError, match="chunks above"):
-        remote_log(manifest(compression=True, chunkIndex=index), "k", "m")
+        parse_manifest(manifest(compression=True, chunkIndex=index), "k", "m")
 
 
 # ---------------------------------------------------------------- leader epochs
@@ -169,7 +169,7 @@ def _epoch(log: RemoteLog, offset: int) -> int:
 def test_the_newest_leaders_log_is_chosen(made: tuple[list[RemoteLog], list[int]]) -> None:
     logs, newest = made
     assume(any(log.end_offset == len(newest) and log.epochs[-1][0] == newest[-1] for log in logs))
-    chosen = chosen_logs(logs)
+    chosen = choose_logs(logs)
     bases = [log.base_offset for log in chosen]
     assert bases == sorted({*bases})
     assert chosen[-1].end_offset == len(newest)
@@ -183,5 +183,5 @@ def test_a_hole_is_refused() -> None:
     logs = [RemoteLog(PLACE, f"{base}.log", base, base + 10, ((0, base),), Chunks(1))
             for base in (0, 20)]  # fmt: skip
     with pytest.raises(InputError, match=r"offsets 10 to 20 of events-0 are in no segment"):
-        chosen_logs(logs)
-    assert chosen_logs(logs[1:]) == logs[1:]
+        choose_logs(logs)
+    assert choose_logs(logs[1:]) == logs[1:]

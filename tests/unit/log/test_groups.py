@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from seglake.catalog.schema import SegmentRow
 from seglake.format.index import IndexPolicy
 from seglake.format.segment import SegmentLimits
-from seglake.maintain.merge import GROWTH, Rules, SegmentGroup, due
+from seglake.maintain.merge import GROWTH, MergeRules, SegmentGroup, groups_to_merge
 from tests.makers.strategies import T, examples
 
 KIB, MIB = 2**10, 2**20
 LIMITS = SegmentLimits(64 * MIB)
-RULES = Rules(LIMITS, IndexPolicy())
+RULES = MergeRules(LIMITS, IndexPolicy())
 
 
 def row(base: int, log_bytes: int, **others: object) -> SegmentRow:
@@ -48,9 +48,9 @@ def merged(group: SegmentGroup) -> SegmentRow:
     )  # fmt: skip
 
 
-def merge_once(rows: list[SegmentRow], rules: Rules) -> tuple[list[SegmentRow], int]:
+def merge_once(rows: list[SegmentRow], rules: MergeRules) -> tuple[list[SegmentRow], int]:
     """The segments after a merge, and the bytes that it copied."""
-    groups = due(rows, rules)
+    groups = groups_to_merge(rows, rules)
     new = {group.rows[0].base_offset: group for group in groups}
     gone = {each.base_offset for group in groups for each in group.rows[1:]}
     after = [
@@ -82,7 +82,7 @@ def test_a_record_is_copied_few_times(seed: int, spread: int) -> None:
 @examples(200)
 def test_groups_are_neighbours_within_the_limits(sizes: list[int], everything: bool) -> None:
     rows = rows_of(sizes)
-    groups = due(rows, RULES, everything=everything)
+    groups = groups_to_merge(rows, RULES, everything=everything)
     for group in groups:
         assert len(group.rows) > 1
         assert group.log_bytes <= LIMITS.segment_bytes
@@ -135,29 +135,29 @@ def changed(**others: object) -> list[SegmentRow]:
     ids=["timestamp type", "codec", "partition", "segment.ms", "no neighbours"],
 )
 def test_rules_that_keep_segments_apart(rows: list[SegmentRow]) -> None:
-    groups = due(rows, RULES, everything=True)
+    groups = groups_to_merge(rows, RULES, everything=True)
     assert [group.rows for group in groups] == [tuple(rows[:10]), tuple(rows[10:])]
 
 
 def test_offsets_and_indexes_have_limits() -> None:
     far = [replace(each, base_offset=n * 2**30, end_offset=(n + 1) * 2**30)
            for n, each in enumerate(rows_of([KIB] * 4))]  # fmt: skip
-    assert [len(group.rows) for group in due(far, RULES, everything=True)] == [2, 2]
-    tight = Rules(SegmentLimits(64 * MIB, index_bytes=12 * 202), IndexPolicy("records", 1))
-    groups = due(rows_of([KIB] * 4), tight, everything=True)
+    assert [len(group.rows) for group in groups_to_merge(far, RULES, everything=True)] == [2, 2]
+    tight = MergeRules(SegmentLimits(64 * MIB, index_bytes=12 * 202), IndexPolicy("records", 1))
+    groups = groups_to_merge(rows_of([KIB] * 4), tight, everything=True)
     assert [len(group.rows) for group in groups] == [2, 2]  # 101 entries each, as it may be
 
 
 def test_records_without_timestamps_wait_for_nothing() -> None:
     rows = rows_of([KIB] * 10)
     early = [replace(each, min_timestamp=-1, max_timestamp=-1) for each in rows[:5]]
-    (group,) = due([*early, *rows[5:]], RULES)
+    (group,) = groups_to_merge([*early, *rows[5:]], RULES)
     assert len(group.rows) == 10
 
 
 def test_what_is_large_waits_for_as_much() -> None:
     rows = rows_of([8 * MIB, *[MIB] * 7])
-    assert due(rows, RULES) == []
-    (group,) = due([*rows, row(800, MIB)], RULES)
+    assert groups_to_merge(rows, RULES) == []
+    (group,) = groups_to_merge([*rows, row(800, MIB)], RULES)
     assert group.rows[0].base_offset == 100  # the large one is not copied for eight small ones
     assert len(group.rows) == 8

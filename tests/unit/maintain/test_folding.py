@@ -27,7 +27,7 @@ from seglake.maintain import vacuum as vacuums
 from seglake.maintain.health.repair import rebuild_catalog
 from seglake.maintain.health.verify import History, verify
 from seglake.maintain.undo import undo
-from seglake.maintain.vacuum import delete, vacuum
+from seglake.maintain.vacuum import delete_objects, vacuum
 from seglake.store import open_store
 from tests.harness.observed import observe
 from tests.makers.catalog_rows import run, segment, topic
@@ -144,7 +144,7 @@ def test_a_vacuum_that_dies_between_manifests_and_marks_leaves_a_sound_lake(
     before = observe(str(root))
     swept(root)
     with monkeypatch.context() as patched:
-        patched.setattr("seglake.maintain.vacuum.delete", _dies_at(2))
+        patched.setattr("seglake.maintain.vacuum.delete_objects", _dies_at(2))
         with pytest.raises(KeyboardInterrupt):
             swept(root)
     assert names(root, "manifest.json") == set()
@@ -165,7 +165,7 @@ def _dies_at(call: int) -> Callable[..., None]:
         calls.extend([1] * bool(keys))
         if len(calls) == call:
             raise KeyboardInterrupt
-        delete(store, keys, *given)
+        delete_objects(store, keys, *given)
 
     return deleting
 
@@ -264,14 +264,14 @@ def test_chronicles_tell_what_the_manifests_said(
             store.put(success_key(attempt), b"")
             marked[attempt] = races
     untrusted = list[str]()
-    before = History.of(store, (), untrusted).manifests
+    before = History.from_store(store, (), untrusted).manifests
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(claims, "_MOST_BYTES", most_bytes)
         assert claims.write_archives(store, marked) == marked.keys()
     for attempt in marked:
         store.delete([item.key for item in store.list(f"{ATTEMPTS}/{attempt}")])
     again = list[str]()
-    assert History.of(store, (), again).manifests == before
+    assert History.from_store(store, (), again).manifests == before
     assert again == untrusted
     assert read_archives(store).keys() == marked.keys()
     for attempt in marked:

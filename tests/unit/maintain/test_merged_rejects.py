@@ -13,7 +13,7 @@ import pytest
 
 from seglake.catalog.attempts import abandon_unless_claimed
 from seglake.catalog.quarantine import table
-from seglake.catalog.quarantine.files import is_merged, writer_of
+from seglake.catalog.quarantine.files import is_merged, writing_attempt
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.cli.health import vacuum as told
 from seglake.layout import QUARANTINE_TABLE
@@ -137,7 +137,7 @@ def test_a_vacuum_that_drops_rejects__holds_nobody_up(lake: Lake) -> None:
     undo(str(lake.root), "events", run_id="run 1")
     sweep(lake)
     (merged,) = filter(is_merged, live(lake))
-    assert abandon_unless_claimed(open_store(str(lake.root)), str(writer_of(merged)))
+    assert abandon_unless_claimed(open_store(str(lake.root)), str(writing_attempt(merged)))
     assert lake.erase("gone").running == []
 
 

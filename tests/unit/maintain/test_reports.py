@@ -8,14 +8,17 @@ import pytest
 
 from seglake.kafka.importing import ImportResult
 from seglake.maintain.commit import TopicReport
-from seglake.maintain.health.reindex import Finding, ReindexResult
+from seglake.maintain.health.reindex import HealthFinding, ReindexResult
 from seglake.maintain.merge import DamagedFile, MergeResult
 
 MANY = 1000
 FILES = [f"topics/events-0/{number:020}.log" for number in range(MANY)]
 REPORTS: list[tuple[TopicReport, str]] = [
     (MergeResult("t", damaged=[DamagedFile(file, 0, "bad") for file in FILES]), "damaged"),
-    (ReindexResult("t", damaged=[Finding("t", 0, 0, file, 0, "bad") for file in FILES]), "damaged"),
+    (
+        ReindexResult("t", damaged=[HealthFinding("t", 0, 0, file, 0, "bad") for file in FILES]),
+        "damaged",
+    ),
     (ImportResult("t", notes=[f"{file} is left out" for file in FILES]), "notes"),
 ]
 

@@ -429,12 +429,12 @@ def test_a_repair_does_not_bring_back_an_index_file_that_an_erasure_deleted(
 @pytest.fixture
 def at(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int], None]:
     """Sets the clocks of this machine and of storage, days ahead."""
-    now, storage = now_ms, commit.time_of_storage
+    now, storage = now_ms, commit.storage_time_ms
 
     def move(own: int, stored: int) -> None:
         for module in (commit, vacuums):
             monkeypatch.setattr(module, "now_ms", lambda: now() + own * A_DAY_MS)
-            monkeypatch.setattr(module, "time_of_storage", lambda s: storage(s) + stored * A_DAY_MS)
+            monkeypatch.setattr(module, "storage_time_ms", lambda s: storage(s) + stored * A_DAY_MS)
 
     return move
 
@@ -602,7 +602,7 @@ def require_files(maker: LakeMaker) -> None:
     """Whatever a tag names is there, byte for byte."""
     table = open_catalog(str(maker.root))
     for each in table.tags():
-        snapshot = table.tagged(each)
+        snapshot = table.snapshot_of_tag(each)
         for topic in snapshot.topics():
             for row in table.segments(snapshot, topic.topic):
                 for suffix in row.suffixes:

@@ -18,7 +18,7 @@ import seglake
 from seglake.catalog.table import CatalogTable
 from seglake.config.topic import DEFAULTS, combined
 from seglake.errors import ConfigError, QuarantineLimit, UsageError
-from seglake.maintain.topic_settings import _OF_IDENTITY, topic_of
+from seglake.maintain.topic_settings import _OF_IDENTITY, topic_from_row
 from tests.harness.meanwhile import before_first
 from tests.harness.tiers import rest_but_today
 from tests.makers.lakes import Event, LakeMaker, open_catalog
@@ -77,7 +77,7 @@ def test_a_change_holds_and_all_else_stays(steps: list[tuple[dict[str, Any], lis
             assert (table.snapshot().version > version) == bool(differ)
         kept = table.snapshot().topic("orders")
         fields = {"name", "partition_field", "offset_field"}
-        assert topic_of(kept).model_dump(mode="json", by_alias=True, exclude=fields) == model
+        assert topic_from_row(kept).model_dump(mode="json", by_alias=True, exclude=fields) == model
 
 
 @pytest.fixture
@@ -225,7 +225,9 @@ def test_durations_and_sizes_are_stored_as_numbers(
     seglake.alter(root, "events", {key: text})
     stored = open_catalog(root).snapshot().topic("events")
     assert (
-        topic_of(stored).model_dump(by_alias=True)[key] == json.loads(stored.settings)[key] == value
+        topic_from_row(stored).model_dump(by_alias=True)[key]
+        == json.loads(stored.settings)[key]
+        == value
     )
     assert seglake.alter(root, "events", {key: value}).changes == {}
 

@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 import seglake
 from seglake.catalog import deletions
 from seglake.datasource import batch
-from seglake.datasource.batch import BatchReader
+from seglake.datasource.batch import SparkBatchReader
 from seglake.datasource.options import parse
 from seglake.errors import UnknownTopic, VersionExpired
 from seglake.format import zonemap
@@ -264,7 +264,7 @@ class World:
         life = chance.choice(self.lives)
         topic, version = chance.choice([*life.past[life.newest]]), life.newest
         cut = chance.choice([{}, {"maxRecordsPerPartition": "20"}])
-        reader = BatchReader(parse({"path": life.root, "subscribe": topic, **cut}))
+        reader = SparkBatchReader(parse({"path": life.root, "subscribe": topic, **cut}))
         found = as_written_by_spark(tables(reader, reader.partitions()))
         without_headers = [r._replace(headers=[]) for r in life.past[version][topic].records]
         assert found == without_headers

@@ -11,7 +11,7 @@ import zstandard
 import seglake
 from seglake.catalog import deletions
 from seglake.datasource import tasks
-from seglake.datasource.batch import BatchReader
+from seglake.datasource.batch import SparkBatchReader
 from seglake.datasource.options import parse
 from seglake.errors import VersionExpired
 from seglake.log import chunked_log
@@ -112,7 +112,7 @@ def test_the_stores_behind_links_are_few(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_task_of_spark_forgets_links_and_zone_maps_too(tmp_path: Path) -> None:
     made(tmp_path, runs=2)
     options = parse({"path": str(tmp_path), "subscribe": "events", "maxRecordsPerPartition": "50"})
-    (first, *_) = BatchReader(options).partitions()
+    (first, *_) = SparkBatchReader(options).partitions()
     reader = tasks._TaskReader(open_store(str(tmp_path)), SCHEMA, fail_on_data_loss=True)
     found = reader.records(first.value.parts[0])
     assert next(found).num_rows
@@ -128,7 +128,7 @@ def test_a_task_of_spark_forgets_links_and_zone_maps_too(tmp_path: Path) -> None
 def test_a_worker_that_waits_for_a_task_has_no_file_open(tmp_path: Path) -> None:
     """Nobody looks for deletions there until the next task."""
     made(tmp_path)
-    reader = BatchReader(parse({"path": str(tmp_path), "subscribe": "events"}))
+    reader = SparkBatchReader(parse({"path": str(tmp_path), "subscribe": "events"}))
     (table,) = tables(reader, reader.partitions())
     assert SECRET in table["value"].to_pylist()
     erased(tmp_path)

@@ -44,7 +44,7 @@ from seglake.maintain.topic_settings import alter
 from seglake.read.fields import Fields
 from seglake.read.log import Log
 from seglake.read.where import Where
-from seglake.text.value_fields import finder
+from seglake.text.value_fields import field_finder
 from tests.makers.lakes import Event, LakeMaker, Shape, open_catalog, records_of
 from tests.makers.strategies import examples
 
@@ -214,7 +214,7 @@ def test_conditions_columns_and_indexes_are_those_of_the_judge(
 ) -> None:
     found = [fields_of(settings, value) for value in some]
     form, column = value_format_of(settings), pa.array(some, pa.binary())
-    read, misfits = Fields(["a", "b", "c"]).read(column, finder(form, ["a", "b", "c"]))
+    read, misfits = Fields(["a", "b", "c"]).read(column, field_finder(form, ["a", "b", "c"]))
     for name, texts in zip("abc", read, strict=True):
         assert texts.to_pylist() == [each[name].text if each and name in each else None
                                      for each in found]  # fmt: skip
@@ -481,6 +481,6 @@ def test_a_format_of_a_later_version_is_named_and_keys_are_found(maker: LakeMake
 def test_finders_can_be_pickled() -> None:
     texts = Spans.of([b'{"a":1}'])
     for settings in FORMATS:
-        find = pickle.loads(pickle.dumps(finder(value_format_of(settings), ["a", "b"])))
+        find = pickle.loads(pickle.dumps(field_finder(value_format_of(settings), ["a", "b"])))
         assert len(find(texts).fine) == 1
-    assert finder(JSON, ["a"])(texts).text("a").tolist() == [b"1"]
+    assert field_finder(JSON, ["a"])(texts).text("a").tolist() == [b"1"]

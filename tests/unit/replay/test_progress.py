@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from seglake.errors import StoreError
 from seglake.replay import target
-from seglake.replay.target import NAME_HEADER, OFFSET_HEADER, Progress, Target
+from seglake.replay.target import NAME_HEADER, OFFSET_HEADER, ReplaySearch, Target
 
 _Earliest: Any = type(OffsetSpec.earliest())  # type: ignore[no-untyped-call]
 Headers = Sequence[tuple[str, bytes]]
@@ -94,7 +94,7 @@ class Broker:
 def found(broker: Broker, patience_s: float = 30) -> dict[int, int]:
     """What a replay "r" finds of itself in partition 0."""
     admin, consumer = cast("AdminClient", broker), cast("Consumer", broker)
-    return Progress("t", admin, consumer, patience_s).of("r", [0])
+    return ReplaySearch("t", admin, consumer, patience_s).last_offsets("r", [0])
 
 
 def test_a_place_is_that_of_the_first_record_at_or_above_an_offset(
@@ -113,7 +113,7 @@ def test_a_place_is_that_of_the_first_record_at_or_above_an_offset(
     for wanted in (range(20, 160), [0], [149], [10**9], [88, 31], [147]):
         broker = Broker(list(topic), lambda _: None)
         admin, consumer = cast("AdminClient", broker), cast("Consumer", broker)
-        found = Progress("t", admin, consumer, 30).places("r", {0: [*wanted]})
+        found = ReplaySearch("t", admin, consumer, 30).first_offsets("r", {0: [*wanted]})
         behind = ours[-1][0] + 1
         assert found == {
             (0, each): next((place for place, offset in ours if offset >= each), behind)
@@ -121,7 +121,7 @@ def test_a_place_is_that_of_the_first_record_at_or_above_an_offset(
         }
     broker = Broker([[]] * 9, lambda _: None)
     admin, consumer = cast("AdminClient", broker), cast("Consumer", broker)
-    assert Progress("t", admin, consumer, 30).places("r", {0: [3]}) == {}
+    assert ReplaySearch("t", admin, consumer, 30).first_offsets("r", {0: [3]}) == {}
 
 
 @pytest.fixture(autouse=True)

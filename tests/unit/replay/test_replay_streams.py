@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seglake.limits import INT64_MAX
-from seglake.replay.run import PartitionStream, Tempo, due, next_due_ms
+from seglake.replay.run import PartitionStream, Tempo, next_due_ms, take_due
 from tests.makers.strategies import examples
 
 TIMES = st.lists(st.lists(st.integers(1, 60), min_size=1, max_size=7), max_size=4)
@@ -30,7 +30,7 @@ def batches(times: Sequence[Sequence[int]]) -> Iterator[pa.RecordBatch]:
 
 def opened(partitions: Sequence[Sequence[Sequence[int]]]) -> list[PartitionStream]:
     made = [PartitionStream(number, batches(times)) for number, times in enumerate(partitions)]
-    return [stream for stream in made if stream.left]
+    return [stream for stream in made if stream.has_next]
 
 
 @examples(300)
@@ -48,14 +48,14 @@ def test_every_record_comes_once_in_order_and_when_it_is_due(
             break
         waiting = next_due_ms(streams)
         count = 0
-        for partition, batch in due(streams, now, at_most):
+        for partition, batch in take_due(streams, now, at_most):
             assert 0 < len(batch) <= at_most
             offsets: list[Any] = batch["offset"].to_pylist()
             assert all(due_at[partition][offset] <= now for offset in offsets)
             got.setdefault(partition, []).extend(offsets)
             count += len(batch)
         assert bool(count) == (waiting <= now)  # nothing comes only if nothing is due
-        streams = [stream for stream in streams if stream.left]
+        streams = [stream for stream in streams if stream.has_next]
     assert streams == []
     for number, times in enumerate(partitions):
         assert got.get(number, []) == list(range(sum(map(len, times))))
@@ -69,9 +69,9 @@ def test_no_partition_gets_ahead_of_what_is_known_of_the_others(
     streams = opened(partitions)
     while streams:
         horizon = min(stream.known_until_ms for stream in streams)
-        list(due(streams, INT64_MAX, 3))
+        list(take_due(streams, INT64_MAX, 3))
         assert all(stream.next_due_ms >= horizon for stream in streams)
-        streams = [stream for stream in streams if stream.left]
+        streams = [stream for stream in streams if stream.has_next]
 
 
 class Clock:

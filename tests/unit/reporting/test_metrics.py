@@ -39,7 +39,7 @@ def values(text: str) -> dict[tuple[str, ...], float]:
 
 
 def test_the_text_has_the_figures(made: LakeReport) -> None:
-    found = values(metrics.text(made))
+    found = values(metrics.prometheus_text(made))
     assert found["seglake_coverage_lag_seconds",] == 7 * 3600
     assert found["seglake_coverage_holes",] == 1
     assert found["seglake_coverage_hole_seconds",] == 2 * 3600
@@ -58,7 +58,7 @@ def test_a_file_is_replaced_as_a_whole(made: LakeReport, tmp_path: Path) -> None
     kept = path.open()
     metrics.write_file(made, path)
     assert kept.read() == "old"  # a reader of the old file keeps it: it was renamed over
-    assert values(path.read_text()) == values(metrics.text(made))
+    assert values(path.read_text()) == values(metrics.prometheus_text(made))
     assert [each.name for each in tmp_path.glob("out.prom*")] == ["out.prom"]
     with pytest.raises(StoreError, match="cannot be written"):
         metrics.write_file(made, tmp_path / "none" / "out.prom")
@@ -83,7 +83,7 @@ def test_metrics_are_pushed(made: LakeReport) -> None:
         metrics.push(made, address)
     ((method, path, body),) = Gateway.taken
     assert (method, path) == ("PUT", "/metrics/job/seglake/topic/events")
-    assert values(body.decode()) == values(metrics.text(made))
+    assert values(body.decode()) == values(metrics.prometheus_text(made))
 
 
 def test_a_gateway_that_is_not_there_is_named(made: LakeReport) -> None:
@@ -104,4 +104,4 @@ def test_without_the_extra_the_remedy_is_named(
 
     monkeypatch.setattr(builtins, "__import__", missing)
     with pytest.raises(ConfigError, match=r"pip install 'seglake\[metrics\]'"):
-        metrics.text(made)
+        metrics.prometheus_text(made)

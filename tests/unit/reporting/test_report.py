@@ -28,7 +28,7 @@ from seglake.maintain.merge import merge
 from seglake.maintain.tagging import tag, tag_usage
 from seglake.maintain.undo import undo
 from seglake.reporting import figures
-from seglake.reporting.alerts import alerts, once
+from seglake.reporting.alerts import join_alerts, topic_alerts
 from seglake.reporting.page import document
 from seglake.reporting.report import LakeReport, report
 from seglake.store import open_store
@@ -134,8 +134,8 @@ def test_the_same_alert_of_many_topics_is_said_once(tmp_path: Path) -> None:
         LakeMaker(tmp_path, topic=name).run({0: rows}, Shape(segment_bytes=2**30))
     made = report(str(tmp_path), now_ms=NOW_MS)
     assert sorted(kinds(made)) == ["no intervals"] * 12 + ["no time"]  # for programs, each
-    by_kind = {alert.kind: alert for alert in once(made.alerts)}
-    assert len(once(made.alerts)) == len(by_kind) == 2
+    by_kind = {alert.kind: alert for alert in join_alerts(made.alerts)}
+    assert len(join_alerts(made.alerts)) == len(by_kind) == 2
     assert by_kind["no time"] in made.alerts
     told = by_kind["no intervals"]
     listed = [alert.topic for alert in made.alerts if alert.kind == "no intervals"]
@@ -182,7 +182,7 @@ def test_other_alerts(tmp_path: Path) -> None:
     made = report(str(tmp_path), now_ms=NOW_MS)
     assert kinds(made) == ["ancient", "no intervals", "no time", "skew"]
     assert made.topics[0].ancient.farthest_ms == 86_400_000
-    assert alerts(made.topics[0]) == made.alerts
+    assert topic_alerts(made.topics[0]) == made.alerts
 
 
 def test_an_undone_run_does_not_count(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from seglake.config import Pipeline, from_tables
 from seglake.engine import LocalEngine
 from seglake.errors import SeglakeError
 from seglake.jobs.ingest import main
-from seglake.reporting.run import reported
+from seglake.reporting.run import report_run
 from seglake.write.api import run_pipeline
 from tests.harness.listening import listening
 from tests.makers.raw_events import write_settings
@@ -70,7 +70,7 @@ def pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
 
 def ingest(pipeline: Pipeline) -> Any:
     interval = (str(BEGIN_MS), str(BEGIN_MS + HOUR_MS))
-    with reported(pipeline, interval) as run:
+    with report_run(pipeline, interval) as run:
         run.report = run_pipeline(pipeline, run_id="R", interval=interval)
     return run.report
 

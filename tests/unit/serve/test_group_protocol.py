@@ -12,7 +12,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from seglake.limits import INT64_MAX
 from seglake.serve.codes import Code
-from seglake.serve.groups.group import Group, Join, Joined, Protocols, Sync, Synced
+from seglake.serve.groups.group import (
+    Group,
+    JoinRequest,
+    JoinResponse,
+    Protocols,
+    SyncRequest,
+    SyncResponse,
+)
 from seglake.serve.settings import Groups
 from tests.makers.strategies import examples
 
@@ -24,8 +31,8 @@ PROTOCOLS: list[Protocols] = [BOTH, BOTH[::-1], (("range", b"r"),), (("range", b
 
 def ask(
     member_id: str = "", instance_id: str | None = None, protocols: Protocols = BOTH, **how: Any
-) -> Join:
-    return Join(
+) -> JoinRequest:
+    return JoinRequest(
         member_id, instance_id, "client", "/here", SESSION_MS, REBALANCE_MS, "consumer", protocols,
         **how,
     )  # fmt: skip
@@ -36,8 +43,8 @@ class Client:
 
     def __init__(self, instance_id: str | None = None) -> None:
         self.instance_id, self.member_id, self.generation = instance_id, "", -1
-        self.joined: Joined | None = None
-        self.synced: Synced | None = None
+        self.joined: JoinResponse | None = None
+        self.synced: SyncResponse | None = None
         self.asked = self.answered = 0
 
     @property
@@ -50,7 +57,7 @@ class Client:
 
     def sync(self, group: Group, now: int, assignments: Mapping[str, bytes]) -> None:
         self.asked, self.synced = self.asked + 1, None
-        asked = Sync(
+        asked = SyncRequest(
             self.member_id, self.instance_id, self.generation, "consumer", None, assignments
         )
         group.sync(asked, now, self._on_sync)
@@ -66,7 +73,7 @@ class Client:
     def heartbeat(self, group: Group, now: int) -> Code:
         return group.heartbeat(self.member_id, self.instance_id, self.generation, now)
 
-    def _on_join(self, answer: Joined) -> None:
+    def _on_join(self, answer: JoinResponse) -> None:
         self.answered += 1
         self.joined = answer
         if answer.code in (Code.NONE, Code.MEMBER_ID_REQUIRED):
@@ -74,7 +81,7 @@ class Client:
         elif answer.code is Code.UNKNOWN_MEMBER_ID:
             self.member_id, self.generation = "", -1
 
-    def _on_sync(self, answer: Synced) -> None:
+    def _on_sync(self, answer: SyncResponse) -> None:
         self.answered += 1
         self.synced = answer
 
@@ -384,7 +391,7 @@ def test_a_member_that_waited_long_for_its_assignment_is_not_gone() -> None:
     assert follower.waits
     third.join(group, now)
     third.join(group, now)
-    assert follower.synced == Synced(Code.REBALANCE_IN_PROGRESS)
+    assert follower.synced == SyncResponse(Code.REBALANCE_IN_PROGRESS)
     group.advance(now + SESSION_MS - 1)
     assert follower.member_id in group.members
 
@@ -425,7 +432,7 @@ def test_a_full_group_takes_nobody() -> None:
     group, now = stable(*clients)
     late = Client()
     late.join(group, now)
-    assert late.joined == Joined(Code.GROUP_MAX_SIZE_REACHED)
+    assert late.joined == JoinResponse(Code.GROUP_MAX_SIZE_REACHED)
 
 
 def test_the_protocol_that_most_like_best_is_taken() -> None:

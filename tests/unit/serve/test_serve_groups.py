@@ -22,14 +22,14 @@ from kafka.protocol.consumer import (
 )
 from kafka.protocol.metadata import FindCoordinatorRequest, FindCoordinatorResponse
 
-from seglake.catalog.groups import GroupInTopic, GroupOffset, keep
+from seglake.catalog.groups import GroupInTopic, GroupOffset, store_offsets
 from seglake.errors import ConfigError
 from seglake.maintain.health.repair import rebuild_catalog
 from seglake.serve.api import ServerCounts
 from seglake.serve.codes import Code
 from seglake.serve.groups.coordinator import Coordinator
-from seglake.serve.groups.group import Group, Join
-from seglake.serve.groups.offsets import Committed, OffsetStore
+from seglake.serve.groups.group import Group, JoinRequest
+from seglake.serve.groups.offsets import CommittedOffset, OffsetStore
 from seglake.serve.settings import Groups
 from tests.harness.lake_server import Serving, Wire, serving
 from tests.makers import groups
@@ -96,8 +96,8 @@ def test_a_group_begins_where_an_archive_says_until_it_commits(
 
     def archived(*offsets: int) -> None:
         stood = {p: GroupOffset(offset, "m") for p, offset in enumerate(offsets)}
-        keep(table.store, GroupInTopic(table.lake, "events", "big", stood))
-        keep(table.store, GroupInTopic(table.lake, "gone", "big", stood))
+        store_offsets(table.store, GroupInTopic(table.lake, "events", "big", stood))
+        store_offsets(table.store, GroupInTopic(table.lake, "gone", "big", stood))
 
     archived(12, 4, 1)
     with serving(tmp_path / "lake", QUICK) as server, Wire(server.address) as wire:
@@ -270,7 +270,7 @@ def test_storage_trouble_is_an_error_that_clients_try_again_after(tmp_path: Path
         coordinator = Coordinator(store, Groups(), ServerCounts())
         store._db.close()
         found = [
-            await coordinator.commit("g", {("t", 0): Committed(1)}),
+            await coordinator.commit("g", {("t", 0): CommittedOffset(1)}),
             await coordinator.committed("g"), await coordinator.listed(),
             await coordinator.forget("g", None),
         ]  # fmt: skip
@@ -329,8 +329,8 @@ def test_offsets_of_removed_topics_are_dropped(tmp_path: Path) -> None:
             assert found.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
         lake = server.topics.lake
     store = OffsetStore(file, lake)
-    store.commit("g", {(name, 0): Committed(1) for name in kept + dropped}, 1)
-    store.commit("of keys", {(name, 0): Committed(1) for name in dropped}, 1, "consumer")
+    store.commit("g", {(name, 0): CommittedOffset(1) for name in kept + dropped}, 1)
+    store.commit("of keys", {(name, 0): CommittedOffset(1) for name in dropped}, 1, "consumer")
     store.close()
     with closing(sqlite3.connect(file)) as earlier, earlier:
         earlier.execute("create table replays (name text)")
@@ -338,7 +338,7 @@ def test_offsets_of_removed_topics_are_dropped(tmp_path: Path) -> None:
     with serving(root, {"groups.file": str(file)}):
         pass
     store = OffsetStore(file, lake)
-    assert {name for name, _ in store.of("g")} == {*kept}
+    assert {name for name, _ in store.group_offsets("g")} == {*kept}
     assert [*store.groups()] == ["g"]
     store.close()
     stored = b"".join(each.read_bytes() for each in tmp_path.glob("groups*"))
@@ -361,7 +361,7 @@ def test_a_timer_that_fails_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
             {"group.initial.rebalance.delay.ms": 0, "group.min.session.timeout.ms": 1}
         )
         coordinator = Coordinator(OffsetStore(Path(":memory:")), settings, ServerCounts())
-        ask = Join("", None, "c", "host", 20, 20, "consumer", (("range", b""),))
+        ask = JoinRequest("", None, "c", "host", 20, 20, "consumer", (("range", b""),))
         joined = await coordinator.join("g", ask)
         assert joined.code is Code.MEMBER_ID_REQUIRED
         async with asyncio.timeout(60):
@@ -376,7 +376,8 @@ def test_a_timer_that_fails_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
 
 PLACES = st.tuples(st.sampled_from(["a", "b", "ü"]), st.integers(0, 2))
 COMMITS = st.dictionaries(
-    PLACES, st.builds(Committed, st.integers(0, 2**63 - 1), st.integers(-1, 9), st.text(max_size=4))
+    PLACES,
+    st.builds(CommittedOffset, st.integers(0, 2**63 - 1), st.integers(-1, 9), st.text(max_size=4)),
 )
 STEPS = st.lists(
     st.tuples(st.sampled_from(["g", "h"]), st.one_of(COMMITS, st.sets(PLACES), st.none())),
@@ -402,7 +403,7 @@ def test_the_store_is_a_map_of_maps(tmp_path_factory: pytest.TempPathFactory, st
         store.close()
         store = OffsetStore(file)
         assert [*store.groups()] == sorted(name for name, offsets in model.items() if offsets)
-        assert {name: store.of(name) for name in model} == model
+        assert {name: store.group_offsets(name) for name in model} == model
         store.close()
 
 

@@ -369,10 +369,10 @@ def test_others_are_let_in_with_tls_and_users_alone(
     given |= {"server.advertise": "lake.example:1"} if listen != "127.0.0.1:1" else {}
     settings = load(None, {"server.listen": listen, "server.insecure": insecure, **given})
     if missing is None:
-        security.check(settings)
+        security.require_safe(settings)
     else:
         with pytest.raises(ConfigError, match=f"there is {missing}: .*--insecure"):
-            security.check(settings)
+            security.require_safe(settings)
 
 
 @pytest.mark.parametrize(
@@ -393,7 +393,7 @@ def test_users_that_are_refused(
     monkeypatch.setenv("SEGLAKE_USERS", text)
     for place in ({"sasl.users": str(file)}, {"sasl.users_variable": "SEGLAKE_USERS"}):
         with pytest.raises(ConfigError, match=problem):
-            Users.of(load(None, place).sasl)
+            Users.from_settings(load(None, place).sasl)
 
 
 @pytest.mark.parametrize(
@@ -417,19 +417,19 @@ def test_an_unknown_setting_gets_the_one_that_is_meant(
 
 def test_files_and_variables_that_are_refused(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
-        Users.of(load(None, {"sasl.users": str(tmp_path / "none")}).sasl)
+        Users.from_settings(load(None, {"sasl.users": str(tmp_path / "none")}).sasl)
     with pytest.raises(ConfigError, match="the environment has no NO_SUCH_VARIABLE"):
-        Users.of(load(None, {"sasl.users_variable": "NO_SUCH_VARIABLE"}).sasl)
+        Users.from_settings(load(None, {"sasl.users_variable": "NO_SUCH_VARIABLE"}).sasl)
     with pytest.raises(ConfigError, match="keep one"):
-        Users.of(load(None, {"sasl.users_variable": "X", "sasl.users": "x"}).sasl)
+        Users.from_settings(load(None, {"sasl.users_variable": "X", "sasl.users": "x"}).sasl)
     open_file = tmp_path / "open"
     open_file.write_text("a:b")
     open_file.chmod(0o644)
     with pytest.raises(ConfigError, match="others may use"):
-        Users.of(load(None, {"sasl.users": str(open_file)}).sasl)
+        Users.from_settings(load(None, {"sasl.users": str(open_file)}).sasl)
     for certificate, key in (("key.pem", "key.pem"), ("certificate.pem", "none.pem")):
         tls = {"tls.certificate": str(folder / certificate), "tls.key": str(folder / key)}
         with pytest.raises(ConfigError, match="no certificate chain and its key"):
-            security.context(load(None, tls))
+            security.tls_context(load(None, tls))
     with pytest.raises(ConfigError, match="go together"):
-        security.context(load(None, {"tls.key": "key.pem"}))
+        security.tls_context(load(None, {"tls.key": "key.pem"}))

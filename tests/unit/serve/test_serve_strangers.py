@@ -22,8 +22,8 @@ from kafka.protocol.metadata import MetadataResponse
 
 from seglake.errors import ConfigError
 from seglake.serve.api import Api
-from seglake.serve.frames import MOST_ITEMS, Malformed, decode, header_of
-from seglake.serve.server import Listener, room_for
+from seglake.serve.frames import MOST_ITEMS, MalformedRequest, decode, decode_header
+from seglake.serve.server import Listener, raise_file_limit
 from seglake.serve.settings import load
 from tests.harness.lake_server import Serving, Wire, holds, serving, until
 from tests.harness.tiers import rest_but
@@ -109,8 +109,8 @@ def calls(api: Api, data: bytes) -> int:
 def decoded(api: Api, data: bytes) -> Any:
     view = memoryview(data)
     try:
-        return decode(api, header_of(view), view)
-    except Malformed:
+        return decode(api, decode_header(view), view)
+    except MalformedRequest:
         return None
 
 
@@ -338,12 +338,12 @@ def test_more_connections_than_files_are_refused(monkeypatch: pytest.MonkeyPatch
     limits, asked = [(1024, 4096)], list[tuple[int, int]]()
     monkeypatch.setattr(resource, "getrlimit", lambda _: limits[0])
     monkeypatch.setattr(resource, "setrlimit", lambda _, pair: asked.append(pair))
-    room_for(100)
+    raise_file_limit(100)
     assert asked == []
-    room_for(3000)
+    raise_file_limit(3000)
     assert asked == [(3600, 4096)]
     with pytest.raises(ConfigError, match=r"4000 connections need 4600 open files.*ulimit -n"):
-        room_for(4000)
+        raise_file_limit(4000)
 
 
 def test_small_answers_are_sent_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

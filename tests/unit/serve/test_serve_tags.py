@@ -21,7 +21,7 @@ from seglake.maintain.tagging import tag
 from seglake.maintain.vacuum import vacuum
 from seglake.read.lake import Lake
 from seglake.serve.settings import load
-from seglake.serve.topics.catalog import Derived, ServedTopics, parse
+from seglake.serve.topics.catalog import DerivedName, ServedTopics, parse_derived_name
 from seglake.store import open_store
 from tests.harness.counting import CountingStore
 from tests.harness.lake_server import Serving, Wire, serving
@@ -55,34 +55,34 @@ Records = list[tuple[int, int, bytes | None, bytes | None]]
 @pytest.mark.parametrize(
     ("name", "meaning"),
     [
-        ("web.q3-train", Derived("web", tag="q3-train")),
-        ("a.b.q3", Derived("a.b", tag="q3")),
+        ("web.q3-train", DerivedName("web", tag="q3-train")),
+        ("a.b.q3", DerivedName("a.b", tag="q3")),
         ("web.nothing", None),
         ("q3", None),
         ("web.Q3", None),
         ("web.v3.q3", None),
-        ("web.q3.q3", Derived("web.q3", tag="q3")),  # a topic that the lake does not have
-        ("web.q3.v3", Derived("web.q3", version=3)),
+        ("web.q3.q3", DerivedName("web.q3", tag="q3")),  # a topic that the lake does not have
+        ("web.q3.v3", DerivedName("web.q3", version=3)),
         ("web.key", None),
-        (f"web.{WINDOW}.q3", Derived("web", *SPAN, tag="q3")),
+        (f"web.{WINDOW}.q3", DerivedName("web", *SPAN, tag="q3")),
         (f"web.{WINDOW}.nothing", None),
-        ("a.key.q3", Derived("a.key", tag="q3")),
-        ("a.v1.q3", Derived("a.v1", tag="q3")),
+        ("a.key.q3", DerivedName("a.key", tag="q3")),
+        ("a.v1.q3", DerivedName("a.v1", tag="q3")),
     ],
 )
-def test_names(name: str, meaning: Derived | None) -> None:
-    assert parse(name, {"web", "a.b", "a.key", "a.v1"}, {"q3-train", "q3"}) == meaning
+def test_names(name: str, meaning: DerivedName | None) -> None:
+    assert parse_derived_name(name, {"web", "a.b", "a.key", "a.v1"}, {"q3-train", "q3"}) == meaning
 
 
 @given(st.text("ab.v3x0key64q-_ZT", min_size=1, max_size=20), st.data())
 @examples(300)
 def test_a_tag_changes_no_other_name(name: str, data: st.DataObject) -> None:
     topics = data.draw(st.sets(st.sampled_from(["a", "a.b", "a.key", "q"])))
-    asked = seen_or_error(parse, name, topics, ())
-    found = seen_or_error(parse, name, topics, {"q", "b", "a-q", "b_"})
+    asked = seen_or_error(parse_derived_name, name, topics, ())
+    found = seen_or_error(parse_derived_name, name, topics, {"q", "b", "a-q", "b_"})
     if asked is not None and (isinstance(asked, str) or asked.topic in topics):
         assert found == asked
-    elif isinstance(found, Derived) and found.tag is not None:
+    elif isinstance(found, DerivedName) and found.tag is not None:
         assert name.rsplit(".", maxsplit=1)[-1] == found.tag
 
 

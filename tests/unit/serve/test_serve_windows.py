@@ -15,9 +15,9 @@ import seglake
 from seglake.errors import UsageError
 from seglake.format.decode import scan_batches
 from seglake.maintain.erasure.erase import erase
-from seglake.serve.groups.offsets import Committed, OffsetStore
+from seglake.serve.groups.offsets import CommittedOffset, OffsetStore
 from seglake.serve.records import batch_ranges
-from seglake.serve.topics.catalog import Derived, parse
+from seglake.serve.topics.catalog import DerivedName, parse_derived_name
 from tests.harness.lake_server import Wire, serving
 from tests.makers.fetches import (
     EARLIEST,
@@ -97,8 +97,8 @@ def test_the_end_of_a_window_is_the_same_in_every_version(tmp_path: Path) -> Non
     maker.run({0: [Event(T + i, b"%d" % (i % 2)) for i in range(100)]}, Shape(batch_bytes=100))
     name, group = window_name("events", T + 10, T + 61), {"groups.file": str(tmp_path / "groups")}
     store = OffsetStore(tmp_path / "groups", seglake.open(str(tmp_path)).identity)
-    store.commit("g", {("events", 0): Committed(500), (name, 0): Committed(64)}, 1)
-    store.commit("g", {(f"{name}.v99", 0): Committed(64)}, 1)
+    store.commit("g", {("events", 0): CommittedOffset(500), (name, 0): CommittedOffset(64)}, 1)
+    store.commit("g", {(f"{name}.v99", 0): CommittedOffset(64)}, 1)
     store.close()
     for end in (61, 61, 60):
         if end == 60:
@@ -159,20 +159,20 @@ def test_only_batches_with_strangers_are_encoded_again(tmp_path: Path) -> None:
         ("web.x10", None),
         ("web.20260601T120000Z.20260601T121000Z.v3.x10.again", None),
         ("web.20260601T120000.000Z", None),
-        ("web.v12", Derived("web", version=12)),
-        ("a.b.v0", Derived("a.b", version=0)),
+        ("web.v12", DerivedName("web", version=12)),
+        ("a.b.v0", DerivedName("a.b", version=0)),
         (
             "web.20260601T120000.000Z.20260601T121000.5Z",
-            Derived("web", 1_780_315_200_000, 1_780_315_800_500),
+            DerivedName("web", 1_780_315_200_000, 1_780_315_800_500),
         ),
         (
             "web.20260601T120000Z.20260601T121000Z.v3",
-            Derived("web", 1_780_315_200_000, 1_780_315_800_000, 3),
+            DerivedName("web", 1_780_315_200_000, 1_780_315_800_000, 3),
         ),
     ],
 )
-def test_names(name: str, meaning: Derived | None) -> None:
-    assert parse(name) == meaning
+def test_names(name: str, meaning: DerivedName | None) -> None:
+    assert parse_derived_name(name) == meaning
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_names(name: str, meaning: Derived | None) -> None:
 )
 def test_names_without_sense(name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(UsageError, match=name):
-        parse(name)
+        parse_derived_name(name)
     LakeMaker(tmp_path, "web").run({0: [Event(T)]})
     with serving(tmp_path) as server, Wire(server.address) as wire:
         (found,) = metadata(wire, [name], 9).topics
@@ -197,7 +197,9 @@ def test_names_without_sense(name: str, tmp_path: Path, caplog: pytest.LogCaptur
 @given(st.integers(0, 4_102_444_800_000), st.integers(1, 10**10))
 @examples(100)
 def test_times_in_names(start: int, length: int) -> None:
-    assert parse(window_name("a.b", start, start + length)) == Derived("a.b", start, start + length)
+    assert parse_derived_name(window_name("a.b", start, start + length)) == DerivedName(
+        "a.b", start, start + length
+    )
 
 
 def test_a_version_stays_as_it_is(tmp_path: Path) -> None:

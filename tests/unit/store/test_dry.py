@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from seglake.errors import MissingObject
-from seglake.store import dry, open_store
+from seglake.store import dry_store, open_store
 
 
 def test_what_is_written_is_read_again_and_never_stored(tmp_path: Path) -> None:
     store = open_store(str(tmp_path / "lake"))
     store.put("attempts/a", b"old")
-    with dry(store) as unwritten:
+    with dry_store(store) as unwritten:
         assert not unwritten.put_if_absent("attempts/a", b"new")
         unwritten.put("attempts/a", b"new")
         with unwritten.writer("attempts/b") as stream:

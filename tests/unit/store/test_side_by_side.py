@@ -95,7 +95,7 @@ def test_a_store_that_cannot_begin_behind_a_key_has_one_stream(
         asked.append(cuts)
         return iter(())
 
-    monkeypatch.setattr("seglake.store.objects.Listing", noted)
+    monkeypatch.setattr("seglake.store.objects.ObjectListing", noted)
     monkeypatch.setattr("seglake.store.objects._ObjectStore.client", None)
     assert [*open_store(bucket).list()] == []
     assert asked == [cuts]
@@ -104,6 +104,6 @@ def test_a_store_that_cannot_begin_behind_a_key_has_one_stream(
 def test_keys_that_do_not_ascend_have_one_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     keys = [f"{-n % 7}/{n}" for n in range(30)]
     monkeypatch.setattr(
-        objects.Listing, "_behind", lambda *_: (Listed(key, 1, 1, None) for key in keys)
+        objects.ObjectListing, "_behind", lambda *_: (Listed(key, 1, 1, None) for key in keys)
     )
-    assert [each.key for each in objects.Listing(None, "", cuts=True)] == keys
+    assert [each.key for each in objects.ObjectListing(None, "", cuts=True)] == keys

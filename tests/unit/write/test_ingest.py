@@ -26,7 +26,7 @@ from seglake.maintain.undo import replace_files
 from seglake.read.lake import open as open_lake
 from seglake.write.driver.run import DeclaredRun, ingest_files
 from seglake.write.map.unit import MapUnits, Unit, group_splits
-from seglake.write.spool.spool import read_blobs, unpacked_rows
+from seglake.write.spool.spool import read_blobs, unpack_rows
 from tests.harness.engines import ScatteredEngine
 from tests.harness.large_runs import large_runs
 from tests.makers.inputs import map_settings, splits_of
@@ -150,7 +150,7 @@ def test_blobs_do_not_depend_on_how_units_meet_in_tasks(
 def blobs_of(task: MapUnits, units: list[Unit]) -> list[tuple[dict[str, Any], bytes]]:
     """What is said of each staged blob but for its place, and its bytes."""
     found = []
-    for row, data in read_blobs(task.settings.store, unpacked_rows([task(units)])):
+    for row, data in read_blobs(task.settings.store, unpack_rows([task(units)])):
         said = {name: row[name] for name in row if name not in {"object", "start", "end"}}
         found.append((said, bytes(data)))
     return found

@@ -177,7 +177,7 @@ def test_groups_are_kept_where_they_stand_but_never_above_the_end(
     assert found.groups == {"ahead": {0: 3}, "slow": {0: 1}, "typo": {}}
     assert "group 'typo' has committed nothing" in found.summary
     table = open_catalog(str(root))
-    kept = groups.of_topic(table.store, table.lake, "web")
+    kept = groups.topic_offsets(table.store, table.lake, "web")
     assert {each.group: each.offsets for each in kept} == {
         "ahead": {0: GroupOffset(3, "m")}, "slow": {0: GroupOffset(1)},
     }  # fmt: skip
@@ -197,23 +197,25 @@ def test_a_later_archive_moves_a_group_and_forgets_none_of_its_partitions(
     ):
         broker.groups = {"g": now}
         assert with_groups(root, monkeypatch, broker, "g").error is None
-    (kept,) = groups.of_group(table.store, table.lake, "g")
+    (kept,) = groups.group_offsets(table.store, table.lake, "g")
     assert kept.offsets == {0: GroupOffset(2), 1: GroupOffset(0)}
-    assert groups.of_lake(table.store, "another lake at this root") == []
+    assert groups.lake_offsets(table.store, "another lake at this root") == []
     assert not vacuum(str(root), dry_run=False, grace_hours=0).unknown
     rebuild_catalog(str(root), dry_run=False)
     table = open_catalog(str(root))
-    assert groups.of_lake(table.store, table.lake) == [kept]
+    assert groups.lake_offsets(table.store, table.lake) == [kept]
 
 
 def test_a_damaged_position_of_a_group_names_its_file(root: Path) -> None:
     table = open_catalog(str(root))
-    groups.keep(table.store, GroupInTopic(table.lake, "web", "größe/..", {0: GroupOffset(1)}))
+    groups.store_offsets(
+        table.store, GroupInTopic(table.lake, "web", "größe/..", {0: GroupOffset(1)})
+    )
     (key,) = (item.key for item in table.store.list("catalog/groups"))
     for bad in (b"{", b"[]", b'{"offsets": {"0": [1, 2, 3]}}', b'{"offsets": {"0": 1}}'):
         table.store.put(key, bad)
         with pytest.raises(CorruptData, match=key):
-            groups.of_group(table.store, table.lake, "größe/..")
+            groups.group_offsets(table.store, table.lake, "größe/..")
 
 
 @pytest.mark.parametrize("names", [["g", "g"], [""]])

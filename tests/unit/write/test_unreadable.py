@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglake.write.live.archive import around, unreadable
+from seglake.write.live.archive import ranges_between, unreadable_offsets
 from tests.makers.strategies import examples
 
 
@@ -21,7 +21,9 @@ def test_all_of_them_are_found_and_the_others_stay(start: int, count: int, bad: 
         asked.append((low, high))
         return not any(low <= each < high for each in bad)
 
-    assert list(unreadable(reads, start, end)) == inside
+    assert list(unreadable_offsets(reads, start, end)) == inside
     assert len(asked) <= (len(inside) + 1) * (count.bit_length() + 2)
-    left = [offset for low, high in around(start, end, inside) for offset in range(low, high)]
+    left = [
+        offset for low, high in ranges_between(start, end, inside) for offset in range(low, high)
+    ]
     assert left == [offset for offset in range(start, end) if offset not in bad]

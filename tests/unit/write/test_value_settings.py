@@ -12,7 +12,7 @@ from pydantic import ValidationError
 import seglake
 from seglake.config import Topic, combined_topic
 from seglake.config.topic import VALUE_SETTINGS
-from seglake.datasource.batch import BatchReader
+from seglake.datasource.batch import SparkBatchReader
 from seglake.datasource.options import parse
 from seglake.engine import LocalEngine
 from seglake.errors import ConfigError
@@ -187,7 +187,7 @@ def test_spark_finds_fields_of_topics_by_the_format_of_each(tmp_path: Path) -> N
         "path": str(root), "subscribe": "a,b,c", "fields": "path", "columns": "topic",
         "where": json.dumps({"path": ["13", "/13"]}),
     }  # fmt: skip
-    reader = BatchReader(parse(options))
+    reader = SparkBatchReader(parse(options))
     parts = reader.partitions()
     found = [row for part in parts for batch in reader.read(part) for row in batch.to_pylist()]
     assert sorted((row["topic"], row["path"]) for row in found) == [

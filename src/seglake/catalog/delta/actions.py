@@ -92,28 +92,30 @@ class DeltaCommit(NamedTuple):
         """Return the commit's number, operation and writer, for a message."""
         return f"commit {self.version}, {self.operation} by {self.engine}"
 
-    def is_in_the_way_of(self, other: DeltaCommit) -> bool:
+    def conflicts_with(self, other: DeltaCommit) -> bool:
         """Return whether this commit conflicts with `other`, whose writer has not seen it."""
         shared = self.removed.keys() & other.removed.keys()
         stops_all = self.redefines or self.fences
         return stops_all or bool(self.applications & other.applications or shared)
 
 
-def add(file: WrittenFile, *, changes: bool = True) -> Action:
+def add_action(file: WrittenFile, *, changes: bool = True) -> Action:
     """Return the action that adds a file. Without `changes`, its rows are already in the table."""
     where = {"path": file.path, "partitionValues": file.partition, "size": file.size_bytes}
     more = {"modificationTime": now_ms(), "dataChange": changes, "stats": file.stats}
     return {"add": {**where, **more}}
 
 
-def remove(path: str, size: int, partition: Mapping[str, str], *, changes: bool = True) -> Action:
+def remove_action(
+    path: str, size: int, partition: Mapping[str, str], *, changes: bool = True
+) -> Action:
     """Return the action that removes a file. Without `changes`, its rows are in other files."""
     where = {"path": path, "partitionValues": partition, "size": size}
     more = {"deletionTimestamp": now_ms(), "dataChange": changes, "extendedFileMetadata": True}
     return {"remove": {**where, **more}}
 
 
-def header(
+def header_actions(
     operation: Operation,
     token: str,
     info: Mapping[str, str],
@@ -137,7 +139,7 @@ def header(
     return [description, *({"txn": {"appId": each, **last}} for each in applications)]
 
 
-def parsed(version: int, lines: Iterable[Action]) -> DeltaCommit:
+def parse_commit(version: int, lines: Iterable[Action]) -> DeltaCommit:
     """Parse the lines of a commit. Damaged lines raise Python's errors, such as KeyError."""
     actions = [(kind, action) for line in lines for kind, action in line.items()]
     added, removed, transactions, infos = (
@@ -161,7 +163,7 @@ def parsed(version: int, lines: Iterable[Action]) -> DeltaCommit:
     )
 
 
-def beginning(content: bytes) -> bytes:
+def mark_first_commit(content: bytes) -> bytes:
     """Return the commit `content` with a description that marks it as the first of its table."""
     lines = list(map(json.loads, content.splitlines()))
     for line in lines:
@@ -195,7 +197,7 @@ def _extents(stats: Mapping[str, Any], kind: type[_Value]) -> dict[str, tuple[_V
     }
 
 
-def redefinition(
+def definition_action(
     table_id: str,
     schema: str,
     partition_by: Sequence[str],

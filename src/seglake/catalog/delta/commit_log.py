@@ -19,7 +19,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from seglake.catalog.delta.actions import FENCE, Action, DeltaCommit, Operation, header, parsed
+from seglake.catalog.delta.actions import (
+    FENCE,
+    Action,
+    DeltaCommit,
+    Operation,
+    header_actions,
+    parse_commit,
+)
 from seglake.catalog.delta.data_files import read_at_once
 from seglake.catalog.delta.table_contract import TableContract
 from seglake.clock import now_ms
@@ -89,18 +96,18 @@ class DeltaLog:
         self._require_recent(base)
         if self._seen and not self.is_same_table() and self._seen.version != base:
             # The log keeps each commit after a recent one, so this is another table.
-            raise self.created_anew()
+            raise self.replaced_error()
         token = str(uuid.uuid4())
         applications = [each for each in (application, *beside) if each is not None]
-        lines = [*header(operation, token, info or {}, applications, base + 1), *actions]
+        lines = [*header_actions(operation, token, info or {}, applications, base + 1), *actions]
         data = "\n".join(map(json.dumps, lines)).encode()
-        mine, between = parsed(base, lines), list[DeltaCommit]()
+        mine, between = parse_commit(base, lines), list[DeltaCommit]()
         while not self.store.put_if_absent(self._key(base + 1 + len(between)), data):
             news = self.since(base + len(between))
             if news and news[0].token == token:
                 # An earlier put of this commit succeeded, and its reply was lost.
                 return [*between, news[0]]
-            if not news or any(commit.is_in_the_way_of(mine) for commit in news):
+            if not news or any(commit.conflicts_with(mine) for commit in news):
                 raise CommitConflict(f"{self.table_uri} changed after version {base}")
             between += news
         self._seen = mine._replace(version=base + 1 + len(between))
@@ -150,7 +157,7 @@ class DeltaLog:
             return []
         # A late put may have written the newest commit of the old table again.
         if any(commit.begins for commit in commits):
-            raise self.created_anew()
+            raise self.replaced_error()
         if commits:
             self._check(commits)
             self._seen = commits[-1]
@@ -219,10 +226,10 @@ class DeltaLog:
         """
         there = self._read(self._seen.version) if self._seen else None
         if there not in (None, self._seen):
-            raise self.created_anew()
+            raise self.replaced_error()
         return there is not None
 
-    def created_anew(self) -> VersionExpired:
+    def replaced_error(self) -> VersionExpired:
         """Return the error for a table that was replaced since it was opened."""
         what = "was created anew after it was opened, as `seglake repair --catalog` does"
         return VersionExpired(f"{self.table_uri} {what}: open the lake again")
@@ -233,15 +240,15 @@ class DeltaLog:
         That is the newest commit that this log has checked, or a commit of Seglake.
         """
         checked = self._seen.version if self._seen else -1
-        commits = self._behind(version, checked) if self.contract.guards else []
+        commits = self._commits_back_from(version, checked) if self.contract.guards else []
         self._check(reversed(_before_ours(commits)))
         self._seen = commits[0] if commits else self._seen
 
-    def others(self, version: int) -> list[DeltaCommit]:
+    def foreign_commits(self, version: int) -> list[DeltaCommit]:
         """Return the commits up to a version and after Seglake's last one, newest first."""
-        return _before_ours(self._behind(version))
+        return _before_ours(self._commits_back_from(version))
 
-    def _behind(self, version: int, checked: int = -1) -> list[DeltaCommit]:
+    def _commits_back_from(self, version: int, checked: int = -1) -> list[DeltaCommit]:
         """Return the commits from a version down at least to Seglake's, or to `checked` + 1."""
         commits: list[DeltaCommit] = []
         ahead = 1
@@ -265,15 +272,15 @@ class DeltaLog:
 
     def retains(self, version: int) -> bool:
         """Return whether the log can make a version: it has each commit after a checkpoint."""
-        first, there = self._made_of(version)
+        first, there = self._checkpoint_and_commits(version)
         return {number for number, _ in there}.issuperset(range(first + 1, version + 1))
 
     def parts_of(self, version: int) -> list[str]:
         """Return the keys of the last checkpoint up to a version, and of the commits after it."""
-        _, there = self._made_of(version)
+        _, there = self._checkpoint_and_commits(version)
         return sorted(key for number, key in there if number <= version)
 
-    def _made_of(self, version: int) -> tuple[int, list[tuple[int, str]]]:
+    def _checkpoint_and_commits(self, version: int) -> tuple[int, list[tuple[int, str]]]:
         """Return the last checkpoint up to a version, or -1, and its files and later commits."""
         commits, checkpoints = list[tuple[int, str]](), list[tuple[int, str]]()
         for item in self.store.list(f"{self.folder}/_delta_log"):
@@ -283,7 +290,7 @@ class DeltaLog:
         mine = [file for file in checkpoints if file[0] == first]
         return first, [*mine, *(file for file in commits if file[0] > first)]
 
-    def asks_for_checkpoint(self, version: int) -> bool:
+    def needs_checkpoint(self, version: int) -> bool:
         """Return whether the writer of a version must also write a checkpoint.
 
         A checkpoint also lists the files removed within the retention, so it grows with the commits
@@ -336,7 +343,7 @@ class DeltaLog:
         key = self._key(version)
         with suppress(MissingObject), corrupt_unless_parsed("a commit of Delta", key):
             lines = bytes(self.store.read_all(key)).splitlines()
-            return parsed(version, list(map(json.loads, lines)))
+            return parse_commit(version, list(map(json.loads, lines)))
         return None
 
     def _key(self, version: int) -> str:

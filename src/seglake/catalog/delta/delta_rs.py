@@ -23,9 +23,9 @@ from seglake.catalog.delta import table_contract
 from seglake.catalog.delta.actions import (
     USED_STATISTICS,
     AddedFile,
-    beginning,
-    header,
-    redefinition,
+    definition_action,
+    header_actions,
+    mark_first_commit,
 )
 from seglake.catalog.delta.commit_log import CHECKPOINT_INTERVAL, LOGGED, DeltaLog
 from seglake.catalog.delta.table_contract import (
@@ -104,7 +104,7 @@ class TableHandle:
             is_same = False
         newest = self._newest if is_same else open_table(self._log)
         if str(newest.metadata().id) != self.id:
-            raise self._log.created_anew()
+            raise self._log.replaced_error()
         self._newest, self._is_own = newest, True
         return _checked(self._log, self._newest)
 
@@ -175,9 +175,9 @@ def create_table(
     if lake is not None:
         properties |= {**_OF_CATALOG, LAKE: lake or table_id}
     lines = [
-        *header("CREATE TABLE", token, {}, (), 0),
+        *header_actions("CREATE TABLE", token, {}, (), 0),
         {"protocol": protocol},
-        redefinition(table_id, described, partition_by, properties, now_ms()),
+        definition_action(table_id, described, partition_by, properties, now_ms()),
     ]
     data = "\n".join(map(json.dumps, lines)).encode()
     # If the object exists, another process has just created the table.
@@ -197,7 +197,7 @@ def renumber(log: DeltaLog, made: int, version: int) -> None:
     with _delta_errors(log.table_uri, "its versions cannot be renumbered"):
         _create_checkpoint(log, _table(log.store, log.folder, made))
     store, folder = log.store, f"{log.folder}/_delta_log"
-    for suffix, change in (("checkpoint.parquet", bytes), ("json", beginning)):
+    for suffix, change in (("checkpoint.parquet", bytes), ("json", mark_first_commit)):
         content = change(bytes(store.read_all(f"{folder}/{made:020}.{suffix}")))
         if not store.put_if_absent(f"{folder}/{version:020}.{suffix}", content):
             raise StoreError(f"{log.table_uri}: a late write has made version {version}")
@@ -271,7 +271,7 @@ def checkpoint_if_due(log: DeltaLog, made: Iterable[int]) -> None:
     writes one.
     """
     try:
-        if any(map(log.asks_for_checkpoint, made)):
+        if any(map(log.needs_checkpoint, made)):
             _write_checkpoint(log)
     except SeglakeError as error:
         _log.warning("%s", error)
@@ -345,7 +345,7 @@ def _checked(log: DeltaLog, table: DeltaTable) -> DeltaTable:
         metadata.configuration,
     )
     log.check_to(table.version())
-    log.contract.check(definition, lambda: log.others(table.version()), log.folder)
+    log.contract.check(definition, lambda: log.foreign_commits(table.version()), log.folder)
     return table
 
 

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from seglake.catalog.delta.actions import Action, add, remove
+from seglake.catalog.delta.actions import Action, add_action, remove_action
 from seglake.catalog.delta.commit_log import DeltaLog
 from seglake.catalog.delta.data_files import DataFile, read_files, write_file
 
@@ -33,14 +33,14 @@ _ORDERS = (("created_at_ms", *_PLACE), ("path",), ("run_id",))
 _File = TypeVar("_File")
 
 
-class Part(NamedTuple):
+class FilePart(NamedTuple):
     """Rows for one file. With `past`, no row is the last segment of its log partition."""
 
     rows: pa.Table
     past: bool = False
 
 
-def due(files: Iterable[DataFile], fan_in: int) -> list[list[DataFile]]:
+def groups_to_merge(files: Iterable[DataFile], fan_in: int) -> list[list[DataFile]]:
     """Return the groups of files to merge now, each of one kind and topic.
 
     Files of size s have STEP**s to STEP**(s + 1) rows (exclusive). When one kind of a topic has
@@ -79,7 +79,7 @@ def _size(rows: int) -> int:
     return size
 
 
-def merge(log: DeltaLog, version: int, groups: Iterable[Sequence[DataFile]]) -> list[int]:
+def merge_groups(log: DeltaLog, version: int, groups: Iterable[Sequence[DataFile]]) -> list[int]:
     """Merge each group of files of a version, in one commit that changes no row.
 
     Return a list with the new version, or an empty list without a group. Raises CommitConflict if
@@ -88,16 +88,16 @@ def merge(log: DeltaLog, version: int, groups: Iterable[Sequence[DataFile]]) -> 
     actions: list[Action] = []
     for files in groups:
         rows = pa.concat_tables(read_files(log.store, log.folder, files))
-        for part in parts(rows):
+        for part in cut_rows(rows):
             merged = write_file(log.store, log.folder, files[0].kind, files[0].topic, *part)
-            actions += [add(merged, changes=False)]
-        actions += [remove(f.path, f.size_bytes, f.partition, changes=False) for f in files]
+            actions += [add_action(merged, changes=False)]
+        actions += [remove_action(f.path, f.size_bytes, f.partition, changes=False) for f in files]
     if not actions:
         return []
     return [log.commit(version, actions, operation="OPTIMIZE")[-1].version]
 
 
-def parts(rows: pa.Table) -> list[Part]:
+def cut_rows(rows: pa.Table) -> list[FilePart]:
     """Sort rows of one kind, and cut them into parts of less than 2 * ENOUGH_ROWS rows.
 
     If there are at least ENOUGH_ROWS segment rows, the last segment of each log partition is in a
@@ -112,11 +112,13 @@ def parts(rows: pa.Table) -> list[Part]:
     return _cut(rows.filter(pa.array(last))) + _cut(rows.filter(pa.array(~last)), past=True)
 
 
-def _cut(rows: pa.Table, *, past: bool = False) -> list[Part]:
+def _cut(rows: pa.Table, *, past: bool = False) -> list[FilePart]:
     count = max(1, len(rows) // ENOUGH_ROWS)
     cuts = [len(rows) * number // count for number in range(count + 1)]
     return [
-        Part(rows.slice(start, end - start), past) for start, end in pairwise(cuts) if end > start
+        FilePart(rows.slice(start, end - start), past)
+        for start, end in pairwise(cuts)
+        if end > start
     ]
 
 

@@ -58,7 +58,7 @@ def write_rejects(store: Store, topic: str, attempt_id: str, rejects: pa.Table) 
 
 
 def write_merged(store: Store, topic: str, attempt_id: str, rejects: pa.Table) -> RejectsFile:
-    """Write rejects of committed attempts, as returned by `to_merge`, as one merged file."""
+    """Write rejects of committed attempts, as returned by `read_for_merge`, as one merged file."""
     columns = rejects.column_names
     if rejects[_FIRST].null_count == len(rejects):
         columns.remove(_FIRST)
@@ -87,7 +87,7 @@ def read_rejects(store: Store, key: str, attempts: Collection[str]) -> pa.Table:
     return rows.filter(pc.is_in(rows["attempt_id"], pa.array(list(attempts), pa.string())))
 
 
-def to_merge(store: Store, key: str) -> pa.Table:
+def read_for_merge(store: Store, key: str) -> pa.Table:
     """Return every reject in the file with this key, with the first place of DataFrame rows.
 
     The first place is the file that the row was first written to, and its position in it.
@@ -96,12 +96,12 @@ def to_merge(store: Store, key: str) -> pa.Table:
     if _FIRST in rows.column_names:
         return rows.replace_schema_metadata()
     places: list[Any] = [pa.repeat(key, len(rows)), pa.array(np.arange(len(rows)))]
-    others = pc.invert(are_of_frames(rows))
+    others = pc.invert(is_from_frame(rows))
     first = pa.StructArray.from_arrays(places, names=["file", "row"], mask=others)
     return rows.append_column(_FIRST, first)
 
 
-def are_of_frames(rows: pa.Table) -> pa.BooleanArray:
+def is_from_frame(rows: pa.Table) -> pa.BooleanArray:
     """Return, for each reject, whether it is a row of a DataFrame."""
     flags: Any = pc.equal(rows["source_file"], pa.scalar(FRAME)).fill_null(False)
     are: pa.BooleanArray = flags.combine_chunks()
@@ -123,7 +123,7 @@ def first_places(key: str, rows: pa.Table) -> tuple[pa.StringArray, Int64s]:
     return pc.coalesce(files, here), np.where(known, at.fill_null(0).to_numpy(), places)
 
 
-def place_of(row: Mapping[str, Any]) -> tuple[str, int]:
+def describe_place(row: Mapping[str, Any]) -> tuple[str, int]:
     """Return the file and line of a reject for display.
 
     In an archive, these are `<archive>!<member>` and the line in the member.
@@ -133,16 +133,16 @@ def place_of(row: Mapping[str, Any]) -> tuple[str, int]:
     return f"{row['source_file']}!{row['member']}", row["member_line"]
 
 
-def attempt_of(path: str) -> str | None:
+def only_attempt(path: str) -> str | None:
     """Return the only attempt that has rejects in the file at a path or key.
 
     Return None for a merged file, and for a file of another program, which may have rejects of any
     attempt.
     """
-    return None if is_merged(path) else writer_of(path)
+    return None if is_merged(path) else writing_attempt(path)
 
 
-def writer_of(path: str) -> str | None:
+def writing_attempt(path: str) -> str | None:
     """Return the attempt in the name of the file at a path or key.
 
     Return None for a file of another program.

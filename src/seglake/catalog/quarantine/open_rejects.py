@@ -42,7 +42,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seglake.catalog.delta.data_files import read_at_once
-from seglake.catalog.quarantine.files import are_of_frames, first_places
+from seglake.catalog.quarantine.files import first_places, is_from_frame
 from seglake.catalog.schema import MaintenanceRow, RunRow
 from seglake.errors import MissingObject, corrupt_unless_parsed
 from seglake.format.records import Int64s
@@ -57,7 +57,7 @@ class Redrive(NamedTuple):
     attempt_id: str
 
 
-def redrive_of(run: RunRow) -> Redrive | None:
+def redrive_from_run(run: RunRow) -> Redrive | None:
     """Return the rejects that a run ingested if it is a redrive, else None."""
     # Most reports need not be parsed.
     if '"redrives"' not in run.report:
@@ -69,11 +69,11 @@ def redrive_of(run: RunRow) -> Redrive | None:
 def open_attempts(runs: Iterable[RunRow]) -> list[str]:
     """Return the attempts whose rejects no redrive has ingested, given all runs of a topic."""
     runs = list(runs)
-    taken = {redrive.attempt_id for redrive in map(redrive_of, runs) if redrive}
+    taken = {redrive.attempt_id for redrive in map(redrive_from_run, runs) if redrive}
     return [run.attempt_id for run in runs if run.attempt_id not in taken]
 
 
-class Chain(NamedTuple):
+class RedriveChain(NamedTuple):
     """A run and its redrives, in order. `next_run_id` is the run id for the next redrive."""
 
     first: RunRow
@@ -86,12 +86,12 @@ class Chain(NamedTuple):
         return self.redrives[-1] if self.redrives else self.first
 
 
-def chain_of(run: RunRow, runs: Sequence[RunRow]) -> Chain:
+def redrive_chain(run: RunRow, runs: Sequence[RunRow]) -> RedriveChain:
     """Return the chain of a run or of a redrive, given all runs of its topic."""
     by_attempt, first = {other.attempt_id: other for other in runs}, run
-    while before := redrive_of(first):
+    while before := redrive_from_run(first):
         first = by_attempt[before.attempt_id]
-    after = {redrive.attempt_id: other for other in runs if (redrive := redrive_of(other))}
+    after = {redrive.attempt_id: other for other in runs if (redrive := redrive_from_run(other))}
     redrives: list[RunRow] = []
     attempt_id = first.attempt_id
     while attempt_id in after:
@@ -99,7 +99,7 @@ def chain_of(run: RunRow, runs: Sequence[RunRow]) -> Chain:
         attempt_id = redrives[-1].attempt_id
     same = {other.run_id for other in runs if other.pipeline == run.pipeline}
     names = (f"{first.run_id} redrive {number}" for number in count(1))
-    return Chain(first, redrives, next(name for name in names if name not in same))
+    return RedriveChain(first, redrives, next(name for name in names if name not in same))
 
 
 # ---------------- expired and erased
@@ -138,7 +138,7 @@ def erasures(rows: Iterable[MaintenanceRow]) -> list[str]:
     return [attempt_id for _, attempt_id in commits[-_RECENT:]]
 
 
-def erasures_of(rejects_of: str, rows: Iterable[MaintenanceRow]) -> list[str]:
+def erasures_for_attempt(rejects_of: str, rows: Iterable[MaintenanceRow]) -> list[str]:
     """Return the erasures that erased rejects of an attempt."""
     return [row.attempt_id for row in rows if rejects_of in _rejects_left(row)]
 
@@ -154,7 +154,9 @@ def _rejects_left(row: MaintenanceRow) -> dict[str, int]:
 # ---------------- about to be erased
 
 
-Leaving = Mapping[str, Mapping[str, Sequence[int]]]  # lines, by attempt and digest of the path
+PendingRemovals = Mapping[
+    str, Mapping[str, Sequence[int]]
+]  # lines, by attempt and digest of the path
 
 
 class _RejectGroup(NamedTuple):
@@ -166,12 +168,12 @@ class _RejectGroup(NamedTuple):
     at: Int64s
 
 
-def write_list(store: Store, key: str, topic: str, rejects: Leaving) -> None:
+def write_list(store: Store, key: str, topic: str, rejects: PendingRemovals) -> None:
     """Write a list of the rejects that an erasure is about to erase. Raises StoreError."""
     store.put(key, json.dumps({"topic": topic, "rejects": rejects}).encode())
 
 
-def unfinished(store: Store, erasures: Sequence[str]) -> dict[str, Leaving]:
+def unfinished_lists(store: Store, erasures: Sequence[str]) -> dict[str, PendingRemovals]:
     """Return the lists that committed erasures have not deleted yet, by object key.
 
     Call this before reading the quarantine. An erasure without a list has already committed to it.
@@ -186,7 +188,7 @@ def _lists(store: Store, attempt_id: str) -> list[str]:
     return list(filter(is_rejects_key, keys))
 
 
-def _read(store: Store, key: str) -> Leaving:
+def _read(store: Store, key: str) -> PendingRemovals:
     """Read a list. Return an empty one if it was deleted in the meantime."""
     with suppress(MissingObject), corrupt_unless_parsed("a list of rejects", key):
         content: Any = json.loads(bytes(store.read_all(key)))
@@ -197,17 +199,17 @@ def _read(store: Store, key: str) -> Leaving:
     return {}
 
 
-def listed(key: str, rows: pa.Table, go: pa.BooleanArray) -> Leaving:
+def list_rejects(key: str, rows: pa.Table, go: pa.BooleanArray) -> PendingRemovals:
     """Return a list of the rejects to erase from the quarantine file with this key.
 
     `rows` are all rejects in the file. `go` has, for each of them, whether it is erased.
     """
     leaves = go.to_numpy(zero_copy_only=False)
     groups = ((group, group.lines[leaves[group.at]].tolist()) for group in _groups(key, rows))
-    return joined({group.attempt_id: {group.digest: lines}} for group, lines in groups if lines)
+    return join_lists({group.attempt_id: {group.digest: lines}} for group, lines in groups if lines)
 
 
-def joined(lists: Iterable[Leaving]) -> Leaving:
+def join_lists(lists: Iterable[PendingRemovals]) -> PendingRemovals:
     """Return one list with the rejects of all lists."""
     merged: dict[str, dict[str, list[int]]] = {}
     for leaving in lists:
@@ -222,7 +224,7 @@ def count_listed(files: Mapping[str, Sequence[int]]) -> int:
     return sum(map(len, files.values()))
 
 
-def are_listed(key: str, rows: pa.Table, leaving: Leaving) -> pa.BooleanArray:
+def is_listed(key: str, rows: pa.Table, leaving: PendingRemovals) -> pa.BooleanArray:
     """Return, for each reject in the quarantine file with this key, whether it is in a list.
 
     `rows` are all rejects in the file.
@@ -234,7 +236,7 @@ def are_listed(key: str, rows: pa.Table, leaving: Leaving) -> pa.BooleanArray:
     return pa.array(flags)
 
 
-def has_one_of(leaving: Leaving, attempt_id: str, lines: Mapping[str, Int64s]) -> bool:
+def has_any_reject(leaving: PendingRemovals, attempt_id: str, lines: Mapping[str, Int64s]) -> bool:
     """Return whether a list has one of some rejects of an attempt.
 
     `lines` maps the paths of source files to the lines of these rejects.
@@ -246,7 +248,7 @@ def has_one_of(leaving: Leaving, attempt_id: str, lines: Mapping[str, Int64s]) -
 
 def _groups(key: str, rows: pa.Table) -> Iterator[_RejectGroup]:
     files, places = first_places(key, rows)
-    is_of_frame = are_of_frames(rows)
+    is_of_frame = is_from_frame(rows)
     columns = {
         "attempt_id": rows["attempt_id"],
         "named": pc.if_else(is_of_frame, files, rows["source_file"]),

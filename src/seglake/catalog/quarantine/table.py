@@ -17,20 +17,27 @@ import pyarrow.compute as pc
 
 from seglake.catalog.attempts import is_abandoned, require_not_abandoned
 from seglake.catalog.delta import delta_rs, file_merges
-from seglake.catalog.delta.actions import Action, AddedFile, Operation, WrittenFile, add, remove
+from seglake.catalog.delta.actions import (
+    Action,
+    AddedFile,
+    Operation,
+    WrittenFile,
+    add_action,
+    remove_action,
+)
 from seglake.catalog.delta.commit_log import DeltaLog
 from seglake.catalog.delta.data_files import read_at_once
 from seglake.catalog.delta.table_contract import TableContract
 from seglake.catalog.quarantine.files import (
     SCHEMA,
     RejectsFile,
-    attempt_of,
     attempts_in,
     is_merged,
+    only_attempt,
+    read_for_merge,
     read_rejects,
-    to_merge,
     write_merged,
-    writer_of,
+    writing_attempt,
 )
 from seglake.errors import (
     AttemptAbandoned,
@@ -76,7 +83,7 @@ class QuarantineTable:
         if not files:
             return
         delta_rs.create_table(self._store, QUARANTINE_TABLE, SCHEMA, _PARTITION_BY)
-        actions = list(map(add, files))
+        actions = list(map(add_action, files))
         for tries_left in reversed(range(_TRIES)):
             base = delta_rs.open_table(self._delta_log()).version()
             try:
@@ -94,16 +101,16 @@ class QuarantineTable:
                     raise
             else:
                 break
-        self._tidy(files[0].partition["topic"], attempt_id)
+        self._merge_small_files(files[0].partition["topic"], attempt_id)
 
-    def _tidy(self, topic: str, attempt_id: str) -> None:
+    def _merge_small_files(self, topic: str, attempt_id: str) -> None:
         """Merge small files of a topic. Log failures. Raises only AttemptAbandoned."""
         try:
             base, files = self._files_of(topic)
-            chosen = due(files, partial(is_committed, self._store))
+            chosen = files_to_merge(files, partial(is_committed, self._store))
             if chosen:
-                merged = merge(self._store, topic, attempt_id, list(map(_key, chosen)))
-                with self._named_or_deleted([merged]):
+                merged = merge_files(self._store, topic, attempt_id, list(map(_key, chosen)))
+                with self._deleted_on_failure([merged]):
                     require_not_abandoned(self._store, attempt_id)
                     self._replace(base, chosen, [merged], attempt_id, changes=False)
         except AttemptAbandoned:
@@ -114,7 +121,7 @@ class QuarantineTable:
             _log.warning("a later run has to merge the files of the quarantine: %s", error)
 
     @contextmanager
-    def _named_or_deleted(self, files: Sequence[WrittenFile]) -> Iterator[None]:
+    def _deleted_on_failure(self, files: Sequence[WrittenFile]) -> Iterator[None]:
         """Delete `files`, which have copies of rejects, if the block fails to commit them."""
         try:
             yield
@@ -152,7 +159,7 @@ class QuarantineTable:
         delta_rs.checkpoint_if_due(log, made)
         return {*others}.intersection(map(_key, self._live_files()[1]))
 
-    def unnamed_keys(self, topic: str, attempt_id: str) -> list[str]:
+    def unreferenced_keys(self, topic: str, attempt_id: str) -> list[str]:
         """Return the keys of files that an attempt wrote and that the table does not name.
 
         Raises StoreError.
@@ -160,7 +167,7 @@ class QuarantineTable:
         named = {*self.all_keys(topic)}
         listed = self._store.list(f"{QUARANTINE_TABLE}/topic={topic}")
         return [item.key for item in listed
-                if writer_of(item.key) == attempt_id and item.key not in named]  # fmt: skip
+                if writing_attempt(item.key) == attempt_id and item.key not in named]  # fmt: skip
 
     def retained_keys(self, since_ms: float) -> set[str] | None:
         """Return the keys of the files that the table has named since a time (ms).
@@ -179,7 +186,7 @@ class QuarantineTable:
         """Return the newest version, and the actions that remove the files with these keys."""
         version, files = self._live_files()
         gone = [file for file in files if _key(file) in keys]
-        return version, [remove(file.path, file.size_bytes, file.partition) for file in gone]
+        return version, [remove_action(file.path, file.size_bytes, file.partition) for file in gone]
 
     def replace_files(
         self, base: int, keys: Collection[str], files: Sequence[WrittenFile], attempt_id: str
@@ -197,7 +204,7 @@ class QuarantineTable:
             CommitConflict: Another process removed one of the old files, or committed a fence.
             StoreError: Storage failed.
         """
-        with self._named_or_deleted(files):
+        with self._deleted_on_failure(files):
             old = [file for file in self._live_files()[1] if _key(file) in keys]
             if len(old) < len(keys):
                 raise CommitConflict(f"{QUARANTINE_TABLE} changed: another process removed files")
@@ -212,8 +219,8 @@ class QuarantineTable:
         *,
         changes: bool = True,
     ) -> None:
-        gone = [remove(f.path, f.size_bytes, f.partition, changes=changes) for f in old]
-        come = [add(file, changes=changes) for file in new]
+        gone = [remove_action(f.path, f.size_bytes, f.partition, changes=changes) for f in old]
+        come = [add_action(file, changes=changes) for file in new]
         operation: Operation = "REPLACE" if changes else "OPTIMIZE"
         self._commit(base, [*come, *gone], operation, attempt_id)
 
@@ -236,7 +243,7 @@ class QuarantineTable:
             found.setdefault(file.partition["topic"], []).append(_key(file))
         return found
 
-    def drop(self, topic: str, attempts: Collection[str], attempt_id: str) -> list[str]:
+    def drop_rejects(self, topic: str, attempts: Collection[str], attempt_id: str) -> list[str]:
         """Rewrite the merged files of a topic without the rejects of `attempts`.
 
         `attempt_id` is the attempt that commits. Return the keys of the replaced files. Raises
@@ -244,9 +251,9 @@ class QuarantineTable:
         """
         base, rest = self.version(), list[WrittenFile]()
         keys = self.merged_with(attempts).get(topic, [])
-        with self._named_or_deleted(rest):
+        with self._deleted_on_failure(rest):
             for key in keys:
-                rows = to_merge(self._store, key)
+                rows = read_for_merge(self._store, key)
                 goes = pc.is_in(rows["attempt_id"], pa.array(sorted(attempts), pa.string()))
                 if len(stay := rows.filter(pc.invert(goes))):
                     rest.append(write_merged(self._store, topic, attempt_id, stay))
@@ -267,7 +274,7 @@ class QuarantineTable:
         """Return the keys of the files of a topic that may have rejects of some attempts."""
         # None stands for merged files, and for files of other programs.
         counting = {None, *attempts}
-        files = [file for file in self._files_of(topic)[1] if attempt_of(file.path) in counting]
+        files = [file for file in self._files_of(topic)[1] if only_attempt(file.path) in counting]
         merged = list(filter(_is_merged, files))
         has_some = read_at_once(self._store, partial(self._has_some, attempts=attempts), merged)
         some = {*map(_key, compress(merged, has_some))}
@@ -329,7 +336,9 @@ ENOUGH_BYTES = 4 * 2**20  # a file of this size is final; each run writes few la
 UNIT_BYTES = 256  # this size counts like one row in the catalog
 
 
-def due(files: Iterable[AddedFile], is_committed: Callable[[str], bool]) -> list[AddedFile]:
+def files_to_merge(
+    files: Iterable[AddedFile], is_committed: Callable[[str], bool]
+) -> list[AddedFile]:
     """Return the files of a topic to merge now.
 
     When FAN_IN small files of committed attempts exist, these are the files of the largest size
@@ -338,7 +347,7 @@ def due(files: Iterable[AddedFile], is_committed: Callable[[str], bool]) -> list
     """
     small = [file for file in files if file.size_bytes < ENOUGH_BYTES]
     merged = [file for file in small if is_merged(file.path)]
-    owners = {file.path: owner for file in small if (owner := attempt_of(file.path)) is not None}
+    owners = {file.path: owner for file in small if (owner := only_attempt(file.path)) is not None}
     if len(merged) + len(owners) < FAN_IN:
         return []
     committed = {owner for owner in sorted({*owners.values()}) if is_committed(owner)}
@@ -361,8 +370,8 @@ def is_committed(store: Store, attempt_id: str) -> bool:
     return keys <= {claim_key(attempt_id)} and not is_abandoned(store, attempt_id)
 
 
-def merge(store: Store, topic: str, attempt_id: str, keys: Sequence[str]) -> RejectsFile:
+def merge_files(store: Store, topic: str, attempt_id: str, keys: Sequence[str]) -> RejectsFile:
     """Write all rejects in the files with these keys as one merged file of an attempt."""
     return write_merged(
-        store, topic, attempt_id, pa.concat_tables(to_merge(store, k) for k in keys)
+        store, topic, attempt_id, pa.concat_tables(read_for_merge(store, k) for k in keys)
     )

@@ -98,7 +98,7 @@ class Segments(NamedTuple):
     )
 
     @staticmethod
-    def none() -> Segments:
+    def empty() -> Segments:
         """Return columns without a segment."""
         columns = [np.empty(0, dtype) for dtype in _DTYPES]
         return Segments._make([*columns, AttemptIds(np.empty(0, ATTEMPT)), None])
@@ -150,7 +150,7 @@ class Segments(NamedTuple):
             return both
         return both.take(np.argsort(both.base_offsets, kind="stable"))
 
-    def begin_with(self, others: Segments) -> bool:
+    def starts_with(self, others: Segments) -> bool:
         """Return whether these segments, which were made from `others`, begin with all of them."""
         return np.array_equal(self.base_offsets[: others.size][-1:], others.base_offsets[-1:])
 

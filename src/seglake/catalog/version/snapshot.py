@@ -189,7 +189,7 @@ class PartitionView:
         if added is not None:
             segments = segments.followed_by(added)
         view = replace(self, segments=segments, **bounds)
-        same = removed is None and not bounds and segments.begin_with(self.segments)
+        same = removed is None and not bounds and segments.starts_with(self.segments)
         return view.check(len(self) if same else 0)
 
     def end(self) -> PartitionView:
@@ -239,7 +239,7 @@ _BOUNDS = (
 _NOTHING: Mapping[tuple[str, int], Any] = MappingProxyType({})
 
 
-class Unread:
+class UnreadTopics:
     """The topics of a version whose rows are not read yet.
 
     `files` are the data files of these topics. `read` loads a snapshot of the version with only the
@@ -266,7 +266,7 @@ class Unread:
         files = list(self._files.items())
         return [name for name, mine in files if any(file.kind == "topic" for file in mine)]
 
-    def behind(self, topic: str, count: int) -> list[str]:
+    def following(self, topic: str, count: int) -> list[str]:
         """Return a topic, and at most `count` topics that follow it by name."""
         return [topic, *heapq.nsmallest(count, (name for name in self._files if name > topic))]
 
@@ -299,12 +299,12 @@ class Snapshot:
         files: frozenset[DataFile],
         topics: Mapping[str, TopicRow],
         partitions: Mapping[tuple[str, int], PartitionView],
-        unread: Unread | None = None,
+        unread: UnreadTopics | None = None,
         ends_of: str | None = None,
     ) -> None:
         self.version, self.files, self.ends_of = version, files, ends_of
         self._topics, self._partitions = dict(topics), dict(partitions)
-        self._unread, self._lock = unread or Unread((), _cannot_read), Lock()
+        self._unread, self._lock = unread or UnreadTopics((), _cannot_read), Lock()
 
     def unread(self) -> set[str]:
         """Return the topics whose rows are not read yet."""
@@ -338,7 +338,7 @@ class Snapshot:
             if topic in self._unread:
                 # Another topic may be damaged. Then read only this one.
                 with suppress(SeglakeError):
-                    self._take(self._unread.behind(topic, max(0, len(self._topics) - 1)))
+                    self._take(self._unread.following(topic, max(0, len(self._topics) - 1)))
                 if topic in self._unread:
                     self._take([topic])
         return self._topics
@@ -378,7 +378,7 @@ class Snapshot:
         if not 0 <= partition < count:
             raise UnknownTopic(f"topic {topic!r} has partitions 0 to {count - 1}, not {partition}")
         view = self._partitions.get((topic, partition))
-        return PartitionView(topic, partition, Segments.none()) if view is None else view
+        return PartitionView(topic, partition, Segments.empty()) if view is None else view
 
     def find_topic(self, topic: str) -> TopicRow | None:
         """Return the newest row of a topic, or None if it does not exist."""
@@ -416,7 +416,7 @@ class Snapshot:
         partitions: Iterable[PartitionRow] = (),
         added: Mapping[tuple[str, int], Segments] = _NOTHING,
         removed: Mapping[tuple[str, int], Int64s] = _NOTHING,
-        unread: Unread | None = None,
+        unread: UnreadTopics | None = None,
     ) -> Snapshot:
         """Return a newer version, which shares the log partitions that do not change.
 

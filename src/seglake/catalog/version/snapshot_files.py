@@ -22,7 +22,7 @@ from seglake.catalog.schema import (
     rows_of,
 )
 from seglake.catalog.version.segments import Segments, segments_by_partition
-from seglake.catalog.version.snapshot import EMPTY, Snapshot, Unread
+from seglake.catalog.version.snapshot import EMPTY, Snapshot, UnreadTopics
 from seglake.errors import CorruptData, MissingObject, StoreError, VersionExpired
 from seglake.limits import ALL_TIMES, INT64_MIN
 from seglake.store import Store
@@ -51,7 +51,7 @@ def data_files(added: Iterable[AddedFile]) -> frozenset[DataFile]:
     return frozenset(files)
 
 
-def finished_last(files: Sequence[DataFile], count: int) -> list[DataFile]:
+def last_finished_files(files: Sequence[DataFile], count: int) -> list[DataFile]:
     """Return the files, all of one kind, that may have one of the `count` rows finished last."""
     spans = [file.bounds.get("finished_at_ms", ALL_TIMES) for file in files]
     since, left = INT64_MIN, count
@@ -130,7 +130,7 @@ def retained(version: int) -> Iterator[None]:
 
 def _unread(
     store: Store, version: int, files: Iterable[DataFile], held: HeldFiles | None = None
-) -> Unread:
+) -> UnreadTopics:
     def read(some: frozenset[DataFile]) -> Snapshot:
         with retained(version):
             try:
@@ -142,7 +142,7 @@ def _unread(
                 topics = {file.topic for file in some}
                 return load(store, version, frozenset(f for f in others if f.topic in topics))
 
-    return Unread(files, read)
+    return UnreadTopics(files, read)
 
 
 def advance(
@@ -185,7 +185,7 @@ def _with(
     files: frozenset[DataFile],
     new: Collection[DataFile],
     gone: Collection[DataFile],
-    unread: Unread,
+    unread: UnreadTopics,
 ) -> Snapshot:
     """Return `snapshot` without the segments in `gone`, and with the rows in `new`."""
     return snapshot.with_rows(

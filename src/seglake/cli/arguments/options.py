@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 import typer
 
 
-def version_of(text: str) -> int | str:
+def parse_version(text: str) -> int | str:
     """Return a version number or the name of a tag."""
     return int(text) if text.isascii() and text.isdigit() else text
 
@@ -24,7 +24,7 @@ Version = Annotated[
     _NumberOrTag | None,
     typer.Option(
         help="A version of the lake, or a tag; without it the newest.",
-        parser=version_of,
+        parser=parse_version,
         metavar="N|TAG",
     ),
 ]

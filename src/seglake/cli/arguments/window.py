@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 from seglake.clock import now_ms
 from seglake.errors import UsageError
-from seglake.terminal.wording import folded
+from seglake.terminal.wording import wrap
 from seglake.times.instants import format_ms, to_epoch_ms
 from seglake.times.intervals import duration_ms
 
@@ -57,10 +57,10 @@ def absolute(text: str | None, zone: str | None) -> str | None:
     first, second = (format_ms(to_epoch_ms(text, zone, which)) for which in ("earliest", "latest"))
     if first != second:
         line = f"{text} is twice in {zone}: {first} is meant; write {second} for the later one"
-        print(folded(line, sys.stderr), file=sys.stderr)
+        print(wrap(line, sys.stderr), file=sys.stderr)
     elif _is_skipped(text, first, zone):
         line = f"{text} is skipped by the clocks of {zone}: {first} is meant"
-        print(folded(line, sys.stderr), file=sys.stderr)
+        print(wrap(line, sys.stderr), file=sys.stderr)
     return first
 
 

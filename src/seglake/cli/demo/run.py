@@ -76,14 +76,14 @@ def _generate(folder: Path, count: int) -> None:
 
 def _ingest(root: Path, events: Path) -> Report:
     from seglake.config import from_tables
-    from seglake.reporting.run import reported
+    from seglake.reporting.run import report_run
     from seglake.write.api import run_pipeline
 
     tables = {name: dict(table) for name, table in PIPELINE.items()}
     tables["pipeline"]["root"], tables["input"]["paths"] = str(root), [str(events)]
     print("Ingesting with Spark on this machine …")
     pipeline = from_tables(tables)
-    with steps() as progress, reported(pipeline) as run:
+    with steps() as progress, report_run(pipeline) as run:
         run.report = run_pipeline(pipeline, run_id=RUN_ID, progress=progress)
     return run.report
 

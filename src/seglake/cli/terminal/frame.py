@@ -3,7 +3,7 @@
 A SeglakeError ends a command with one line on standard error, or with a JSON object if the command
 prints JSON. Ctrl-C ends it with one line and exit code 130. But Python swallows a Ctrl-C in a
 finalizer or in a C callback, which are frequent while libraries are imported and compiled: it
-prints the exception and continues. So `ends_by_interrupt` sends the signal again.
+prints the exception and continues. So `exit_on_interrupt` sends the signal again.
 
 A command that committed has done its work, so its exit code does not depend on its output. If a
 command did not commit, output that cannot be written is a StoreError.
@@ -34,7 +34,7 @@ def wants_json() -> bool:
     return "--json" in sys.argv[1:]
 
 
-def remedy(error: SeglakeError) -> str:
+def log_remedy(error: SeglakeError) -> str:
     """Return the remedy for a lost or damaged log, or "" for other errors."""
     if not (isinstance(error, (CorruptData, MissingObject)) and _LOG.search(str(error))):
         return ""
@@ -44,7 +44,7 @@ def remedy(error: SeglakeError) -> str:
     )
 
 
-def tell_error(kind: str, message: str, exit_code: int) -> None:
+def print_error(kind: str, message: str, exit_code: int) -> None:
     """Print an error as the last line on standard error, or as JSON. `kind` is its class name."""
     if wants_json():
         error = {"kind": kind, "message": message, "exit_code": exit_code}
@@ -59,16 +59,16 @@ _AGAIN_S = 0.05  # delay until the signal is sent again, after the finalizer has
 _is_printed = False
 
 
-def tell_stopped(more: str = "") -> None:
+def print_stopped(more: str = "") -> None:
     """Print once on standard error that the command was stopped, and what to do next."""
     global _is_printed  # noqa: PLW0603  # the process ends after this
     if not _is_printed:
         _is_printed = True
-        tell_error("Stopped", f"stopped{more and f'; {more}'}", EXIT_CODE)
+        print_error("Stopped", f"stopped{more and f'; {more}'}", EXIT_CODE)
 
 
 @contextmanager
-def ends_by_interrupt() -> Iterator[None]:
+def exit_on_interrupt() -> Iterator[None]:
     """End the program with one line and `EXIT_CODE` after a Ctrl-C inside the block."""
     shown, sys.unraisablehook = sys.unraisablehook, _repeat
     try:
@@ -84,7 +84,7 @@ def ends_by_interrupt() -> Iterator[None]:
 
 
 def _end() -> None:
-    tell_stopped()
+    print_stopped()
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second Ctrl-C ends threads that still run
     sys.exit(EXIT_CODE)
 

@@ -13,7 +13,7 @@ from functools import partial
 from threading import Lock, Timer
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, TypeVar
 
-from seglake.cli.terminal.frame import tell_stopped
+from seglake.cli.terminal.frame import print_stopped
 from seglake.cli.terminal.output import handled, log_lines
 from seglake.extras import extra
 from seglake.terminal.progress import Pace, interval_s, line_every
@@ -176,14 +176,14 @@ def _line_if_stopped() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        tell_stopped(
+        print_stopped(
             "nothing is half done: run it again, with the same run id if it had one, and what was "
             "not committed is ingested then"
         )
         raise
 
 
-def awaited(batches: Iterable[_Batch], what: str) -> Iterator[_Batch]:
+def show_wait(batches: Iterable[_Batch], what: str) -> Iterator[_Batch]:
     """Yield the batches. Show `what` on a terminal while the next batch takes long."""
     left = iter(batches)
     while True:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from seglake.format.batch import TIMESTAMP_TYPES
 from seglake.format.records import Int32s, Spans
 from seglake.log.decode.columns import SCHEMA
-from seglake.text.json import base64, quoted
+from seglake.text.json import base64, quote_texts
 from seglake.text.spans import (
     constant,
     decimal_text,
@@ -60,7 +60,7 @@ def _json_text(array: Any) -> Spans:
     """Return the JSON of each item: a string, an object with base64, or null."""
     spans = from_arrow(array)
     invalid = invalid_utf8(*spans)
-    texts = quoted(where_null(spans, invalid))
+    texts = quote_texts(where_null(spans, invalid))
     if not invalid.any():
         return nulls_as(texts, b"null")
     texts = join_rows([nulls_as(texts, b""), _in_base64(spans, invalid)])

@@ -28,12 +28,12 @@ from seglake.maintain.commit import Clock, TopicReport
 from seglake.maintain.compaction.passes import (
     CleanedLog,
     CompactionOptions,
+    CompactionPolicy,
     LogToClean,
     Passes,
-    Policy,
     log_to_clean,
 )
-from seglake.store import dry, open_store
+from seglake.store import dry_store, open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -198,7 +198,7 @@ def compact_topic(
             Passes, engine=engine, attempt_id=swap.attempt_id, policy=policy, options=options
         )
         if dry_run:
-            with dry(table.store) as store:
+            with dry_store(table.store) as store:
                 swap.cleaned = passes(store).clean(due)
             swap.show(table.snapshot())
             return report
@@ -222,9 +222,9 @@ def compact_topic(
 
 def _logs(
     table: CatalogTable, snapshot: Snapshot, topic: str, now_ms: int
-) -> tuple[list[LogToClean], Policy]:
+) -> tuple[list[LogToClean], CompactionPolicy]:
     """Return the log partitions with cleanable segments, and the policy. Raises UsageError."""
-    policy = Policy.of(snapshot.topic(topic), table.store.uri)
+    policy = CompactionPolicy.from_topic(snapshot.topic(topic), table.store.uri)
     rows = defaultdict[int, list[SegmentRow]](list)
     for row in table.segments(snapshot, topic):
         rows[row.partition].append(row)

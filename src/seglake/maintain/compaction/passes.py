@@ -63,11 +63,11 @@ from seglake.write.spool.spool import (
     SPOOLED,
     Blob,
     SpoolWriter,
-    clear,
+    delete_blobs,
     filter_kinds,
-    packed_rows,
+    pack_rows,
     read_blobs,
-    unpacked_rows,
+    unpack_rows,
 )
 
 _WAVE = "bytes of log in this wave"  # `Passes` reports the sum of all waves
@@ -135,7 +135,7 @@ class LogPart(NamedTuple):
         return sum(row.log_bytes for row in self.rows)
 
 
-class Keys(NamedTuple):
+class KeyBlobs(NamedTuple):
     """The blobs of the last records, by partition and bucket (`number`), and counts of records."""
 
     packed: bytes  # rows of SPOOLED
@@ -153,7 +153,7 @@ class FindKeys(NamedTuple):
     attempt_id: str
     now_ms: int
 
-    def __call__(self, log_parts: Sequence[LogPart]) -> Keys:
+    def __call__(self, log_parts: Sequence[LogPart]) -> KeyBlobs:
         """Read the segments. Return the blobs in the spool."""
         records, null_keys = Counter[int](), Counter[int]()
         with SpoolWriter(self.store, self.attempt_id) as spool:
@@ -171,7 +171,7 @@ class FindKeys(NamedTuple):
                                 full.add([rows.data for rows in table.take(log_part.buckets)])
                     full.add([rows.data for rows in table.take(log_part.buckets)])
                     _write_keys(full, log_part, spool)
-        return Keys(packed_rows(spool.rows()), records, null_keys)
+        return KeyBlobs(pack_rows(spool.rows()), records, null_keys)
 
     def amounts(self, items: Sequence[Sequence[LogPart]]) -> Amounts:
         """Return the bytes of log of each item."""
@@ -224,7 +224,7 @@ def _keyed(decoded: Decoded, flags: Bytes) -> KeyedRecords:
 def _write_keys(full: SpillBuffer, log_part: LogPart, spool: SpoolWriter) -> None:
     """Write a blob for each bucket that has rows."""
     for number in range(log_part.buckets):
-        if data := b"".join(rows for _, rows in full.of(number)):
+        if data := b"".join(rows for _, rows in full.read_range(number)):
             count = len(data) // ROW_BYTES
             spool.add(Blob(0, 0, data, log_part.partition, number, count))
 
@@ -238,7 +238,7 @@ def _write_keys(full: SpillBuffer, log_part: LogPart, spool: SpoolWriter) -> Non
 # segments that `min.compaction.lag.ms` excludes.
 
 
-class Policy(NamedTuple):
+class CompactionPolicy(NamedTuple):
     """The compaction settings of a topic, with Kafka's defaults."""
 
     delete_retention_ms: int = 24 * 3_600_000
@@ -250,7 +250,7 @@ class Policy(NamedTuple):
     subjects: Subjects = ()  # of key indexes
 
     @staticmethod
-    def of(topic: TopicRow, root: str) -> Policy:
+    def from_topic(topic: TopicRow, root: str) -> CompactionPolicy:
         """Return the policy of a topic of the lake at `root`.
 
         Raises UsageError if the `cleanup.policy` does not include `compact`.
@@ -264,7 +264,7 @@ class Policy(NamedTuple):
             )
         values = {field: settings.get(name) for field, name in _NAMES.items()}
         said = {field: value for field, value in values.items() if value is not None}
-        return Policy(**said, subjects=subjects_of(settings))
+        return CompactionPolicy(**said, subjects=subjects_of(settings))
 
 
 _NAMES = {
@@ -301,14 +301,14 @@ class LogToClean:
         total = self.clean_bytes + self.dirty_bytes
         return self.dirty_bytes / total if total else 0.0
 
-    def is_due(self, policy: Policy) -> bool:
+    def is_due(self, policy: CompactionPolicy) -> bool:
         """Return whether a round is due (`LogCleanerManager.grabFilthiestCompactedLog`)."""
         late = self.overdue and self.dirty_bytes > 0
         return late or self.dirty_ratio > policy.min_dirty_ratio
 
 
 def log_to_clean(
-    view: PartitionView, rows: Sequence[SegmentRow], policy: Policy, now_ms: int
+    view: PartitionView, rows: Sequence[SegmentRow], policy: CompactionPolicy, now_ms: int
 ) -> LogToClean:
     """Return the part of a log that a round at `now_ms` would clean.
 
@@ -336,7 +336,7 @@ def log_to_clean(
     )
 
 
-def _is_too_young(row: SegmentRow, policy: Policy, now_ms: int) -> bool:
+def _is_too_young(row: SegmentRow, policy: CompactionPolicy, now_ms: int) -> bool:
     """Return whether a segment is too young. Without timestamps, its creation time counts."""
     newest = row.max_timestamp if row.max_timestamp >= 0 else row.created_at_ms
     return policy.min_lag_ms > 0 and newest > now_ms - policy.min_lag_ms
@@ -365,10 +365,10 @@ class BlobBucket(NamedTuple):
     rows: int  # of its blobs
 
     @staticmethod
-    def of(partition: int, edges: Int64s, spooled: pa.Table) -> BlobBucket:
+    def from_spooled(partition: int, edges: Int64s, spooled: pa.Table) -> BlobBucket:
         """Return a bucket with the rows of its blobs, packed."""
         rows = int(spooled["records"].to_numpy().sum())
-        return BlobBucket(partition, edges, packed_rows(spooled), rows)
+        return BlobBucket(partition, edges, pack_rows(spooled), rows)
 
 
 class Survivors(NamedTuple):
@@ -404,7 +404,7 @@ class FindSurvivors(NamedTuple):
                         expired[partition] += int(gone.sum())
                     for kind, found in ((SURVIVORS, survivors), (TOMBSTONES, tombstones)):
                         _write_offsets(found, kind, partition, len(edges) - 1, spool)
-        return Survivors(packed_rows(spool.rows()), keys, expired)
+        return Survivors(pack_rows(spool.rows()), keys, expired)
 
     def amounts(self, items: Sequence[Sequence[BlobBucket]]) -> Amounts:
         """Return the number of keys in the blobs of each item. A key counts once per blob."""
@@ -413,7 +413,7 @@ class FindSurvivors(NamedTuple):
     def _entries(self, bucket: BlobBucket) -> Words:
         """Return the entries of all keys of a bucket, in the order of their offsets."""
         table = KeyTable(bucket.rows)
-        for blob in read_blobs(self.store, unpacked_rows([bucket.packed])):
+        for blob in read_blobs(self.store, unpack_rows([bucket.packed])):
             table.put_rows(blob.data)
         (rows,) = table.take(1)
         entries: Words = np.sort(rows[:, 2])
@@ -433,7 +433,7 @@ def _write_offsets(
 ) -> None:
     """Write a blob of offsets for each segment that has some."""
     for segment in range(segments):
-        if data := b"".join(part for _, part in found.of(segment)):
+        if data := b"".join(part for _, part in found.read_range(segment)):
             offsets = np.sort(np.frombuffer(data, np.int64))
             spool.add(Blob(kind, segment, _pack(offsets), partition, records=len(offsets)))
 
@@ -471,7 +471,7 @@ def _unpack(data: Any) -> Int64s:
 # record is not rewritten.
 
 
-def groups_of(rows: Sequence[SegmentRow], policy: Policy) -> Iterator[range]:
+def group_segments(rows: Sequence[SegmentRow], policy: CompactionPolicy) -> Iterator[range]:
     """Yield the range of segment numbers of each group (`Cleaner.groupSegmentsBySize`).
 
     The logs of a group have at most `segment.bytes` together, each kind of its indexes has at most
@@ -509,7 +509,7 @@ class CleanGroup(NamedTuple):
         return sum(row.log_bytes for row in self.rows)
 
 
-def edges_of(rows: Sequence[SegmentRow]) -> Int64s:
+def segment_edges(rows: Sequence[SegmentRow]) -> Int64s:
     """Return the base offsets of consecutive segments, and the end offset of the last one."""
     return np.array([*(row.base_offset for row in rows), rows[-1].end_offset], np.int64)
 
@@ -540,7 +540,7 @@ class CleanGroups(NamedTuple):
         return rewrite(self.store, group.rows, keep, target)
 
     def _offsets(self, group: CleanGroup, kind: int) -> KeepOffsets:
-        edges, blobs = edges_of(group.rows), filter_kinds(unpacked_rows([group.packed]), kind)
+        edges, blobs = segment_edges(group.rows), filter_kinds(unpack_rows([group.packed]), kind)
         bits = bitmap(self.store, blobs, group.first, edges)
         return KeepOffsets(edges[:1], np.zeros(1, np.int64), np.array([len(bits)]), bits)
 
@@ -627,7 +627,7 @@ class Passes:
     store: Store
     engine: Engine
     attempt_id: str
-    policy: Policy
+    policy: CompactionPolicy
     options: CompactionOptions
 
     def clean(self, logs: Sequence[LogToClean]) -> list[CleanedLog]:
@@ -639,7 +639,7 @@ class Passes:
             spooled, keys, expired = self._survivors(logs, spooled)
             segments = self._cleaned(logs, spooled)
         finally:
-            clear(self.store, self.attempt_id)
+            delete_blobs(self.store, self.attempt_id)
         return [
             CleanedLog(
                 log,
@@ -660,13 +660,13 @@ class Passes:
         log_parts = [log_part for log in logs for log_part in self._log_parts(log, least)]
         sizes = [log_part.size_bytes for log_part in log_parts]
         task = FindKeys(self.store, self.attempt_id, self.options.now_ms)
-        parts, done = list[Keys](), 0
+        parts, done = list[KeyBlobs](), 0
         for numbers, keys in in_waves(self.engine, task, log_parts, sizes, cores):
             parts.append(keys)
             done += sum(sizes[number] for number in numbers)
             self.options.progress(done, 2 * total)
         return (
-            unpacked_rows(part.packed for part in parts),
+            unpack_rows(part.packed for part in parts),
             sum((part.records for part in parts), Counter()),
             sum((part.null_keys for part in parts), Counter()),
         )
@@ -689,9 +689,9 @@ class Passes:
         self, logs: Sequence[LogToClean], keys: pa.Table
     ) -> tuple[pa.Table, Counter[int], Counter[int]]:
         """Return the rows of the survivors' blobs. Count keys, and expired tombstones."""
-        edges = {log.partition: edges_of(log.rows) for log in logs}
+        edges = {log.partition: segment_edges(log.rows) for log in logs}
         buckets = [
-            BlobBucket.of(partition, edges[partition], spooled)
+            BlobBucket.from_spooled(partition, edges[partition], spooled)
             for (partition, _), spooled in _parts(keys, "partition", "number")
         ]
         task = FindSurvivors(self.store, self.attempt_id)
@@ -700,7 +700,7 @@ class Passes:
         runs = in_waves(self.engine, task, buckets, [bucket.rows for bucket in buckets], cores)
         parts = [survivors for _, survivors in runs]
         return (
-            unpacked_rows(part.packed for part in parts),
+            unpack_rows(part.packed for part in parts),
             sum((part.keys for part in parts), Counter()),
             sum((part.expired for part in parts), Counter()),
         )
@@ -743,11 +743,11 @@ class Passes:
             np.add.at(column, units[kinds == kind], counts[kinds == kind])
         stored = np.array([row.record_count for row in log.rows])
         changes = (newest < stored) | (fresh > 0)
-        for group in groups_of(log.rows, self.policy):
+        for group in group_segments(log.rows, self.policy):
             some = slice(group.start, group.stop)
             if changes[some].any():
                 own = pa.array((units >= group.start) & (units < group.stop))
-                yield CleanGroup(group.start, log.rows[some], packed_rows(spooled.filter(own)))
+                yield CleanGroup(group.start, log.rows[some], pack_rows(spooled.filter(own)))
 
 
 def _log_bytes(logs: Sequence[LogToClean]) -> int:

@@ -59,7 +59,7 @@ class ErasureCriteria:
     text: bytes = b""
 
     @staticmethod
-    def of(keys: Iterable[str | bytes], text: str | bytes | None = None) -> ErasureCriteria:
+    def from_keys(keys: Iterable[str | bytes], text: str | bytes | None = None) -> ErasureCriteria:
         """Return the criteria for keys and a text, which are encoded as UTF-8 if they are `str`.
 
         Raises UsageError if there is neither a key nor a text.
@@ -74,13 +74,15 @@ class ErasureCriteria:
 
     def rejects(self, raw: Any) -> pa.BooleanArray:
         """Return, for each rejected row, whether it is erased. `raw` is an Arrow array of bytes."""
-        rows = RejectTexts.of(raw.combine_chunks() if isinstance(raw, pa.ChunkedArray) else raw)
+        rows = RejectTexts.from_raw(
+            raw.combine_chunks() if isinstance(raw, pa.ChunkedArray) else raw
+        )
         matches = pc.or_(rows.contains_any(filter(None, self.keys)), self._contains_text(rows))
         joined = [key for key in sorted(self.keys) if _SEPARATOR in key]
         near = rows.contains_word(max(key.split(_SEPARATOR), key=len) for key in joined)
         some = pc.indices_nonzero(pc.and_not(near, matches))
         left = rows.take(some)
-        go = _none(left.raw)
+        go = _all_false(left.raw)
         for key in joined if len(some) else []:
             go = pc.or_(go, left.contains_fields(key))
         also = pc.is_in(pa.array(range(len(rows.raw)), pa.uint64()), some.filter(go))
@@ -88,7 +90,7 @@ class ErasureCriteria:
 
     def _contains_text(self, rows: RejectTexts) -> pa.BooleanArray:
         if not self.text:
-            return _none(rows.raw)
+            return _all_false(rows.raw)
         pattern = _spellings(self.text)
         views = rows.raw, rows.decoded, rows.wide
         return reduce(pc.or_, (_matches(view, pattern) for view in views))
@@ -103,7 +105,7 @@ class RejectTexts:
     wide: Any  # see `_wide_text`
 
     @staticmethod
-    def of(raw: Any) -> RejectTexts:
+    def from_raw(raw: Any) -> RejectTexts:
         """Decode the rows, which are an Arrow array of bytes."""
         decoded: list[bytes | None] = [None] * len(raw)
         places: list[Any] = pc.indices_nonzero(_matches(raw, _MAY_BE_BASE64)).to_pylist()
@@ -126,8 +128,8 @@ class RejectTexts:
         """
         every = list(words)
         matches = pc.or_(_has_any(self.raw, every), _has_any(self.wide, every))
-        matches = pc.or_(matches, _has_any(self.decoded, filter(_tells, every)))
-        short = frozenset(word for word in every if not _tells(word))
+        matches = pc.or_(matches, _has_any(self.decoded, filter(_is_distinctive, every)))
+        short = frozenset(word for word in every if not _is_distinctive(word))
         return pc.or_(matches, self._encode_one(short)) if short else matches
 
     def contains_word(self, words: Iterable[bytes]) -> pa.BooleanArray:
@@ -192,14 +194,14 @@ def _wide_text(row: bytes) -> bytes:
     return "\n".join(texts).encode()
 
 
-def _tells(word: bytes) -> bool:
+def _is_distinctive(word: bytes) -> bool:
     """Return whether a word is unlikely to occur in binary data by chance."""
     if word.isascii() and word.decode().isprintable():
         return True
     return len(word) >= _TELLING_BYTES and len({*word}) >= _TELLING_KINDS
 
 
-def keys_given(arguments: Iterable[str], file: Path | str | None = None) -> list[bytes]:
+def parse_keys(arguments: Iterable[str], file: Path | str | None = None) -> list[bytes]:
     """Return the keys of a command line: its arguments, and the lines of a file.
 
     A key that is binary, is empty, or begins with `base64:` is written as `base64:` and its base64.
@@ -243,13 +245,13 @@ def _bytes(value: str | bytes) -> bytes:
 # ------------------------------------------------------------------ whole words in bytes
 
 
-def _none(raw: Any) -> pa.BooleanArray:
+def _all_false(raw: Any) -> pa.BooleanArray:
     return pa.array([False] * len(raw), pa.bool_())
 
 
 def _has_any(raw: Any, words: Iterable[bytes]) -> pa.BooleanArray:
     """Return, for each item, whether it has one of the words as a whole word."""
-    matches = _none(raw)
+    matches = _all_false(raw)
     for some in _parts(sorted(set(words))):
         any_word = "|".join(map(_spellings, some))
         pattern = rf"(?:\A|[^0-9A-Za-z_]|{_AFTER_ESCAPE})(?:{any_word})(?:[^0-9A-Za-z_]|\z)"

@@ -46,13 +46,13 @@ import pyarrow.compute as pc
 from seglake import layout
 from seglake.catalog.attempts import is_abandoned
 from seglake.catalog.failed_run import rewrite_failed_run
-from seglake.catalog.quarantine.files import attempt_of, read_all_rejects, writer_of
+from seglake.catalog.quarantine.files import only_attempt, read_all_rejects, writing_attempt
 from seglake.catalog.quarantine.open_rejects import (
     ERASE,
-    Leaving,
+    PendingRemovals,
     erasures,
-    joined,
-    unfinished,
+    join_lists,
+    unfinished_lists,
     write_list,
 )
 from seglake.catalog.quarantine.table import QuarantineTable
@@ -66,14 +66,14 @@ from seglake.clock import now_ms
 from seglake.engine import Amounts, Engine, Progress, SegmentTasks
 from seglake.errors import CorruptData, MissingObject, UsageError
 from seglake.layout import TOPICS, WHOLE_LAKE, new_attempt, rejects_key
-from seglake.maintain.commit import TopicReport, checked_hours, retried, time_of_storage
+from seglake.maintain.commit import TopicReport, check_hours, retry, storage_time_ms
 from seglake.maintain.erasure.criteria import ErasureCriteria
 from seglake.maintain.erasure.logs import (
     LogErasure,
     RejectErasure,
     StoredLog,
     TagErasure,
-    may_hold,
+    may_have_hits,
     require_own,
     samples_to_erase,
 )
@@ -81,9 +81,9 @@ from seglake.maintain.vacuum import (
     GRACE_HOURS,
     HOUR_MS,
     TEMPORARY,
-    Named,
+    NamedFiles,
     Unnamed,
-    delete,
+    delete_objects,
     find_unreferenced,
     is_claim,
     is_needed_to_commit,
@@ -103,7 +103,7 @@ _TRIES = 20  # of a search for attempts, while other commits delete objects
 _QUARANTINED = re.compile(rf"{layout.QUARANTINE_TABLE}/topic=([^/]+)/")
 
 
-class Attempts(NamedTuple):
+class TopicAttempts(NamedTuple):
     """The attempts that did not commit and may be at the topic, and all committed attempts.
 
     `running` attempts may still run. `to_abandon` attempts have ended and are abandoned; if they
@@ -116,7 +116,7 @@ class Attempts(NamedTuple):
     running: list[str]
     to_abandon: set[str]
     committed: set[str]
-    left: list[Listed]
+    remaining_objects: list[Listed]
     remains: set[str]
     named_rejects: Collection[str] = ()
     spans: Mapping[str, tuple[int, int]] = {}  # first and last write of running attempts (ms)
@@ -126,7 +126,7 @@ class Attempts(NamedTuple):
         return attempt_id in self.committed or attempt_id in self.to_abandon
 
 
-class Grace(NamedTuple):
+class GracePeriod(NamedTuple):
     """The hours after its last write in which an attempt may still run.
 
     A dry run uses this machine's clock, otherwise the clock of storage decides.
@@ -137,24 +137,24 @@ class Grace(NamedTuple):
 
 
 def find_attempts(
-    table: CatalogTable, topic: str, grace: Grace, own: Collection[str] = ()
-) -> Attempts:
+    table: CatalogTable, topic: str, grace: GracePeriod, own: Collection[str] = ()
+) -> TopicAttempts:
     """Return the present attempts at a topic, except for the `own` attempts.
 
     Attempts that have ended are abandoned first, unless it is a dry run. Raises StoreError,
     CorruptData and CommitConflict.
     """
-    clock_ms = now_ms() if grace.dry_run else time_of_storage(table.store)
+    clock_ms = now_ms() if grace.dry_run else storage_time_ms(table.store)
     find = partial(_find, table, topic, clock_ms, clock_ms - grace.hours * HOUR_MS, own)
     return find() if grace.dry_run else resolve(table, find)
 
 
 def _find(
     table: CatalogTable, topic: str, clock_ms: int, oldest_ms: float, own: Collection[str]
-) -> Attempts:
+) -> TopicAttempts:
     """Find the attempts. An attempt may still run if it has written something since `oldest_ms`."""
 
-    def unnamed_objects() -> tuple[Unnamed, Named]:
+    def unnamed_objects() -> tuple[Unnamed, NamedFiles]:
         # A young data file that no commit names must name nothing, see `find_unreferenced`.
         never_named = UnreferencedFiles.from_table(table, now_ms=clock_ms)
         marked = table.attempts_without_marker(table.newest_files())
@@ -163,10 +163,10 @@ def _find(
         )
 
     # An object is missing if a commit has just named it.
-    unnamed, named = retried(unnamed_objects, _TRIES, MissingObject)
+    unnamed, named = retry(unnamed_objects, _TRIES, MissingObject)
     committed = named.attempts
     spans = dict[str, tuple[int, int]]()
-    attempts = Attempts([], set(), committed, [], set(), named.rejects or (), spans)
+    attempts = TopicAttempts([], set(), committed, [], set(), named.rejects or (), spans)
     for owner, objects in unnamed.items():
         if owner is None or owner in own or not _may_be_at(table.store, topic, objects):
             continue
@@ -178,7 +178,7 @@ def _find(
             else:
                 attempts.to_abandon.add(owner)
         if attempts.has_ended(owner):
-            attempts.left.extend(objects)
+            attempts.remaining_objects.extend(objects)
         if owner in attempts.to_abandon:
             attempts.remains.update(item.key for item in objects)
     attempts.running.sort()
@@ -239,7 +239,7 @@ class OldObjects:
     """The old objects of a topic that have erased content and can be deleted."""
 
     def __init__(
-        self, table: CatalogTable, topic: str, criteria: ErasureCriteria, attempts: Attempts
+        self, table: CatalogTable, topic: str, criteria: ErasureCriteria, attempts: TopicAttempts
     ) -> None:
         self._table, self._topic, self._criteria = table, topic, criteria
         self._attempts = attempts
@@ -265,7 +265,7 @@ class OldObjects:
         logs = [item for key, item in ended.items() if key.endswith(".log")]
         # Key indexes hold hashes of keys. Replaced key indexes may belong to logs that are kept.
         yield from (item for key, item in ended.items() if key.endswith(f".{layout.KEY_INDEX}"))
-        work = partial(may_hold, self._criteria.keys)
+        work = partial(may_have_hits, self._criteria.keys)
         holds = tasks.map(work, [StoredLog(item.key, item.size) for item in logs])
         for log, goes in zip(logs, holds, strict=True):
             if goes:
@@ -286,7 +286,7 @@ class OldObjects:
     def _live(self) -> set[str]:
         """Return the keys of all files that the newest version or a tag names."""
         table, topics = self._table, [self._topic]
-        versions = [table.snapshot(), *map(table.tagged, table.tags())]
+        versions = [table.snapshot(), *map(table.snapshot_of_tag, table.tags())]
         lists = chain.from_iterable(table.segment_lists(each, topics) for each in versions)
         return {row.key(suffix) for rows in lists for row in rows for suffix in row.suffixes}
 
@@ -303,11 +303,11 @@ class OldObjects:
         if TEMPORARY.fullmatch(key):
             return False
         named = self._attempts.named_rejects
-        return key in named or self._attempts.has_ended(writer_of(key) or "")
+        return key in named or self._attempts.has_ended(writing_attempt(key) or "")
 
     def _left(self) -> Iterable[Listed]:
         return (
-            item for item in self._attempts.left
+            item for item in self._attempts.remaining_objects
             if "/blobs/" in item.key
             or (TEMPORARY.fullmatch(item.key) and not _WITHOUT_EVENTS.search(item.key))
         )  # fmt: skip
@@ -431,8 +431,8 @@ def erase(  # noqa: PLR0913  # each is an option of the command
         >>> erased.records
         171
     """
-    criteria = ErasureCriteria.of(keys, raw_containing)
-    grace = Grace(checked_hours("--grace-hours", grace_hours), dry_run)
+    criteria = ErasureCriteria.from_keys(keys, raw_containing)
+    grace = GracePeriod(check_hours("--grace-hours", grace_hours), dry_run)
     table = CatalogTable.open(open_store(root, storage_options))
     require_own(table.snapshot(), topic)
     tasks = SegmentTasks.of(table.store, spark, progress)
@@ -469,7 +469,7 @@ class _Erasure:
         report: EraseResult,
         criteria: ErasureCriteria,
         tasks: SegmentTasks,
-        grace: Grace,
+        grace: GracePeriod,
     ) -> None:
         self._table, self.report, self._criteria = table, report, criteria
         self._tasks, self._grace = tasks, grace
@@ -517,7 +517,7 @@ class _Erasure:
         for failed, _ in samples_to_erase(store, self.report.topic, self._criteria):
             rewrite_failed_run(store, failed)
 
-    def _note_running(self) -> Attempts:
+    def _note_running(self) -> TopicAttempts:
         """Return the present attempts. Report all that may have read input before the commit."""
         attempts = self._find_attempts()
         arrived = self._runs(self._table.snapshot()) - self._base_runs
@@ -525,13 +525,13 @@ class _Erasure:
         self.report.running = sorted(running.union(self.report.running))
         return attempts
 
-    def _commit(self, before: Attempts) -> None:
+    def _commit(self, before: TopicAttempts) -> None:
         """Remove the records, then the rejects. Call this only after the announcement."""
         report = self.report
         version = transact_upkeep(self._table, report.topic, report.attempt_id, self._plan)
         report.version = -1 if version is None else version
         self._rejects.erase(report.attempt_id, before.to_abandon)
-        delete(self._table.store, sorted(self._lists))
+        delete_objects(self._table.store, sorted(self._lists))
 
     def wait_for_their_ends(self) -> None:
         """Wait until the attempts in `report.running` have ended.
@@ -576,21 +576,25 @@ class _Erasure:
             if remains >= attempts.remains:
                 return
 
-    def _delete_old(self, attempts: Attempts) -> None:
-        dying = {item.key for item in attempts.left if writer_of(item.key) in attempts.to_abandon}
+    def _delete_old(self, attempts: TopicAttempts) -> None:
+        dying = {
+            item.key
+            for item in attempts.remaining_objects
+            if writing_attempt(item.key) in attempts.to_abandon
+        }
         # A dying attempt may just have named its own files in the quarantine.
-        own = {*filter(attempt_of, dying)}
+        own = {*filter(only_attempt, dying)}
         QuarantineTable(self._table.store).remove_files(own, dying - own)
         before, size = self.report.deleted, self.report.deleted_bytes
         self._find_old(attempts)
         logs = any(key.startswith(f"{TOPICS}/") for key in self.report.deleted)
         if logs and self.report.version < 0:
             self._find_old(self._forbid_tags(attempts))
-        delete(self._table.store, self.report.deleted)
+        delete_objects(self._table.store, self.report.deleted)
         self.report.deleted = [*before, *self.report.deleted]
         self.report.deleted_bytes += size
 
-    def _forbid_tags(self, attempts: Attempts) -> Attempts:
+    def _forbid_tags(self, attempts: TopicAttempts) -> TopicAttempts:
         """Commit the erasure even if it changes no segment, so that older versions get no tag.
 
         The files of older versions are about to be deleted. Return the attempts after this commit,
@@ -605,7 +609,7 @@ class _Erasure:
         # Other attempts may have begun since the first search.
         return self._note_running()
 
-    def _find_attempts(self) -> Attempts:
+    def _find_attempts(self) -> TopicAttempts:
         own = {self.report.attempt_id, *self._logs.attempts}
         return find_attempts(self._table, self.report.topic, self._grace, own)
 
@@ -619,12 +623,12 @@ class _Erasure:
         report.samples = sum(rows for _, rows in samples)
         return rows
 
-    def _left_by_others(self, base: Snapshot) -> Leaving:
+    def _left_by_others(self, base: Snapshot) -> PendingRemovals:
         """Return the rejects that earlier erasures listed and may not have erased."""
         upkeep = self._table.maintenance(base, self.report.topic)
-        lists = unfinished(self._table.store, erasures(upkeep))
+        lists = unfinished_lists(self._table.store, erasures(upkeep))
         self._lists |= lists.keys()
-        return joined(lists.values())
+        return join_lists(lists.values())
 
     def _plan(self, base: Snapshot) -> Change | None:
         self._base_runs, rows, report = self._runs(base), self._find(base), self.report
@@ -649,7 +653,7 @@ class _Erasure:
     def _runs(self, base: Snapshot) -> set[str]:
         return {run.attempt_id for run in self._table.run_history(base, self.report.topic)}
 
-    def _find_old(self, attempts: Attempts, gone: Collection[str] = ()) -> None:
+    def _find_old(self, attempts: TopicAttempts, gone: Collection[str] = ()) -> None:
         """Report the old objects. `gone` are files that are about to be replaced."""
         objects = OldObjects(self._table, self.report.topic, self._criteria, attempts)
         old = objects.find(self._tasks, gone)

@@ -18,16 +18,16 @@ from seglake.catalog.quarantine.files import (
     RejectsFile,
     is_merged,
     read_all_rejects,
-    to_merge,
+    read_for_merge,
     write_merged,
     write_rejects,
 )
 from seglake.catalog.quarantine.open_rejects import (
-    Leaving,
-    are_listed,
+    PendingRemovals,
     count_listed,
-    joined,
-    listed,
+    is_listed,
+    join_lists,
+    list_rejects,
 )
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.schema import SegmentRow, TagRow
@@ -47,9 +47,9 @@ from seglake.log.piece import Piece
 from seglake.log.rewrite.keep import ExcludeKeys, among
 from seglake.log.rewrite.segments import AHEAD_BYTES, DECODE_BYTES, RewriteTarget, rewrite
 from seglake.log.segment import LogSegment
-from seglake.maintain.commit import Rewrites, retried
+from seglake.maintain.commit import Rewrites, retry
 from seglake.maintain.erasure.criteria import ErasureCriteria
-from seglake.maintain.tagging import with_segments
+from seglake.maintain.tagging import rewrite_tag
 from seglake.store import Store
 from seglake.terminal.wording import counted
 
@@ -70,7 +70,7 @@ class Hits(NamedTuple):
     first_offset: int = -1
     last_offset: int = -1
 
-    def then(self, offsets: Int64s) -> Hits:
+    def add(self, offsets: Int64s) -> Hits:
         """Return the hits with more records added, at ascending, later offsets."""
         if not len(offsets):
             return self
@@ -78,7 +78,7 @@ class Hits(NamedTuple):
         return Hits(self.records + len(offsets), first, int(offsets[-1]))
 
 
-def hits_in(keys: Keys, store: Store, log: StoredLog) -> Hits:
+def count_hits(keys: Keys, store: Store, log: StoredLog) -> Hits:
     """Count the records of a log that have one of the keys. Raises CorruptData and StoreError."""
     name = parse_segment_key(log.log_key)
     segment = LogSegment(
@@ -89,14 +89,14 @@ def hits_in(keys: Keys, store: Store, log: StoredLog) -> Hits:
         table = chunk.table
         plain = table[(table["count"] > 0) & (table["attributes"] & CONTROL == 0)]
         for _, decoded in chunk.decode_in_parts(plain, DECODE_BYTES):
-            hits = hits.then(decoded.offsets[among(decoded.records.keys, keys)])
+            hits = hits.add(decoded.offsets[among(decoded.records.keys, keys)])
     return hits
 
 
-def may_hold(keys: Keys, store: Store, log: StoredLog) -> bool:
+def may_have_hits(keys: Keys, store: Store, log: StoredLog) -> bool:
     """Return whether a log has one of the keys, or is too damaged to decide. False if deleted."""
     try:
-        return hits_in(keys, store, log).records > 0
+        return count_hits(keys, store, log).records > 0
     except MissingObject:
         return False
     except CorruptData:
@@ -126,7 +126,7 @@ class LogErasure:
         for rows in self._table.segment_lists(base, [self._topic]):
             left = [row for row in rows if row.key("log") not in self._hits]
             logs = [StoredLog(row.key("log"), row.log_bytes) for row in left]
-            hits = self._tasks.within(done, total).map(partial(hits_in, self._keys), logs)
+            hits = self._tasks.within(done, total).map(partial(count_hits, self._keys), logs)
             self._hits |= {log.log_key: each for log, each in zip(logs, hits, strict=True)}
             segments += [row for row in rows if self.hits(row).records]
             done += sum(row.log_bytes for row in rows)
@@ -206,7 +206,7 @@ class TagErasure:
         return {tag.name: self._logs.count(self._segments[tag]) for tag in self._holders}
 
     def _found(self, tag: TagRow) -> list[SegmentRow]:
-        version = self._table.tagged(tag, [self._topic])
+        version = self._table.snapshot_of_tag(tag, [self._topic])
         if version.find_topic(self._topic) is None:
             return []
         require_own(version, self._topic)
@@ -223,7 +223,7 @@ class TagErasure:
                 new = self._logs.written(segments, subjects)
                 replaced = dict(zip(segments, new, strict=True))
                 erased = self._erased(segments)
-                self._written[tag] = with_segments(self._table, tag, replaced, erased)
+                self._written[tag] = rewrite_tag(self._table, tag, replaced, erased)
                 self._logs.attempts.add(self._written[tag].attempt_id)
         return [self._written[tag] for tag in self._holders]
 
@@ -245,7 +245,7 @@ _TRIES = 20  # of a commit to the quarantine, when others remove the same files
 class _FileRejects(NamedTuple):
     """The rejects of a quarantine file, by attempt: the ones to erase, and the count of all."""
 
-    go: Leaving
+    go: PendingRemovals
     all: Mapping[str, int]
 
 
@@ -253,11 +253,11 @@ class RejectMatcher(NamedTuple):
     """Selects rejects that meet the criteria, or are in a list of an unfinished erasure."""
 
     criteria: ErasureCriteria
-    earlier: Leaving
+    earlier: PendingRemovals
 
     def __call__(self, key: str, rows: pa.Table) -> pa.BooleanArray:
         """Return, for each row, whether it is erased. `rows` are all rows of the file `key`."""
-        return pc.or_(self.criteria.rejects(rows["raw"]), are_listed(key, rows, self.earlier))
+        return pc.or_(self.criteria.rejects(rows["raw"]), is_listed(key, rows, self.earlier))
 
 
 class RejectErasure:
@@ -271,9 +271,9 @@ class RejectErasure:
         self._table, self._goes = QuarantineTable(store), RejectMatcher(criteria, {})
         self._by_file: dict[str, _FileRejects] = {}
         self._counted = set[str]()  # the attempts that had rejects when `find` was called last
-        self.leaving: Leaving = {}
+        self.leaving: PendingRemovals = {}
 
-    def find(self, earlier: Leaving) -> tuple[int, dict[str, int]]:
+    def find(self, earlier: PendingRemovals) -> tuple[int, dict[str, int]]:
         """Return the number of rows to erase, and the number that remains for each attempt.
 
         Only attempts that lose a row are listed. `earlier` are rows that unfinished erasures
@@ -284,7 +284,7 @@ class RejectErasure:
         live, all_of = self._live().values(), Counter[str]()
         for file in live:
             all_of.update(file.all)
-        self._counted, self.leaving = {*all_of}, joined(file.go for file in live)
+        self._counted, self.leaving = {*all_of}, join_lists(file.go for file in live)
         go = {attempt_id: count_listed(files) for attempt_id, files in sorted(self.leaving.items())}
         return sum(go.values()), {
             attempt: all_of[attempt] - number for attempt, number in go.items()
@@ -314,7 +314,7 @@ class RejectErasure:
                 parts = self._engine.map(keep, keys)
                 self._table.replace_files(base, keys, [*chain.from_iterable(parts)], attempt_id)
 
-        retried(replace, _TRIES, CommitConflict)
+        retry(replace, _TRIES, CommitConflict)
 
     def _live(self) -> dict[str, _FileRejects]:
         """Return the rejects in each file that the quarantine names now, by key."""
@@ -333,7 +333,7 @@ class _Find(NamedTuple):
 
     def __call__(self, key: str) -> _FileRejects:
         rows = read_all_rejects(self.store, key)
-        return _FileRejects(listed(key, rows, self.goes(key, rows)), _by_attempt(rows))
+        return _FileRejects(list_rejects(key, rows, self.goes(key, rows)), _by_attempt(rows))
 
     def amounts(self, keys: Sequence[str]) -> Amounts:
         return Amounts.alike(FILES, keys)
@@ -360,7 +360,7 @@ class _WriteRest(NamedTuple):
 
     def __call__(self, key: str) -> list[RejectsFile]:
         store, topic, merged = self.store, self.topic, is_merged(key)
-        rows = to_merge(store, key) if merged else read_all_rejects(store, key)
+        rows = read_for_merge(store, key) if merged else read_all_rejects(store, key)
         is_counted = pc.is_in(rows["attempt_id"], pa.array(sorted(self.counted), pa.string()))
         stay = rows.filter(pc.invert(pc.and_(is_counted, self.goes(key, rows))))
         if merged:

@@ -29,8 +29,8 @@ from seglake.catalog.version.snapshot import PartitionView, Snapshot
 from seglake.config import Topic
 from seglake.errors import OffsetOutOfRange, PolicyViolation, UsageError
 from seglake.format.records import Int64s
-from seglake.maintain.commit import Clock, MaintenanceReport, TopicReport, carry_out
-from seglake.maintain.topic_settings import topic_of
+from seglake.maintain.commit import Clock, MaintenanceReport, TopicReport, commit_change
+from seglake.maintain.topic_settings import topic_from_row
 from seglake.read.log import Log
 from seglake.read.origin import Origin
 from seglake.store import open_store
@@ -189,12 +189,12 @@ def delete_records(
             to_past_ms(before_time, clock.earlier_ms, _BY_OFFSET)
         return move_log_starts(base, report, "delete-records", report.moved)
 
-    carry_out(table, report, plan, dry_run=dry_run)
+    commit_change(table, report, plan, dry_run=dry_run)
     return report
 
 
 def _require_policy(base: Snapshot, topic: str, root: str) -> None:
-    policy = topic_of(base.topic(topic)).cleanup_policy
+    policy = topic_from_row(base.topic(topic)).cleanup_policy
     if "delete" not in policy:
         raise PolicyViolation(
             f"records of {topic} are not deleted, since its cleanup.policy is {policy} "
@@ -258,7 +258,7 @@ def expire_rejects(
     report = ExpireRejectsResult(topic, dry_run=dry_run, now_ms=clock.machine_ms)
 
     def plan(base: Snapshot) -> Change | None:
-        retention_ms = topic_of(base.topic(topic)).quarantine_retention_ms
+        retention_ms = topic_from_row(base.topic(topic)).quarantine_retention_ms
         if retention_ms < 0:
             return None
         before = expired_attempts(table.maintenance(base, topic))
@@ -275,7 +275,7 @@ def expire_rejects(
         report.attempts = sorted(run.attempt_id for run in old)
         return Change([report.row(EXPIRE)]) if old else None
 
-    carry_out(table, report, plan, dry_run=dry_run)
+    commit_change(table, report, plan, dry_run=dry_run)
     return report
 
 
@@ -361,7 +361,7 @@ def retain_topic(
     report = RetainResult(topic, dry_run=dry_run, now_ms=clock.machine_ms)
 
     def plan(base: Snapshot) -> Change | None:
-        settings = topic_of(base.topic(topic))
+        settings = topic_from_row(base.topic(topic))
         of = partial(_RetainedPartition, table.store.uri, settings)
         dated = _dated(table, base, topic, settings)
         partitions = [of(report.now_ms, view, times) for view, times in dated]
@@ -374,13 +374,13 @@ def retain_topic(
             if partition.count
         ]
         report.blocked = [
-            partition.blocked() for partition in partitions if partition.shielded.any()
+            partition.blocker() for partition in partitions if partition.shielded.any()
         ]
         for name in ("segments", "records", "log_bytes"):
             setattr(report, name, sum(getattr(partition, name) for partition in report.moved))
         return move_log_starts(base, report, "retain", report.moved) if report.moved else None
 
-    carry_out(table, report, plan, dry_run=dry_run, base=base)
+    commit_change(table, report, plan, dry_run=dry_run, base=base)
     return report
 
 
@@ -412,7 +412,7 @@ class _RetainedPartition:
         """Return the log start after the removal. `count` must be at least 1."""
         return int(self.view.segments.end_offsets[self.count - 1])
 
-    def blocked(self) -> RetentionBlocker:
+    def blocker(self) -> RetentionBlocker:
         """Return the first segment that is kept, which has old segments after it."""
         first = self.view.segment(self.count)
         place, time = f"{first.topic}-{first.partition}", int(self._times[self.count])

@@ -34,7 +34,7 @@ from seglake.log.files import LogCheck, check_crc, check_size, index_files, put_
 from seglake.log.key_index_builder import KeyIndexBuilder
 from seglake.log.links import LakeLogs
 from seglake.log.segment import LogSegment
-from seglake.maintain.commit import MaintenanceReport, TopicReport, carry_out
+from seglake.maintain.commit import MaintenanceReport, TopicReport, commit_change
 from seglake.store import Store, open_store
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Finding(MaintenanceReport):
+class HealthFinding(MaintenanceReport):
     """A problem in a file or in the catalog. `position` is the damaged byte of `file`, or 0.
 
     `kind` is "missing" (there is no such object), "unreadable" (storage failed), "damaged" (the
@@ -59,9 +59,11 @@ class Finding(MaintenanceReport):
     kind: Literal["missing", "unreadable", "damaged", "catalog"] = "damaged"
 
 
-def finding_of(row: SegmentRow, suffix: Suffix, error: CorruptData | StoreError) -> Finding:
+def segment_finding(
+    row: SegmentRow, suffix: Suffix, error: CorruptData | StoreError
+) -> HealthFinding:
     """Return the finding for an error about one of a segment's files."""
-    finding = partial(Finding, row.topic, row.partition, row.base_offset)
+    finding = partial(HealthFinding, row.topic, row.partition, row.base_offset)
     if isinstance(error, CorruptData):
         file, what = error.file or row.key(suffix), error.what
         if row.external is not None and file == row.key("log") and row.external not in what:
@@ -71,11 +73,11 @@ def finding_of(row: SegmentRow, suffix: Suffix, error: CorruptData | StoreError)
     return finding(row.key(suffix), 0, str(error), kind)
 
 
-def catalog_finding(topic: str, file: str, problem: str | Exception) -> Finding:
+def catalog_finding(topic: str, file: str, problem: str | Exception) -> HealthFinding:
     """Return a finding about the catalog's rows or files. It is "unreadable" if storage failed."""
     failed = isinstance(problem, StoreError) and not isinstance(problem, MissingObject)
     what = problem.what if isinstance(problem, CorruptData) else str(problem)
-    return Finding(topic, -1, -1, file, 0, what, "unreadable" if failed else "catalog")
+    return HealthFinding(topic, -1, -1, file, 0, what, "unreadable" if failed else "catalog")
 
 
 # ---------------- segment files
@@ -97,18 +99,18 @@ def check_segment(store: Store, row: SegmentRow, *, deep: bool) -> list[dict[str
     if not deep and not any(file_finding(store, row, suffix) for suffix in row.suffixes):
         return []
     files: dict[Suffix, bytes] = {}
-    findings: list[Finding | None] = []
+    findings: list[HealthFinding | None] = []
     try:
         files = index_files(rebuild_index_files(store, row, row.index_policy))
     except (CorruptData, StoreError) as error:
-        findings.append(finding_of(row, "log", error))
+        findings.append(segment_finding(row, "log", error))
     findings += [file_finding(store, row, suffix, files.get(suffix)) for suffix in row.suffixes[1:]]
     return [finding.as_dict() for finding in findings if finding is not None]
 
 
 def file_finding(
     store: Store, row: SegmentRow, suffix: Suffix, expected: bytes | None = None
-) -> Finding | None:
+) -> HealthFinding | None:
     """Check the size and checksum of a file, and its bytes if `expected`. Return the finding."""
     files = LakeLogs(store)
     try:
@@ -118,7 +120,7 @@ def file_finding(
         check_size(row, suffix, size)
         check_crc(row, suffix, _checksum(files, row.key(suffix), size))
     except (CorruptData, StoreError) as error:
-        return finding_of(row, suffix, error)
+        return segment_finding(row, suffix, error)
     return None
 
 
@@ -202,7 +204,7 @@ class ReindexResult(TopicReport):
     skipped: int = 0
     index_bytes_before: int = 0
     index_bytes: int = 0
-    damaged: list[Finding] = field(default_factory=list)
+    damaged: list[HealthFinding] = field(default_factory=list)
 
     @property
     def exit_code(self) -> int:
@@ -286,7 +288,7 @@ def reindex_rows(
         live = set(table.segments(table.snapshot(), report.topic))
         rows = [row for row in rows if row in live]
         results = tasks.map(work, rows)
-        report.damaged = [result for result in results if isinstance(result, Finding)]
+        report.damaged = [result for result in results if isinstance(result, HealthFinding)]
         if report.damaged and not leave_damaged:
             return
         renewed = {
@@ -305,14 +307,14 @@ def write_indexes(
     policy: IndexPolicy | None,
     subjects: Subjects | None,
     attempt_id: str,
-) -> SegmentRow | Finding:
+) -> SegmentRow | HealthFinding:
     """Write a segment's index files under an attempt. Return its new row, or the damage."""
     own = row.index_policy
     policy = replace(policy or own, subjects=own.subjects if subjects is None else subjects)
     try:
         sealed = rebuild_index_files(store, row, policy)
     except (CorruptData, StoreError) as error:
-        return finding_of(row, "log", error)
+        return segment_finding(row, "log", error)
     renewed = replace(
         row,
         index_attempt_id=attempt_id,
@@ -348,7 +350,7 @@ def _commit(
         rows = [renewed[old] for old in done]
         return Change([*rows, work.row("reindex")], replaced) if done else None
 
-    carry_out(table, work, plan, dry_run=dry_run)
+    commit_change(table, work, plan, dry_run=dry_run)
 
 
 def _index_bytes(row: SegmentRow) -> int:

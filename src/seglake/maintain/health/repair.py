@@ -30,7 +30,7 @@ from seglake.catalog.retention import committed_attempts
 from seglake.catalog.schema import Row, SegmentRow, TagRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.tags import live_tags
-from seglake.catalog.topic_change import Change, checked_change
+from seglake.catalog.topic_change import Change, check_change
 from seglake.catalog.transaction import announce, transact_upkeep
 from seglake.catalog.version.snapshot import EMPTY, Snapshot
 from seglake.catalog.version.snapshot_files import damaged_files
@@ -47,18 +47,18 @@ from seglake.errors import (
 from seglake.format.records import Int64s
 from seglake.layout import KEY_INDEX, SUFFIXES, Suffix, new_attempt
 from seglake.log.files import check_crc, check_size, index_files
-from seglake.maintain.commit import MaintenanceReport, Status, TopicReport, opened
+from seglake.maintain.commit import MaintenanceReport, Status, TopicReport, open_catalog
 from seglake.maintain.health.reindex import (
-    Finding,
+    HealthFinding,
     ReindexResult,
     file_finding,
-    finding_of,
     rebuild_index_files,
     reindex_rows,
+    segment_finding,
     write_indexes,
 )
 from seglake.maintain.health.verify import History, only_tagged
-from seglake.maintain.tagging import with_segments
+from seglake.maintain.tagging import rewrite_tag
 from seglake.store import Store, open_store
 
 _TRIES = 3  # of creating the catalog
@@ -102,10 +102,10 @@ class _Damage(NamedTuple):
     """The segments with index files to rebuild, and all findings."""
 
     segments: list[SegmentRow]
-    findings: list[Finding]
+    findings: list[HealthFinding]
 
     @property
-    def unreadable(self) -> list[Finding]:
+    def unreadable(self) -> list[HealthFinding]:
         """Return the findings about segments that are not repaired."""
         bad = {(row.partition, row.base_offset) for row in self.segments}
         return [
@@ -148,7 +148,7 @@ def repair_indexes(
         >>> seglake.repair_indexes("lake")
         []
     """
-    with opened(root, storage_options, dry_run=dry_run) as table:
+    with open_catalog(root, storage_options, dry_run=dry_run) as table:
         tasks, reports = SegmentTasks.of(table.store, None, progress), list[RepairResult]()
         snapshot = table.snapshot()
         names = [snapshot.topic(name).topic for name in topics or ()]
@@ -211,13 +211,15 @@ def _restore(
         renewed = {row: new for row, new in pairs if isinstance(new, SegmentRow)}
         if renewed and not report.dry_run:
             _commit_tags(table, renewed, attempt_id)
-    damaged = [result for result in results if isinstance(result, Finding)]
+    damaged = [result for result in results if isinstance(result, HealthFinding)]
     report.damaged += damaged
     report.segments += len(live) - len(damaged) - len(gone)
     report.skipped += len(rows) - len(live) + len(gone)
 
 
-def _restore_files(store: Store, row: SegmentRow, attempt_id: str) -> Finding | SegmentRow | None:
+def _restore_files(
+    store: Store, row: SegmentRow, attempt_id: str
+) -> HealthFinding | SegmentRow | None:
     """Write a segment's index files again, under the same keys if they match `row`.
 
     Return the damage of the log, or a new row if the files belong to the attempt, else None.
@@ -225,7 +227,7 @@ def _restore_files(store: Store, row: SegmentRow, attempt_id: str) -> Finding | 
     try:
         files = index_files(rebuild_index_files(store, row, row.index_policy))
     except (CorruptData, StoreError) as error:
-        return finding_of(row, "log", error)
+        return segment_finding(row, "log", error)
     try:
         for suffix, data in files.items():
             check_size(row, suffix, len(data))
@@ -250,11 +252,11 @@ def _commit_tags(
     def plan(base: Snapshot) -> Change | None:
         rows = list[TagRow]()
         for tag in live_tags(table.store, base.files):
-            version = table.tagged(tag, [topic])
+            version = table.snapshot_of_tag(tag, [topic])
             lists = table.segment_lists(version, [topic] if version.find_topic(topic) else [])
             mine = {row: renewed[row] for row in chain(*lists) if row in renewed}
             if mine:
-                written[tag] = written.get(tag) or with_segments(table, tag, mine)
+                written[tag] = written.get(tag) or rewrite_tag(table, tag, mine)
                 rows.append(written[tag])
         attempts = {attempt_id, *(row.attempt_id for row in rows)}
         return Change([*rows, report.row("repair")], files_of=attempts) if rows else None
@@ -262,7 +264,7 @@ def _commit_tags(
     transact_upkeep(table, report.topic, report.attempt_id, plan)
 
 
-def _index_findings(store: Store, row: SegmentRow) -> list[Finding]:
+def _index_findings(store: Store, row: SegmentRow) -> list[HealthFinding]:
     return [finding for s in row.suffixes[1:] if (finding := file_finding(store, row, s))]
 
 
@@ -313,7 +315,7 @@ def rebuild_catalog(
         report.status = "already done"
         return report
     with _naming_untrusted(report):
-        history = History.of(store, trust, report.untrusted)
+        history = History.from_store(store, trust, report.untrusted)
         report.attempts = sorted(history.manifests)
         topics = history.topics()
         _check(store, topics, report)
@@ -333,7 +335,7 @@ def rebuild_catalog(
             with contextlib.suppress(SeglakeError):  # the old catalog may be unreadable
                 lake = CatalogTable(store).lake
         report.backup = _move_aside(store)
-        report.version = _made_anew(store, topics, last_version + 1, lake)
+        report.version = _recreate(store, topics, last_version + 1, lake)
         end_rebuild(store, report.version)
     return report
 
@@ -384,7 +386,7 @@ def _check(store: Store, topics: Mapping[str, list[Row]], report: RebuildResult)
         report.missing += [row.key(suffix) for row in _without(having, suffix, there)]
     for topic, rows in topics.items():
         try:
-            checked_change(Change(rows), topic, EMPTY)
+            check_change(Change(rows), topic, EMPTY)
         except CorruptData as error:
             raise CorruptData(error.what, file=layout.ATTEMPTS) from error
 
@@ -413,7 +415,7 @@ def _move_aside(store: Store) -> str:
     return backup if old else ""
 
 
-def _made_anew(store: Store, topics: Mapping[str, list[Row]], first_version: int, lake: str) -> int:
+def _recreate(store: Store, topics: Mapping[str, list[Row]], first_version: int, lake: str) -> int:
     """Create the catalog with these rows, and return its version.
 
     A write to the old catalog that reaches storage late, such as the hint for a checkpoint, makes
@@ -421,7 +423,7 @@ def _made_anew(store: Store, topics: Mapping[str, list[Row]], first_version: int
     """
     for tries_left in reversed(range(_TRIES)):
         try:
-            return CatalogTable.rebuilt(store, topics, first_version, lake)
+            return CatalogTable.create_from_rows(store, topics, first_version, lake)
         except StoreError:
             if not tries_left:
                 raise

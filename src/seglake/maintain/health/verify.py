@@ -33,7 +33,7 @@ from seglake.catalog.version.snapshot_files import damaged_files
 from seglake.engine import Progress, SegmentTasks
 from seglake.errors import CorruptData, StoreError, UsageError, VersionExpired
 from seglake.maintain.commit import MaintenanceReport
-from seglake.maintain.health.reindex import Finding, catalog_finding, check_segment
+from seglake.maintain.health.reindex import HealthFinding, catalog_finding, check_segment
 from seglake.maintain.vacuum import orphans
 from seglake.store import Store, open_store
 
@@ -56,11 +56,11 @@ class VerifyResult(MaintenanceReport):
     deep: bool = False
     segments: int = 0
     log_bytes: int = 0
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[HealthFinding] = field(default_factory=list)
     orphans: list[str] = field(default_factory=list)
 
     @property
-    def missing(self) -> list[Finding]:
+    def missing(self) -> list[HealthFinding]:
         """Return the findings about objects that do not exist."""
         return [finding for finding in self.findings if finding.kind == "missing"]
 
@@ -165,7 +165,7 @@ def _check_segments(
     work = partial(check_segment, deep=report.deep)
     for rows in lists:
         for findings in tasks.within(done, total).map(work, rows):
-            report.findings += [Finding(**finding) for finding in findings]
+            report.findings += [HealthFinding(**finding) for finding in findings]
         done += sum(row.log_bytes for row in rows)
 
 
@@ -182,7 +182,7 @@ def only_tagged(
     for tag in tags:
         others = [
             [row for row in rows if hash(row.id) not in hashes]
-            for rows in table.segment_lists(table.tagged(tag), topics)
+            for rows in table.segment_lists(table.snapshot_of_tag(tag), topics)
         ]
         hashes |= {hash(row.id) for rows in others for row in rows}
         yield others
@@ -201,7 +201,7 @@ def _reporting(report: VerifyResult) -> Iterator[None]:
 
 def _check_history(
     table: CatalogTable, snapshot: Snapshot, topics: Collection[str]
-) -> Iterator[Finding]:
+) -> Iterator[HealthFinding]:
     """Check the objects that a rebuild of the catalog needs.
 
     For each attempt that rows name, these are its manifest and its success marker, or a manifest
@@ -220,16 +220,16 @@ def _check_history(
             alone.discard(mark)
             if manifest not in there:
                 what = "a rebuild of the catalog would need it: a committed attempt wrote it"
-                yield Finding(topic, -1, -1, manifest, 0, what, "missing")
+                yield HealthFinding(topic, -1, -1, manifest, 0, what, "missing")
             elif mark not in there:
                 what = "a committed attempt lacks its mark: `seglake vacuum` writes it"
-                yield Finding(topic, -1, -1, mark, 0, what, "missing")
+                yield HealthFinding(topic, -1, -1, mark, 0, what, "missing")
     for mark in sorted(alone):
         what = "this attempt is marked as committed, and its manifest is gone: a rebuild needs it"
-        yield Finding("", -1, -1, mark, 0, what, "missing")
+        yield HealthFinding("", -1, -1, mark, 0, what, "missing")
 
 
-def _check_runs(table: CatalogTable, snapshot: Snapshot, topic: str) -> Iterator[Finding]:
+def _check_runs(table: CatalogTable, snapshot: Snapshot, topic: str) -> Iterator[HealthFinding]:
     """Check that each run was committed only once, and that its counts and its rejects agree."""
     history = table.run_history(snapshot, topic)
     gone = {run.attempt_id for run in history if run.state != "committed"}
@@ -261,7 +261,7 @@ def _count_rejects(store: Store, topic: str, runs: Collection[RunRow]) -> Counte
     return totals
 
 
-def _check_counts(run: RunRow, expected: int, rejects: int) -> Iterator[Finding]:
+def _check_counts(run: RunRow, expected: int, rejects: int) -> Iterator[HealthFinding]:
     """Check a run's counts, and its `rejects`, of which erasures should have left `expected`."""
     name = f"run {run.run_id!r} of pipeline {run.pipeline!r}"
     if run.input_rows != run.records + run.quarantined:
@@ -288,7 +288,7 @@ class History(NamedTuple):
     manifests: dict[str, Manifest]
 
     @staticmethod
-    def of(store: Store, trust: Collection[str], untrusted: list[str]) -> History:
+    def from_store(store: Store, trust: Collection[str], untrusted: list[str]) -> History:
         """Return the history of a lake. Fill `untrusted` with the attempts that do not count.
 
         Raises UsageError if an attempt in `trust` has no manifest, and CorruptData if a manifest
@@ -302,7 +302,7 @@ class History(NamedTuple):
         committed = {*waiting} & committed_attempts(store) if waiting else set[str]()
         first = written.keys() & {*marked, *trust, *committed}
         history = History({**archived, **_read(store, written, first)})
-        history.add_what_others_build_on(_read(store, written, written.keys() - first))
+        history.add_prerequisites(_read(store, written, written.keys() - first))
         untrusted[:] = sorted(written.keys() - history.manifests.keys())
         for attempt_id in sorted(marked - written.keys() - archived.keys()):
             where = layout.manifest_key(attempt_id)
@@ -311,13 +311,13 @@ class History(NamedTuple):
             raise CorruptData(f"{what} is not known; restore {where}", file=key)
         return history
 
-    def add_what_others_build_on(self, unknown: Mapping[str, Manifest]) -> None:
+    def add_prerequisites(self, unknown: Mapping[str, Manifest]) -> None:
         """Add the manifests in `unknown` that the manifests of the history build on.
 
         These are the attempts that their rows name, or whose segments they remove.
         """
         while unknown:
-            names, gone = self.named(), self._replaced()
+            names, gone = self.named_attempts(), self._replaced()
             needed = {
                 name: manifest
                 for name, manifest in unknown.items()
@@ -328,7 +328,7 @@ class History(NamedTuple):
             self.manifests.update(needed)
             unknown = {name: manifest for name, manifest in unknown.items() if name not in needed}
 
-    def named(self) -> set[str]:
+    def named_attempts(self) -> set[str]:
         """Return the attempts that are named by the rows that the manifests add or remove."""
         attempt_ids = set[str]()
         for manifest in self.manifests.values():

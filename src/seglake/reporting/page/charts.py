@@ -27,7 +27,7 @@ _COLOURS = (BLUE, GREEN, AMBER, RED, "#8a63d2", "#17a2b8", "#c2559b", "#7f8c3a")
 _RUNS = 60
 
 
-def plots(figures: TopicFigures) -> dict[str, Any]:
+def draw_charts(figures: TopicFigures) -> dict[str, Any]:
     """Return the charts of a topic by name, without charts that have nothing to draw."""
     times = _times(figures)
     drawn = {name: draw(figures, times) for name, draw in _CHARTS.items()}

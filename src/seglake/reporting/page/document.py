@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 
 from seglake.catalog.schema import MaintenanceRow, RunRow
 from seglake.errors import ConfigError
-from seglake.reporting.alerts import alerts, once
+from seglake.reporting.alerts import join_alerts, topic_alerts
 from seglake.reporting.figures import (
     FailedAttempt,
     StorageFigures,
     TopicFigures,
     WindowFigures,
-    minute,
+    format_minute,
 )
 from seglake.terminal.wording import counted, duration, short_bytes
 from seglake.times.instants import format_ms
@@ -25,7 +25,7 @@ from seglake.times.instants import format_ms
 CHARTED = 4  # limit of topics with charts; the others are only in the overview
 
 
-def page(
+def render_page(
     root: str,
     version: int,
     made_ms: int,
@@ -50,9 +50,9 @@ def page(
     return template.render(
         root=root,
         version=version,
-        made=minute(made_ms),
+        made=format_minute(made_ms),
         topics=len(topics),
-        alerts=once(alert for figures in topics for alert in alerts(figures)),
+        alerts=join_alerts(alert for figures in topics for alert in topic_alerts(figures)),
         sections=sections,
         failed=_failures(root, failed_runs),
         overview=_overview(topics),
@@ -69,12 +69,12 @@ def _sections(topics: Sequence[TopicFigures], root: str) -> tuple[list[dict[str,
     """Return the variables of the template for each topic, and the script for all charts."""
     from bokeh.embed import components  # noqa: PLC0415  # an extra
 
-    from seglake.reporting.page.charts import plots  # noqa: PLC0415  # it needs the extra
+    from seglake.reporting.page.charts import draw_charts  # noqa: PLC0415  # it needs the extra
 
     drawn = {
         f"{figures.topic} {name}": plot
         for figures in topics
-        for name, plot in plots(figures).items()
+        for name, plot in draw_charts(figures).items()
     }
     script, drawings = components(drawn) if drawn else ("", {})
     sections = [
@@ -106,11 +106,11 @@ def _tiles(figures: TopicFigures) -> list[tuple[str, str, str]]:
     return [
         ("Records", f"{figures.records:,}", f"in {len(figures.partitions)} log partitions"),
         ("Segments", f"{figures.segments:,}", f"{short_bytes(figures.log_bytes)} of logs"),
-        ("Closed until", "never" if closed is None else minute(closed),
+        ("Closed until", "never" if closed is None else format_minute(closed),
          "no run declares an interval" if lag is None else f"{duration(lag)} ago: coverage lag"),
-        ("Newest event", minute(figures.newest_ms),
+        ("Newest event", format_minute(figures.newest_ms),
          "in the future: see the alerts" if figures.future.segments
-         else f"oldest {minute(figures.oldest_ms)}"),
+         else f"oldest {format_minute(figures.oldest_ms)}"),
         ("Rejects", f"{figures.open_rejects:,}", "rows not redriven"),
         ("Size", f"{1 / ratio:.0%}" if ratio else "-",
          f"of the input; indexes add {index:.1%}"),
@@ -141,7 +141,7 @@ class PageTable(NamedTuple):
     left_out: int = 0
 
 
-class Part(NamedTuple):
+class PageSection(NamedTuple):
     """A table on the page, and the HTML of its chart, if it has one."""
 
     name: str
@@ -175,7 +175,7 @@ def _volume(figures: TopicFigures) -> PageTable:
         start, width, records = figures.activity[:3]
         for number, counts in enumerate(zip(*records, strict=True)):
             few = counts if count <= 12 else (min(counts), max(counts))
-            rows.append((minute(start + number * width), sum(counts), *few))
+            rows.append((format_minute(start + number * width), sum(counts), *few))
     names = [f"partition {p}" for p in range(count)] if count <= 12 else ["fewest", "most"]
     return _table("|".join(["from", "records", *names]), rows[::-1])
 
@@ -186,7 +186,7 @@ def _coverage(figures: TopicFigures) -> PageTable:
     rows = sorted(covered + holes, reverse=True)
     return _table(
         "from|to|length|what",
-        [(minute(s), minute(e), duration(e - s), what) for s, e, what in rows],
+        [(format_minute(s), format_minute(e), duration(e - s), what) for s, e, what in rows],
     )
 
 
@@ -195,7 +195,7 @@ def _partitions(figures: TopicFigures) -> PageTable:
         "partition|records|log start|end offset|segments|log bytes|oldest|newest",
         [
             (str(p.partition), p.records, p.log_start_offset, p.end_offset, p.segments,
-             short_bytes(p.log_bytes), minute(p.oldest_ms), minute(p.newest_ms))
+             short_bytes(p.log_bytes), format_minute(p.oldest_ms), format_minute(p.newest_ms))
             for p in figures.partitions
         ],
     )  # fmt: skip
@@ -225,7 +225,10 @@ def _seconds(figures: TopicFigures) -> PageTable:
 
 
 def _maintenance(figures: TopicFigures) -> PageTable:
-    rows = [(minute(row.finished_at_ms), row.operation, _took(row)) for row in figures.maintenance]
+    rows = [
+        (format_minute(row.finished_at_ms), row.operation, _took(row))
+        for row in figures.maintenance
+    ]
     return _table("finished|operation|took", rows[::-1])
 
 
@@ -251,7 +254,7 @@ def _history(figures: TopicFigures) -> PageTable:
     return _table(
         "finished|run|interval|state|took|files|rows|records|rejected|output",
         [
-            (minute(run.finished_at_ms), run.run_id, _interval(run), run.state,
+            (format_minute(run.finished_at_ms), run.run_id, _interval(run), run.state,
              _took(run), run.input_files,
              run.input_rows, run.records,
              Cell(f"{run.quarantined:,}", link(run.run_id), is_number=True),
@@ -270,7 +273,7 @@ def _took(row: RunRow | MaintenanceRow) -> str:
 def _interval(run: Any) -> str:
     if run.interval_start_ms is None or run.interval_end_ms is None:
         return "-"
-    start, end = minute(run.interval_start_ms), minute(run.interval_end_ms)
+    start, end = format_minute(run.interval_start_ms), format_minute(run.interval_end_ms)
     return f"{start[:-4]} to {end[11:-4] if start[:10] == end[:10] else end[:-4]}"
 
 
@@ -285,7 +288,7 @@ def _codecs(figures: TopicFigures) -> PageTable:
     )  # fmt: skip
 
 
-def _window(figures: TopicFigures, window: WindowFigures) -> Part:
+def _window(figures: TopicFigures, window: WindowFigures) -> PageSection:
     share = window.size_bytes / max(1, window.log_bytes)
     text = (
         f"To read {format_ms(window.start_ms)} to {format_ms(window.end_ms)}, at most "
@@ -301,7 +304,7 @@ def _window(figures: TopicFigures, window: WindowFigures) -> Part:
         for item in window.segments
     ]  # fmt: skip
     table = _table("segment|ranges|fetched|of|records at most", rows)
-    return Part("window", "One window explained", text, table)
+    return PageSection("window", "One window explained", text, table)
 
 
 # The name, title, text and table of each part of a topic, in the order on the page.
@@ -331,19 +334,21 @@ _TABLES: tuple[tuple[str, str, str, Callable[[TopicFigures], PageTable]], ...] =
 )  # fmt: skip
 
 
-def _charts(figures: TopicFigures, drawings: Mapping[str, str]) -> Iterator[Part]:
+def _charts(figures: TopicFigures, drawings: Mapping[str, str]) -> Iterator[PageSection]:
     """Yield the charts that were drawn, with their tables."""
     for name, title, text, table in _CHARTS:
         if drawing := drawings.get(f"{figures.topic} {name}"):
-            yield Part(name, title, text, table(figures), drawing)
+            yield PageSection(name, title, text, table(figures), drawing)
 
 
-def _tables(figures: TopicFigures, root: str) -> Iterator[Part]:
+def _tables(figures: TopicFigures, root: str) -> Iterator[PageSection]:
     """Yield the tables without a chart if they have rows. The table of runs is always there."""
     for name, title, text, table in _TABLES:
         filled = table(figures)
         if filled.rows or name == "history":
-            yield Part(name, title, text.format(root=quote(root), topic=figures.topic), filled)
+            yield PageSection(
+                name, title, text.format(root=quote(root), topic=figures.topic), filled
+            )
     if figures.window is not None:
         yield _window(figures, figures.window)
 
@@ -355,33 +360,34 @@ def _overview(topics: Sequence[TopicFigures]) -> PageTable:
         closed = item.coverage.closed_until_ms
         rows.append(
             (item.topic, len(item.partitions), item.records, item.segments,
-             short_bytes(item.log_bytes), minute(item.oldest_ms), minute(item.newest_ms),
-             "never" if closed is None else minute(closed), len(alerts(item)))
+             short_bytes(item.log_bytes), format_minute(item.oldest_ms),
+            format_minute(item.newest_ms),
+             "never" if closed is None else format_minute(closed), len(topic_alerts(item)))
         )  # fmt: skip
     headings = "topic|partitions|records|segments|logs|oldest|newest|closed until|alerts"
     return _table(headings, rows)
 
 
-def _failures(root: str, failed_runs: Sequence[FailedAttempt]) -> Part:
+def _failures(root: str, failed_runs: Sequence[FailedAttempt]) -> PageSection:
     """Return a row for each attempt that failed."""
     text = (
         "The newest attempts that failed. A run that is there was committed by another attempt. "
         f"`seglake history {quote(root)} --failed` lists all until a vacuum removes them."
     )
     rows = [
-        (minute(each.failed_at_ms), each.topic, each.run_id, each.pipeline,
+        (format_minute(each.failed_at_ms), each.topic, each.run_id, each.pipeline,
          "yes" if each.committed else "no", str(each.exit_code), each.error)
         for each in failed_runs
     ]  # fmt: skip
     table = _table("failed|topic|run|pipeline|run is there|exit code|error", rows)
-    return Part("failed-runs", "Failed runs", text, table)
+    return PageSection("failed-runs", "Failed runs", text, table)
 
 
 def _tags(storage: StorageFigures) -> PageTable:
     """Return a row for each tag, with the bytes that only it keeps, and its erased records."""
     rows = [
-        (tag.name, str(tag.version), minute(tag.created_at_ms),
-         "deleted" if tag.until_ms is None else minute(tag.until_ms),
+        (tag.name, str(tag.version), format_minute(tag.created_at_ms),
+         "deleted" if tag.until_ms is None else format_minute(tag.until_ms),
          short_bytes(tag.held_bytes), tag.erased_records)
         for tag in storage.tags
     ]  # fmt: skip
@@ -401,5 +407,5 @@ def _versions(storage: StorageFigures) -> tuple[str, str, PageTable]:
             f"{counted(freed.later_objects, 'more object')} when "
             "older versions and their grace period have ended."
         )
-    rows = [(str(version), minute(ms)) for version, ms in commits[::-1]]
+    rows = [(str(version), format_minute(ms)) for version, ms in commits[::-1]]
     return retained, text, _table("version|committed", rows)

@@ -12,8 +12,8 @@ from kafka.protocol.metadata import find_coordinator as find
 from seglake.serve.api import NODE, Api, in_turns
 from seglake.serve.codes import Code
 from seglake.serve.groups.coordinator import Coordinator, GroupListing
-from seglake.serve.groups.group import Join, Sync
-from seglake.serve.groups.offsets import Committed, Where
+from seglake.serve.groups.group import JoinRequest, SyncRequest
+from seglake.serve.groups.offsets import CommittedOffset, Where
 from seglake.serve.settings import Address
 from seglake.serve.topics.catalog import ServedTopics
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _GROUP, _TRANSACTION = 0, 1  # key types of FindCoordinator
 _COORDINATOR_ERRORS = {_GROUP: Code.NONE, _TRANSACTION: Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED}
-_NOTHING = Committed(-1)
+_NOTHING = CommittedOffset(-1)
 
 
 class GroupApis:
@@ -81,7 +81,7 @@ class GroupApis:
         Static members exist since version 5, null protocols since 7, skipped assignments since 9.
         """
         version = connection.version
-        ask = Join(
+        ask = JoinRequest(
             request.member_id, request.group_instance_id if version >= 5 else None,
             connection.client_id or "", f"/{connection.host}", request.session_timeout_ms,
             request.rebalance_timeout_ms if version >= 1 else request.session_timeout_ms,
@@ -110,7 +110,7 @@ class GroupApis:
         Static members exist since version 3. Since version 5 the protocol is checked.
         """
         version = connection.version
-        ask = Sync(
+        ask = SyncRequest(
             request.member_id, request.group_instance_id if version >= 3 else None,
             request.generation_id, request.protocol_type if version >= 5 else None,
             request.protocol_name if version >= 5 else None,
@@ -160,7 +160,7 @@ class GroupApis:
             request.generation_id_or_member_epoch,
         )  # fmt: skip
         codes = dict[Where, Code]()
-        offsets = dict[Where, Committed]()
+        offsets = dict[Where, CommittedOffset]()
         async for topic in in_turns(request.topics):
             count = self._topics.partition_count(topic.name) or 0
             async for part in in_turns(topic.partitions):
@@ -168,7 +168,7 @@ class GroupApis:
                 codes[where] = may or self._partition_code(where, count, metadata)
                 if codes[where] is Code.NONE:
                     epoch = part.committed_leader_epoch if version >= 6 else -1
-                    offsets[where] = Committed(part.committed_offset, epoch, metadata)
+                    offsets[where] = CommittedOffset(part.committed_offset, epoch, metadata)
         code = await self._groups.commit(request.group_id, offsets)
         codes |= dict.fromkeys(offsets, code)
         for each in codes.values():
@@ -204,7 +204,9 @@ class GroupApis:
             groups.append(group(group_id=each.group_id, topics=topics, error_code=code))
         return response(groups=groups)
 
-    async def _fetched(self, group_id: str, asked: Any) -> tuple[Code, dict[Where, Committed]]:
+    async def _fetched(
+        self, group_id: str, asked: Any
+    ) -> tuple[Code, dict[Where, CommittedOffset]]:
         """Return the requested committed offsets, -1 for partitions without one."""
         wheres = asked and [(each.name, part) for each in asked for part in each.partition_indexes]
         offsets = await self._groups.committed(group_id, wheres)
@@ -282,7 +284,7 @@ def _by_topic(codes: Mapping[Where, Code]) -> list[tuple[str, list[tuple[int, Co
     return list(topics.items())
 
 
-async def _offsets(offsets: Mapping[Where, Committed], topic_class: Any) -> list[Any]:
+async def _offsets(offsets: Mapping[Where, CommittedOffset], topic_class: Any) -> list[Any]:
     """Convert committed offsets to topics of a response. `topic_class` depends on the version."""
     part = getattr(topic_class, topic_class.__name__.replace("Topic", "Partition"))
     topics = dict[str, list[Any]]()

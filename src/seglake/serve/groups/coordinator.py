@@ -15,8 +15,8 @@ from seglake.errors import SeglakeError, StoreError
 from seglake.limits import INT64_MAX
 from seglake.serve.api import ServerCounts
 from seglake.serve.codes import Code
-from seglake.serve.groups.group import Group, Join, Joined, Sync, Synced
-from seglake.serve.groups.offsets import Committed, OffsetStore, Where
+from seglake.serve.groups.group import Group, JoinRequest, JoinResponse, SyncRequest, SyncResponse
+from seglake.serve.groups.offsets import CommittedOffset, OffsetStore, Where
 from seglake.serve.settings import Groups
 
 _log = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ class Coordinator:
         store: OffsetStore,
         settings: Groups,
         counts: ServerCounts,
-        archived: Callable[[str], Awaitable[dict[Where, Committed]]] | None = None,
+        archived: Callable[[str], Awaitable[dict[Where, CommittedOffset]]] | None = None,
         clock_ms: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000,
         wall_ms: Callable[[], int] = now_ms,
     ) -> None:
@@ -81,33 +81,33 @@ class Coordinator:
 
     # ---------------------------------------------------------------- members
 
-    async def join(self, group_id: str, ask: Join) -> Joined:
+    async def join(self, group_id: str, ask: JoinRequest) -> JoinResponse:
         """Join a member, and wait for the rebalance."""
         group = self._groups.get(group_id)
         if not group_id:
-            return Joined(Code.INVALID_GROUP_ID, member_id=ask.member_id)
+            return JoinResponse(Code.INVALID_GROUP_ID, member_id=ask.member_id)
         if group is None and ask.member_id:
-            return Joined(Code.UNKNOWN_MEMBER_ID, member_id=ask.member_id)
+            return JoinResponse(Code.UNKNOWN_MEMBER_ID, member_id=ask.member_id)
         if group is None:
             if len(self._groups) >= (most := self._settings.max_groups):
                 _log.warning("group %.80r is refused: max_groups = %d", group_id, most)
-                return Joined(Code.COORDINATOR_NOT_AVAILABLE)
+                return JoinResponse(Code.COORDINATOR_NOT_AVAILABLE)
             group = self._groups[group_id] = Group(group_id, self._settings)
         future = asyncio.get_running_loop().create_future()
         group.join(ask, self._clock_ms(), _answering(future))
         self._after(group)
-        joined: Joined = await future
+        joined: JoinResponse = await future
         return joined
 
-    async def sync(self, group_id: str, ask: Sync) -> Synced:
+    async def sync(self, group_id: str, ask: SyncRequest) -> SyncResponse:
         """Wait for the leader's assignment, and return it."""
         group = self._groups.get(group_id)
         if group is None:
-            return Synced(Code.UNKNOWN_MEMBER_ID)
+            return SyncResponse(Code.UNKNOWN_MEMBER_ID)
         future = asyncio.get_running_loop().create_future()
         group.sync(ask, self._clock_ms(), _answering(future))
         self._after(group)
-        synced: Synced = await future
+        synced: SyncResponse = await future
         return synced
 
     def heartbeat(
@@ -147,7 +147,7 @@ class Coordinator:
         self._after(group)
         return code
 
-    async def commit(self, group_id: str, offsets: Mapping[Where, Committed]) -> Code:
+    async def commit(self, group_id: str, offsets: Mapping[Where, CommittedOffset]) -> Code:
         """Commit all of these offsets, or none."""
         if not offsets:
             return Code.NONE
@@ -160,12 +160,12 @@ class Coordinator:
 
     async def committed(
         self, group_id: str, asked: Collection[Where] | None = None
-    ) -> dict[Where, Committed] | Code:
+    ) -> dict[Where, CommittedOffset] | Code:
         """Return all offsets that a group committed here, or else before an archive.
 
         The archive is read unless every requested partition (`asked`) has an offset here.
         """
-        offsets = await self._stored(lambda: self._store.of(group_id))
+        offsets = await self._stored(lambda: self._store.group_offsets(group_id))
         if isinstance(offsets, Code) or self._archived is None:
             return offsets
         if asked is not None and offsets.keys() >= set(asked):
@@ -185,7 +185,7 @@ class Coordinator:
         group, chosen = self._groups.get(group_id), None if wheres is None else list(wheres)
         if group is not None and not group.idle:
             return Code.NON_EMPTY_GROUP
-        offsets = await self._stored(lambda: self._store.of(group_id))
+        offsets = await self._stored(lambda: self._store.group_offsets(group_id))
         if isinstance(offsets, Code):
             return offsets
         if not offsets:

@@ -42,11 +42,11 @@ class Group:
 
     # ---------------------------------------------------------------- requests
 
-    def join(self, ask: Join, now_ms: int, reply: JoinReply) -> None:
+    def join(self, ask: JoinRequest, now_ms: int, reply: JoinReply) -> None:
         """Join a member. The answer is sent at the end of the rebalance that it starts or joins."""
         code = self._refusal(ask)
         if code is not Code.NONE:
-            reply(Joined(code, member_id=ask.member_id))
+            reply(JoinResponse(code, member_id=ask.member_id))
         elif ask.member_id:
             self._join_again(ask, now_ms, reply)
         elif ask.instance_id is not None:
@@ -54,15 +54,15 @@ class Group:
         elif ask.needs_member_id:  # KIP-394
             member_id = _new_id(ask.client_id)
             self._pending[member_id] = now_ms + ask.session_timeout_ms
-            reply(Joined(Code.MEMBER_ID_REQUIRED, member_id=member_id))
+            reply(JoinResponse(Code.MEMBER_ID_REQUIRED, member_id=member_id))
         else:
             self._add(_new_id(ask.client_id), ask, now_ms, reply)
 
-    def sync(self, ask: Sync, now_ms: int, reply: SyncReply) -> None:
+    def sync(self, ask: SyncRequest, now_ms: int, reply: SyncReply) -> None:
         """Request an assignment. The answer is sent when the leader has sent assignments."""
         code = self._sync_refusal(ask)
         if code is not Code.NONE:
-            reply(Synced(code))
+            reply(SyncResponse(code))
             return
         member = self.members[ask.member_id]
         member.seen(now_ms)
@@ -143,7 +143,7 @@ class Group:
 
     # ---------------------------------------------------------------- joining
 
-    def _refusal(self, ask: Join) -> Code:
+    def _refusal(self, ask: JoinRequest) -> Code:
         if not self._limits.min_session_ms <= ask.session_timeout_ms <= self._limits.max_session_ms:
             return Code.INVALID_SESSION_TIMEOUT
         if not self._fits(ask):
@@ -154,7 +154,7 @@ class Group:
             return Code.GROUP_MAX_SIZE_REACHED
         return Code.NONE
 
-    def _fits(self, ask: Join) -> bool:
+    def _fits(self, ask: JoinRequest) -> bool:
         """Return whether the members and this one share a protocol."""
         if not ask.protocol_type or not ask.protocols:
             return False
@@ -167,14 +167,14 @@ class Group:
     def _is_shared(self, protocol: str) -> bool:
         return self._supported[protocol] == len(self.members)
 
-    def _join_again(self, ask: Join, now_ms: int, reply: JoinReply) -> None:
+    def _join_again(self, ask: JoinRequest, now_ms: int, reply: JoinReply) -> None:
         """Join with a member id: that of a member, or the pending id of a new one."""
         if self._pending.pop(ask.member_id, None) is not None:
             self._add(ask.member_id, ask, now_ms, reply)
             return
         code = self._not_ours(ask.member_id, ask.instance_id, None)
         if code is not Code.NONE:
-            reply(Joined(code, member_id=ask.member_id))
+            reply(JoinResponse(code, member_id=ask.member_id))
             return
         member = self.members[ask.member_id]
         same = member.protocols == ask.protocols
@@ -190,7 +190,7 @@ class Group:
         member.replace_joining(reply)
         self._prepare(now_ms)
 
-    def _join_static(self, ask: Join, now_ms: int, reply: JoinReply) -> None:
+    def _join_static(self, ask: JoinRequest, now_ms: int, reply: JoinReply) -> None:
         """Join a static member: a returning instance gets a new id and its old place (KIP-345)."""
         instance = str(ask.instance_id)
         before = self.members.get(self._static.get(instance, ""))
@@ -216,14 +216,14 @@ class Group:
         after.replace_joining(reply)
         self._prepare(now_ms)
 
-    def _joined_in_place(self, after: Member, before: Member, ask: Join) -> Joined:
+    def _joined_in_place(self, after: Member, before: Member, ask: JoinRequest) -> JoinResponse:
         """Return the answer to a static member that returns without any change (KIP-814)."""
         answer = self._joined(after)
         if self.leader != after.member_id or ask.can_skip_assignment:
             return answer._replace(skip_assignment=self.leader == after.member_id)
         return answer._replace(leader=before.member_id, members=())  # it must not assign
 
-    def _add(self, member_id: str, ask: Join, now_ms: int, reply: JoinReply) -> None:
+    def _add(self, member_id: str, ask: JoinRequest, now_ms: int, reply: JoinReply) -> None:
         if not self.members:
             self.protocol_type = ask.protocol_type
         member = Member(member_id, ask, now_ms)
@@ -268,7 +268,7 @@ class Group:
                 member.assignment = b""
                 if member.syncing is not None:
                     member.seen(now_ms)
-                    member.answer_sync(Synced(Code.REBALANCE_IN_PROGRESS))
+                    member.answer_sync(SyncResponse(Code.REBALANCE_IN_PROGRESS))
             timeout_ms = max(each.rebalance_timeout_ms for each in self.members.values())
             self._waits_for_more = self.state == "Empty"
             self._latest_end_ms = now_ms + timeout_ms
@@ -318,20 +318,20 @@ class Group:
         )
         return votes.most_common(1)[0][0]
 
-    def _joined(self, member: Member) -> Joined:
+    def _joined(self, member: Member) -> JoinResponse:
         leads = member.member_id == self.leader
         members = [
             (each.member_id, each.instance_id, each.metadata(self.protocol))
             for each in self.members.values()
         ]
-        return Joined(
+        return JoinResponse(
             Code.NONE, self.generation, self.protocol_type, self.protocol, self.leader or "",
             member.member_id, tuple(members) if leads else (),
         )  # fmt: skip
 
     # ---------------------------------------------------------------- assignment
 
-    def _sync_refusal(self, ask: Sync) -> Code:
+    def _sync_refusal(self, ask: SyncRequest) -> Code:
         code = self._not_ours(ask.member_id, ask.instance_id, ask.generation)
         if code is not Code.NONE:
             return code
@@ -350,8 +350,8 @@ class Group:
                 member.seen(now_ms)
                 member.answer_sync(self._assigned(member))
 
-    def _assigned(self, member: Member) -> Synced:
-        return Synced(Code.NONE, self.protocol_type, self.protocol, member.assignment)
+    def _assigned(self, member: Member) -> SyncResponse:
+        return SyncResponse(Code.NONE, self.protocol_type, self.protocol, member.assignment)
 
     # ---------------------------------------------------------------- leaving
 
@@ -390,7 +390,7 @@ def _new_id(prefix: str) -> str:
 Protocols = tuple[tuple[str, bytes], ...]  # (name, metadata), the preferred one first
 
 
-class Join(NamedTuple):
+class JoinRequest(NamedTuple):
     """A JoinGroup request. Times are in ms. With `needs_member_id`, a new member joins twice."""
 
     member_id: str
@@ -405,7 +405,7 @@ class Join(NamedTuple):
     can_skip_assignment: bool = True  # since version 9
 
 
-class Joined(NamedTuple):
+class JoinResponse(NamedTuple):
     """The answer to a join. Only the leader gets members: id, instance id, metadata."""
 
     code: Code
@@ -418,7 +418,7 @@ class Joined(NamedTuple):
     skip_assignment: bool = False
 
 
-class Sync(NamedTuple):
+class SyncRequest(NamedTuple):
     """A SyncGroup request. The leader's has the assignments by member id."""
 
     member_id: str
@@ -429,7 +429,7 @@ class Sync(NamedTuple):
     assignments: Mapping[str, bytes] = {}
 
 
-class Synced(NamedTuple):
+class SyncResponse(NamedTuple):
     """The answer to a sync."""
 
     code: Code
@@ -438,14 +438,14 @@ class Synced(NamedTuple):
     assignment: bytes = b""
 
 
-JoinReply = Callable[[Joined], None]
-SyncReply = Callable[[Synced], None]
+JoinReply = Callable[[JoinResponse], None]
+SyncReply = Callable[[SyncResponse], None]
 
 
 class Member:
     """A member: its ids, timeouts, assignment, and requests that wait for an answer."""
 
-    def __init__(self, member_id: str, ask: Join, now_ms: int) -> None:
+    def __init__(self, member_id: str, ask: JoinRequest, now_ms: int) -> None:
         self.member_id, self.instance_id = member_id, ask.instance_id
         self.client_id, self.client_host = ask.client_id, ask.client_host
         self.take(ask)
@@ -455,7 +455,7 @@ class Member:
         self.synced = False  # in this generation
         self._seen_ms = now_ms
 
-    def take(self, ask: Join) -> None:
+    def take(self, ask: JoinRequest) -> None:
         """Replace what a member may change when it joins again."""
         self.session_timeout_ms = ask.session_timeout_ms
         self.rebalance_timeout_ms = max(0, ask.rebalance_timeout_ms) or ask.session_timeout_ms
@@ -483,21 +483,21 @@ class Member:
 
     def replace_joining(self, reply: JoinReply) -> None:
         """Wait with a new join. An older one is answered with an error."""
-        self.answer_join(Joined(Code.UNKNOWN_MEMBER_ID, member_id=self.member_id))
+        self.answer_join(JoinResponse(Code.UNKNOWN_MEMBER_ID, member_id=self.member_id))
         self.joining = reply
 
     def replace_syncing(self, reply: SyncReply) -> None:
         """Wait with a new sync. An older one is answered with an error."""
-        self.answer_sync(Synced(Code.REBALANCE_IN_PROGRESS))
+        self.answer_sync(SyncResponse(Code.REBALANCE_IN_PROGRESS))
         self.syncing = reply
 
-    def answer_join(self, answer: Joined) -> None:
+    def answer_join(self, answer: JoinResponse) -> None:
         """Answer the waiting join, if any."""
         reply, self.joining = self.joining, None
         if reply is not None:
             reply(answer)
 
-    def answer_sync(self, answer: Synced) -> None:
+    def answer_sync(self, answer: SyncResponse) -> None:
         """Answer the waiting sync, if any."""
         reply, self.syncing = self.syncing, None
         if reply is not None:
@@ -505,5 +505,5 @@ class Member:
 
     def answer_all(self, code: Code) -> None:
         """Answer the waiting requests with an error."""
-        self.answer_join(Joined(code, member_id=self.member_id))
-        self.answer_sync(Synced(code))
+        self.answer_join(JoinResponse(code, member_id=self.member_id))
+        self.answer_sync(SyncResponse(code))

@@ -56,7 +56,7 @@ def _why(error: sqlite3.Error | OSError) -> str:
     )
 
 
-class Committed(NamedTuple):
+class CommittedOffset(NamedTuple):
     """The next offset to read, its leader epoch or -1, and the client's metadata."""
 
     offset: int
@@ -103,7 +103,7 @@ class OffsetStore:
             self._db.execute(f"pragma user_version = {_FORMAT}")
 
     def commit(
-        self, group_id: str, offsets: Mapping[Where, Committed], now_ms: int, kind: str = ""
+        self, group_id: str, offsets: Mapping[Where, CommittedOffset], now_ms: int, kind: str = ""
     ) -> None:
         """Store all of these offsets, or none. Raises StoreError.
 
@@ -116,13 +116,13 @@ class OffsetStore:
             ("insert or replace into kinds values (?, ?, ?)", kinds),
         )
 
-    def of(self, group_id: str) -> dict[Where, Committed]:
+    def group_offsets(self, group_id: str) -> dict[Where, CommittedOffset]:
         """Return every committed offset of a group. Raises StoreError."""
         rows = self._read(
             'select topic, partition, "offset", leader_epoch, metadata from committed'
             " where lake = ? and group_id = ? order by topic, partition", self._lake, group_id,
         )  # fmt: skip
-        return {(topic, partition): Committed(*rest) for topic, partition, *rest in rows}
+        return {(topic, partition): CommittedOffset(*rest) for topic, partition, *rest in rows}
 
     def groups(self) -> dict[str, str]:
         """Return the groups that have committed offsets, and the protocol type of their members.
@@ -183,16 +183,16 @@ class OffsetStore:
 # The offsets of groups on a broker when their topics were archived from it.
 
 
-async def archived_offsets(topics: ServedTopics, group_id: str) -> dict[Where, Committed]:
+async def archived_offsets(topics: ServedTopics, group_id: str) -> dict[Where, CommittedOffset]:
     """Return the offsets of a group in the served topics, as archives recorded them last.
 
     An offset is at most the served end, because the server may not have read the records yet that
     were archived with it. Leader epochs are left out: they are a broker's, and do not apply to a
     lake. Raises StoreError and CorruptData.
     """
-    positions = await asyncio.to_thread(groups.of_group, topics.store, topics.lake, group_id)
+    positions = await asyncio.to_thread(groups.group_offsets, topics.store, topics.lake, group_id)
     return {
-        (stood.topic, partition): Committed(min(each.offset, end), -1, each.metadata)
+        (stood.topic, partition): CommittedOffset(min(each.offset, end), -1, each.metadata)
         for stood in positions
         for partition, each in stood.offsets.items()
         if (end := topics.end_offset(stood.topic, partition)) is not None

@@ -21,7 +21,7 @@ from kafka.protocol.consumer import FetchRequest
 
 from seglake.errors import SeglakeError, VersionExpired
 from seglake.serve.api import NO_ID, Api, in_turns
-from seglake.serve.codes import Code, code_of
+from seglake.serve.codes import Code, error_code
 from seglake.serve.connection import Connection, Part, Reply
 from seglake.serve.frames import varint
 from seglake.serve.reads.offsets import epoch_error
@@ -97,7 +97,7 @@ class FetchHandler:
         """
         if connection.version >= 7 and (code := _refusal_of(request)):
             connection.count_error(code)
-            return frame_of([], connection.version, connection.correlation_id, code)
+            return encode_frame([], connection.version, connection.correlation_id, code)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + min(max(0, request.max_wait_ms), 2**31) / 1000
         if connection.version == _KAFKA_GO:
@@ -114,7 +114,7 @@ class FetchHandler:
         await self._count(look, connection)
         committed = request.isolation_level == 1
         framing = partial(
-            frame_of, look.topics, connection.version, connection.correlation_id,
+            encode_frame, look.topics, connection.version, connection.correlation_id,
             committed=committed,
         )  # fmt: skip
         partitions = sum(len(topic.partitions) for topic in look.topics)
@@ -138,18 +138,18 @@ class FetchHandler:
         ends, again = dict[tuple[str, int], int](), 0
         async for asked in in_turns(request.topics):
             name, topic, wrong = await self._topic(asked, connection.version)
-            parts = list[Answer]()
+            parts = list[PartitionAnswer]()
             async for each in in_turns(asked.partitions):
                 if topic is None:
-                    answer = Answer(each.partition, wrong)
+                    answer = PartitionAnswer(each.partition, wrong)
                 elif wrong_request and 0 <= each.partition < len(topic.partitions):
-                    answer = Answer(each.partition, wrong_request)
+                    answer = PartitionAnswer(each.partition, wrong_request)
                 else:
                     try:
                         answer = await self._partition(topic, each, room, size, connection)
                     except VersionExpired as error:
                         wrong = await self._expired(topic, error, connection)
-                        answer = Answer(each.partition, wrong)
+                        answer = PartitionAnswer(each.partition, wrong)
                         topic = None
                 size += answer.taken.size
                 room = max(min(room, 0), room - answer.taken.size)
@@ -170,20 +170,20 @@ class FetchHandler:
             topic = await self._topics.find_by_id(asked.topic_id)
         except SeglakeError as error:
             # the client then asks for metadata, whose answer says what is wrong with the name
-            code_of(error)
+            error_code(error)
             return asked.topic or "", None, _unknown(version)
         return (topic.name if topic else ""), topic, Code.UNKNOWN_TOPIC_ID
 
     async def _partition(
         self, topic: ServedTopic, asked: Any, room: int, size: int, connection: Connection
-    ) -> Answer:
+    ) -> PartitionAnswer:
         try:
             return await self._records(topic, asked, room, size, connection)
         except VersionExpired:
             raise
         except SeglakeError as error:
-            code = _code_for(code_of(error), connection.version)
-        return Answer(asked.partition, code)
+            code = _code_for(error_code(error), connection.version)
+        return PartitionAnswer(asked.partition, code)
 
     async def _expired(
         self, topic: ServedTopic, error: VersionExpired, connection: Connection
@@ -198,7 +198,7 @@ class FetchHandler:
 
     async def _records(
         self, topic: ServedTopic, asked: Any, room: int, size: int, connection: Connection
-    ) -> Answer:
+    ) -> PartitionAnswer:
         partition = topic.partition(asked.partition)
         start, end = partition.start, partition.end
         offset, version = asked.fetch_offset, connection.version
@@ -206,16 +206,16 @@ class FetchHandler:
         if not code and not start <= offset <= end:
             code = Code.OFFSET_OUT_OF_RANGE
         if code:
-            return Answer(asked.partition, code)
+            return PartitionAnswer(asked.partition, code)
         if offset == end:
-            return Answer(asked.partition, code, start, end)
+            return PartitionAnswer(asked.partition, code, start, end)
         limit = min(asked.partition_max_bytes, room)
         if limit < 0:
-            return Answer(asked.partition, Code.UNKNOWN_SERVER_ERROR)
+            return PartitionAnswer(asked.partition, Code.UNKNOWN_SERVER_ERROR)
         if partition.remote:
             limit = min(limit, max(0, _MEMORY_BYTES - size))
         if not limit and size:  # the answer is full
-            return Answer(asked.partition, code, start, end)
+            return PartitionAnswer(asked.partition, code, start, end)
         reader = BatchReader(
             self._topics.batch_ranges,
             offset,
@@ -227,7 +227,7 @@ class FetchHandler:
         )
         taken = await reader.read(partition.byte_ranges(offset))
         connection.counts.fetched_bytes[topic.plain] += taken.size
-        return Answer(asked.partition, Code.NONE, start, end, taken)
+        return PartitionAnswer(asked.partition, Code.NONE, start, end, taken)
 
     async def _count(self, look: _Round, connection: Connection) -> None:
         async for topic in in_turns(look.topics):
@@ -244,7 +244,7 @@ _FLEXIBLE = 12
 _NO_TAGS = b"\x00"
 
 
-class Answer(NamedTuple):
+class PartitionAnswer(NamedTuple):
     """A partition of the answer: its error, where its log starts and ends, its records."""
 
     number: int
@@ -259,10 +259,10 @@ class TopicAnswer(NamedTuple):
 
     name: str
     id: uuid.UUID
-    partitions: Sequence[Answer]
+    partitions: Sequence[PartitionAnswer]
 
 
-def frame_of(
+def encode_frame(
     topics: Sequence[TopicAnswer],
     version: int,
     correlation_id: int,
@@ -324,7 +324,7 @@ class _ResponseFrame:
             self._put(">h", len(name))
         self._head += name
 
-    def partition(self, answer: Answer, committed: bool) -> None:
+    def partition(self, answer: PartitionAnswer, committed: bool) -> None:
         """One partition with its records; without any, these are empty and not null."""
         self._put(">ihqq", answer.number, answer.code, answer.end, answer.end)
         if self._version >= 5:

@@ -29,7 +29,7 @@ from kafka.protocol.metadata import (
 from seglake.config.topic import DEFAULTS
 from seglake.errors import SeglakeError, UnknownTopic
 from seglake.serve.api import NO_ID, NODE, Api, in_turns
-from seglake.serve.codes import Code, code_of
+from seglake.serve.codes import Code, error_code
 from seglake.serve.connection import Connection
 from seglake.serve.settings import Address
 from seglake.serve.topics.catalog import LEADER_EPOCH, ServedTopic, ServedTopics
@@ -124,7 +124,7 @@ class MetadataHandler:
         try:
             topic = await self._topics.find_by_id(topic_id)
         except SeglakeError as error:
-            return _NamedTopic(None, topic_id, code_of(error), None)
+            return _NamedTopic(None, topic_id, error_code(error), None)
         code = Code.UNKNOWN_TOPIC_ID if topic is None else Code.NONE
         return _NamedTopic(topic and topic.name, topic_id, code, topic)
 
@@ -133,9 +133,9 @@ class MetadataHandler:
             topic = await self._topics.find(name)
         except UnknownTopic as error:
             connection.log_unknown(name, error)
-            return _NamedTopic(name, NO_ID, code_of(error), None)
+            return _NamedTopic(name, NO_ID, error_code(error), None)
         except SeglakeError as error:
-            return _NamedTopic(name, NO_ID, code_of(error), None)
+            return _NamedTopic(name, NO_ID, error_code(error), None)
         return _NamedTopic(name, topic.id, Code.NONE, topic)
 
     def _described(self, kind: Any, lookup: _NamedTopic) -> Any:
@@ -255,7 +255,7 @@ class MetadataHandler:
         try:
             values = await self._values(asked.resource_type, asked.resource_name)
         except SeglakeError as error:
-            code, message = code_of(error), str(error)
+            code, message = error_code(error), str(error)
         except ValueError as error:
             code, message = Code.INVALID_REQUEST, str(error)
         connection.count_error(code)

@@ -19,7 +19,7 @@ from kafka.protocol.consumer import (
 from seglake.errors import SeglakeError, VersionExpired
 from seglake.log.blocks.search import OffsetAndTimestamp
 from seglake.serve.api import Api, in_turns
-from seglake.serve.codes import Code, code_of
+from seglake.serve.codes import Code, error_code
 from seglake.serve.connection import Connection
 from seglake.serve.topics.catalog import LEADER_EPOCH, ServedTopics
 from seglake.serve.topics.partition import ServedPartition
@@ -91,9 +91,9 @@ class OffsetsHandler:
             return Code.NONE, await self._at(partition, time)
         except VersionExpired as error:
             gone = await self._topics.expired(topic, error)
-            return code_of(error) if gone else Code.KAFKA_STORAGE_ERROR, _NONE
+            return error_code(error) if gone else Code.KAFKA_STORAGE_ERROR, _NONE
         except SeglakeError as error:
-            return code_of(error), _NONE
+            return error_code(error), _NONE
 
     async def _at(self, partition: ServedPartition, time: int) -> OffsetAndTimestamp:
         if time in (_EARLIEST, _EARLIEST_LOCAL):
@@ -130,7 +130,7 @@ class OffsetsHandler:
             if not code and 0 <= asked.leader_epoch <= LEADER_EPOCH:
                 epoch, end = asked.leader_epoch, partition.end  # no log was ever truncated
         except SeglakeError as error:
-            code = code_of(error)
+            code = error_code(error)
         connection.count_error(code)
         return kind.EpochEndOffset(
             error_code=code, partition=asked.partition, leader_epoch=epoch, end_offset=end

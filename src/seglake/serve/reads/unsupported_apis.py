@@ -39,7 +39,7 @@ from kafka.protocol.producer import (
 from seglake.errors import SeglakeError
 from seglake.layout import is_topic_name
 from seglake.serve.api import NO_ID, Api, CloseConnection, in_turns
-from seglake.serve.codes import Code, code_of
+from seglake.serve.codes import Code, error_code
 from seglake.serve.connection import Connection
 from seglake.serve.reads.metadata import TOPIC_RESOURCE
 from seglake.serve.topics.catalog import ServedTopics
@@ -235,5 +235,5 @@ class UnsupportedApis:
         try:
             await self._topics.find(name)
         except SeglakeError as error:
-            return code_of(error), str(error)
+            return error_code(error), str(error)
         return Code.POLICY_VIOLATION, WHY

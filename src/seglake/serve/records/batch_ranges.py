@@ -33,7 +33,7 @@ from seglake.log.fetch import LogFetch
 from seglake.log.piece import Piece
 from seglake.log.reads import SharedReads
 from seglake.log.segment import LogRanges, LogSegment
-from seglake.store import OpenFile, local_file, release
+from seglake.store import OpenFile, close_unused_files, local_file
 
 # ---------------- files
 # Bytes of an open log file on a local disk. The kernel sends them without a copy.
@@ -154,7 +154,7 @@ class BatchRanges:
         """Close all files and drop all bytes: logs may have been deleted."""
         self._data.clear()
         self.filtered.clear()
-        release(self._store)
+        close_unused_files(self._store)
         if self._streams is not None:
             self._streams.forget()
 

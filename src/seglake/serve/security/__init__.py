@@ -13,7 +13,7 @@ from seglake.serve.settings import Settings, Tls
 __all__ = ["apis", "check", "context", "must_log_in"]
 
 
-def check(settings: Settings) -> None:
+def require_safe(settings: Settings) -> None:
     """Raise ConfigError if other machines can connect, and TLS or users are missing."""
     host, tls, users = settings.server.listen.host, _has_tls(settings.tls), must_log_in(settings)
     if settings.server.insecure or _is_loopback(host):
@@ -27,7 +27,7 @@ def check(settings: Settings) -> None:
         )
 
 
-def context(settings: Settings) -> ssl.SSLContext | None:
+def tls_context(settings: Settings) -> ssl.SSLContext | None:
     """Return the TLS context of the settings; None without TLS. Raises ConfigError."""
     tls = settings.tls
     if not _has_tls(tls):
@@ -53,7 +53,7 @@ def apis(settings: Settings, counts: ServerCounts) -> list[Api]:
     """Return the APIs of the login if there are users. Raises ConfigError."""
     if not must_log_in(settings):
         return []
-    return Login(Users.of(settings.sasl), settings.sasl.mechanisms, counts).apis()
+    return Login(Users.from_settings(settings.sasl), settings.sasl.mechanisms, counts).apis()
 
 
 def _has_tls(tls: Tls) -> bool:

@@ -213,7 +213,7 @@ class Users:
         }
 
     @classmethod
-    def of(cls, settings: Sasl) -> Users:
+    def from_settings(cls, settings: Sasl) -> Users:
         """Return the users in a file, or in an environment variable. Raises ConfigError."""
         if settings.users is not None and settings.users_variable is not None:
             raise ConfigError("sasl: users and users_variable both name users: keep one")

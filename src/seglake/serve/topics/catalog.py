@@ -26,7 +26,7 @@ from seglake.layout import is_topic_name
 from seglake.log.piece import Window
 from seglake.read.lake import Lake
 from seglake.read.log import Log
-from seglake.serve.api import ServerCounts, shown
+from seglake.serve.api import ServerCounts, text_for_log
 from seglake.serve.records.batch_ranges import BatchRanges
 from seglake.serve.settings import ServerSettings
 from seglake.serve.topics.partition import ServedPartition, WholePartition, WindowPartition
@@ -62,7 +62,7 @@ class ServedTopic(NamedTuple):
 class _BoundTopic(NamedTuple):
     """A derived topic's name, and the tag that keeps its version, if any."""
 
-    asked: Derived
+    asked: DerivedName
     tag: TagRow | None
 
 
@@ -148,8 +148,8 @@ class ServedTopics:
         if topic is not None:
             return topic
         if not is_topic_name(name):
-            raise UsageError(f"'{shown(name)}' is no name of a topic")
-        asked = parse(name, self._topics, self._tags)
+            raise UsageError(f"'{text_for_log(name)}' is no name of a topic")
+        asked = parse_derived_name(name, self._topics, self._tags)
         if asked is None or asked.topic not in self._topics:
             raise self._unknown(name)
         made = self._derived.get(name)
@@ -273,12 +273,12 @@ class ServedTopics:
         self._served = version  # last: a version is served when all of it is known
 
     def _whole(self, name: str, log: Log) -> ServedTopic:
-        partitions = _Lazily(log)
+        partitions = _LazyPartitions(log)
         return ServedTopic(name, self._id(name), log.topic, log.settings, partitions, log)
 
     def _unknown(self, name: str) -> UnknownTopic:
         what = f"is not in version {self.version} of the lake"
-        return UnknownTopic(f"topic {name!r} {what}{why_none(name, self._topics)}")
+        return UnknownTopic(f"topic {name!r} {what}{explain_unknown_name(name, self._topics)}")
 
     def _id(self, name: str, tag: TagRow | None = None) -> uuid.UUID:
         """Return the id of a topic. With a tag, it differs for each version of the tag."""
@@ -289,7 +289,7 @@ class ServedTopics:
 
     # derived topics
 
-    async def _made(self, name: str, asked: Derived) -> ServedTopic:
+    async def _made(self, name: str, asked: DerivedName) -> ServedTopic:
         while True:
             bound = self._bind(name, asked)
             try:
@@ -311,7 +311,7 @@ class ServedTopics:
         _log.info("topic %s is of version %d", name, made.log.version)
         return made
 
-    def _bind(self, name: str, asked: Derived) -> _BoundTopic:
+    def _bind(self, name: str, asked: DerivedName) -> _BoundTopic:
         """Bind a name to its tag, if any. Raises UnknownTopic if the tag does not exist."""
         bound = _BoundTopic(asked, self._tag_of(asked))
         if name in self._derived:
@@ -320,7 +320,7 @@ class ServedTopics:
             raise self._unknown(name)
         return bound
 
-    def _tag_of(self, asked: Derived) -> TagRow | None:
+    def _tag_of(self, asked: DerivedName) -> TagRow | None:
         """Return the tag that a name has, or one that keeps its version; None without one."""
         if asked.tag is not None:
             return self._tags.get(asked.tag)
@@ -356,7 +356,7 @@ class ServedTopics:
             topic = topic._replace(id=self._id(name, tag))
         return topic, sum(topic.partitions[p].held_bytes for p in range(len(topic.partitions)))
 
-    def _derived_from(self, log: Log, name: str, asked: Derived) -> ServedTopic:
+    def _derived_from(self, log: Log, name: str, asked: DerivedName) -> ServedTopic:
         if asked.start_ms is None or asked.end_ms is None:
             return self._whole(name, log)._replace(plain=asked.topic)
         window = Window.of_times(asked.start_ms, asked.end_ms)
@@ -395,7 +395,7 @@ def _listed(given: Iterable[str], topics: Iterable[str], tags: Iterable[str]) ->
     return [*names]
 
 
-class _Lazily(Sequence[ServedPartition]):
+class _LazyPartitions(Sequence[ServedPartition]):
     """The partitions of a log. Each one is created when it is first requested."""
 
     def __init__(self, log: Log) -> None:
@@ -413,7 +413,7 @@ class _Lazily(Sequence[ServedPartition]):
         return self._made[number]
 
 
-def _may_derive_again(made: asyncio.Future[ServedTopic], asked: Derived) -> bool:
+def _may_derive_again(made: asyncio.Future[ServedTopic], asked: DerivedName) -> bool:
     """Return whether deriving a topic failed, but may succeed now.
 
     An expired version is lost, and the topics of a version or a tag never change.
@@ -457,7 +457,7 @@ _TAGGED = re.compile(rf"(?P<before>.+)\.(?P<tag>{NAME})")
 _REMOVED = re.compile(rf"\.key(?:64)?\.|\.{_TIME}\.{_TIME}(?:\.[^.]+)?\.x[0-9]{{1,6}}(?:\.[^.]+)?$")
 
 
-class Derived(NamedTuple):
+class DerivedName(NamedTuple):
     """What a name selects: a whole topic or a window [start_ms, end_ms), in a version or a tag."""
 
     topic: str
@@ -467,9 +467,9 @@ class Derived(NamedTuple):
     tag: str | None = None
 
 
-def parse(
+def parse_derived_name(
     name: str, topics: Container[str] = (), tags: Container[str] | None = ()
-) -> Derived | None:
+) -> DerivedName | None:
     """Return what a name selects; None for a plain name. Raises UsageError for impossible values.
 
     `topics` and `tags` are names that the lake has; if `tags` is None, any name may be a tag. A
@@ -481,7 +481,7 @@ def parse(
     return _tagged(name, topics, tags) or asked
 
 
-def _parsed(text: str, name: str) -> Derived | None:
+def _parsed(text: str, name: str) -> DerivedName | None:
     """Return what a name selects; None for a plain name. `text` is the name without its tag."""
     plain, has_tag = _PLAIN.fullmatch(text), text != name
     if plain is None or not (has_tag or plain["start"] or plain["version"]):
@@ -489,18 +489,18 @@ def _parsed(text: str, name: str) -> Derived | None:
     return _derived(name, plain)
 
 
-def _tagged(name: str, topics: Container[str], tags: Container[str] | None) -> Derived | None:
+def _tagged(name: str, topics: Container[str], tags: Container[str] | None) -> DerivedName | None:
     """Return what a name with a tag selects; None if it has none of the tags."""
     match = _TAGGED.fullmatch(name)
     if match is None or not (tags is None or match["tag"] in tags):
         return None
     if match["before"] in topics:
-        return Derived(match["before"], tag=match["tag"])
+        return DerivedName(match["before"], tag=match["tag"])
     asked = _parsed(match["before"], name)
     return asked._replace(tag=match["tag"]) if asked and asked.version is None else None
 
 
-def why_none(name: str, topics: Container[str]) -> str:
+def explain_unknown_name(name: str, topics: Container[str]) -> str:
     """Return what is wrong with a name that begins with a topic, as the end of a message."""
     parts = name.split(".")
     begins = (".".join(parts[:count]) for count in range(len(parts) - 1, 0, -1))
@@ -521,21 +521,21 @@ def is_removed(name: str, topics: Container[str]) -> bool:
     if name in topics or not _REMOVED.search(name):
         return False
     try:
-        asked = parse(name, topics, tags=None)
+        asked = parse_derived_name(name, topics, tags=None)
     except UsageError:
         return True
     return asked is None or asked.topic not in topics
 
 
-def _derived(name: str, match: re.Match[str]) -> Derived:
+def _derived(name: str, match: re.Match[str]) -> DerivedName:
     version = None if match["version"] is None else int(match["version"])
     if match["start"] is None:
-        return Derived(match["topic"], version=version)
+        return DerivedName(match["topic"], version=version)
     start, end = _milliseconds(name, match["start"]), _milliseconds(name, match["end"])
     if end <= start:
         what = "the window would end at or before its start; swap the times"
         raise UsageError(f"{name}: {what}")
-    return Derived(match["topic"], start, end, version)
+    return DerivedName(match["topic"], start, end, version)
 
 
 def _milliseconds(name: str, text: str) -> int:

@@ -118,7 +118,7 @@ class WindowPartition(ServedPartition):
     def __init__(self, reader: PartitionReader, reads: SharedReads, window: Window) -> None:
         self._reader, self._reads = reader, reads
         self._window = window.above(reader.view.log_start_offset)
-        self._byte_ranges = list(_planned(reader, self._window))
+        self._byte_ranges = list(_plan_byte_ranges(reader, self._window))
         self.remote = is_remote(reader)
         self.start = self.end = reader.view.log_start_offset
         self._trim()
@@ -218,7 +218,7 @@ class WindowPartition(ServedPartition):
                 yield int(first), int(decoded.offsets[rows[-1]]) + 1
 
 
-def _planned(reader: PartitionReader, window: Window) -> Iterator[ByteRange]:
+def _plan_byte_ranges(reader: PartitionReader, window: Window) -> Iterator[ByteRange]:
     """Yield the byte ranges of a window: all blocks are in it, or all have outside records."""
     view = reader.view
     bounds = Bounds.of(window)

@@ -20,7 +20,7 @@ from seglake.layout import new_attempt
 from seglake.store import Store
 from seglake.write.driver.report import Progress, Report
 from seglake.write.driver.run_input import RunInput, without_attempts
-from seglake.write.driver.topics import Seed, append_time, topic_in_force
+from seglake.write.driver.topics import Seed, append_time, current_topic
 from seglake.write.map.unit import MapSettings, map_sizes
 from seglake.write.rows.records import RowLimits
 
@@ -91,12 +91,12 @@ class Attempt:
 
     def sources(self, base: Snapshot, paths: Collection[str]) -> pa.Table:
         """Return the source rows of files in a version, except rows of runs that are replaced."""
-        return sources_left(self.table, base, self.topic, self.replacement, paths)
+        return remaining_sources(self.table, base, self.topic, self.replacement, paths)
 
     @cached_property
     def settings(self) -> Pipeline:
         """Return the pipeline with its topic's settings in the catalog. Raises ConfigError."""
-        topic = topic_in_force(self.base, self.pipeline, self.seed)
+        topic = current_topic(self.base, self.pipeline, self.seed)
         return self.pipeline.model_copy(update={"topic": topic})
 
     @cached_property
@@ -153,7 +153,7 @@ class Attempt:
         return self.report.step(name, self.progress, work)
 
 
-def sources_left(
+def remaining_sources(
     table: CatalogTable,
     base: Snapshot,
     topic: str,

@@ -37,7 +37,7 @@ import numpy as np
 
 from seglake.advice.finding import Finding
 from seglake.catalog.attempts import require_not_abandoned
-from seglake.catalog.quarantine.open_rejects import redrive_of
+from seglake.catalog.quarantine.open_rejects import redrive_from_run
 from seglake.catalog.schema import Row, RunRow, SegmentRow
 from seglake.catalog.topic_change import Change
 from seglake.catalog.transaction import transact
@@ -60,7 +60,12 @@ from seglake.terminal.wording import counted, history_command, nearest
 from seglake.write.driver.attempt import Attempt, ReplanRequired, end_offsets
 from seglake.write.driver.report import Report
 from seglake.write.driver.run_input import SplitCounts
-from seglake.write.driver.topics import append_time, growth, topic_in_force, topic_rows
+from seglake.write.driver.topics import (
+    append_time,
+    current_topic,
+    partition_growth_finding,
+    topic_rows,
+)
 
 _COMPARED = 1000  # newest run ids that are compared with a mistyped one
 
@@ -111,7 +116,9 @@ class Commit:
         replaced = [row for row in removal.rows if isinstance(row, RunRow)]
         report.replaced_runs = [row.run_id for row in replaced]
         report.replaced_records = replacement.records
-        report.replaced_files = sum(row.input_files for row in replaced if not redrive_of(row))
+        report.replaced_files = sum(
+            row.input_files for row in replaced if not redrive_from_run(row)
+        )
         return removal
 
     def _require_input(self, base: Snapshot) -> None:
@@ -155,7 +162,7 @@ class Commit:
             raise ReplanRequired("another attempt committed this run")
         if attempt.input.is_taken(newest, attempt.sources):
             raise ReplanRequired("another commit took or removed some of the input")
-        partitions = topic_in_force(newest, attempt.pipeline).partitions
+        partitions = current_topic(newest, attempt.pipeline).partitions
         if partitions != attempt.settings.topic.partitions:
             raise ReplanRequired("the topic has other partitions now")
         self._base, self._topic_rows = newest, topic_rows(newest, attempt.pipeline, attempt.seed)
@@ -168,7 +175,10 @@ class Commit:
         report.describe(segments)
         if attempt.input.owners and attempt.input.is_empty():
             report.owner, of_another = self._owner(self._base)
-            report.findings = [*growth(self._base, attempt.settings.topic), *of_another]
+            report.findings = [
+                *partition_growth_finding(self._base, attempt.settings.topic),
+                *of_another,
+            ]
         start_ms, end_ms = attempt.run.interval or (None, None)
         key = (attempt.topic, attempt.pipeline.name, attempt.run.run_id)
         replaced = (

@@ -47,7 +47,7 @@ class Blobs:
     places: tuple[Int64s, ...]  # the columns of the `Place` of the first record
 
     @classmethod
-    def of(cls, spooled: pa.Table) -> Blobs:
+    def from_spooled(cls, spooled: pa.Table) -> Blobs:
         """Create the columns from rows of SPOOLED. A blob has the number of its row."""
         partition, records, size_bytes, unit, number, *sorted_by = (
             spooled[name].to_numpy().astype(np.int64, copy=False) for name in _NAMES
@@ -187,7 +187,7 @@ def plan_tasks(attempt: Attempt, spooled: pa.Table) -> list[list[PieceInput]]:
     If records keep their offsets, a log partition without a record has a piece, too, if the run
     declares to cover offsets of it.
     """
-    blobs, counts = Blobs.of(spooled), list[int]()
+    blobs, counts = Blobs.from_spooled(spooled), list[int]()
     pieces = cut_partitions(blobs, attempt.pipeline.task.piece_bytes)
     offsets: list[tuple[int, int | None]]  # the first offset of each piece, and its fixed end
     if attempt.settings.topic.offset_field is None:
@@ -222,7 +222,7 @@ def plan_tasks(attempt: Attempt, spooled: pa.Table) -> list[list[PieceInput]]:
             created_at_ms=attempt.started_ms,
             end_offset=end_offset,
         )
-        made = PieceInput.of(piece, pieces[number], rows_at(spooled, members))
+        made = PieceInput.from_spooled(piece, pieces[number], rows_at(spooled, members))
         return made._replace(records=counts[number]) if counts else made
 
     most = TASKS_PER_CORE * attempt.engine.cores_for(int(blobs.size_bytes.sum()))

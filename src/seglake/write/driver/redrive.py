@@ -32,16 +32,16 @@ from seglake.catalog.failed_run import failed_runs
 from seglake.catalog.quarantine.files import FILE_SCHEMA as QUARANTINE_SCHEMA
 from seglake.catalog.quarantine.files import FILES, read_rejects
 from seglake.catalog.quarantine.open_rejects import (
-    Chain,
-    Leaving,
-    chain_of,
-    erasures_of,
+    PendingRemovals,
+    RedriveChain,
+    erasures_for_attempt,
     expired_attempts,
-    has_one_of,
-    joined,
-    redrive_of,
+    has_any_reject,
+    join_lists,
+    redrive_chain,
+    redrive_from_run,
     rejects_left,
-    unfinished,
+    unfinished_lists,
 )
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.schema import RunRow, SourceRow, committed_runs, rows_of
@@ -62,39 +62,39 @@ from seglake.format.records import Flags, Headers, Int64s, Spans
 from seglake.layout import new_attempt
 from seglake.limits import REQUESTS
 from seglake.store import Store, open_store
-from seglake.terminal.wording import advice, counted, history_command
+from seglake.terminal.wording import counted, history_command, suggest
 from seglake.text.spans import constant, fnv_hashes, from_arrow, join_rows, with_line_feed
 from seglake.times.grammar import TimeFormat
 from seglake.times.readers import Times
 from seglake.write.driver.attempt import Attempt, DeclaredRun, ReplanRequired
-from seglake.write.driver.report import Progress, Report, failures_stored, silent
-from seglake.write.driver.run import carry_out, check_input, count
+from seglake.write.driver.report import Progress, Report, silent, store_failure
+from seglake.write.driver.run import check_input, count_splits, execute_attempt
 from seglake.write.driver.run_input import FileInput, InputSelection, Sources, plan_splits
-from seglake.write.input.content import InputStore, unreadable
-from seglake.write.input.encodings import UTF_8, from_encoding, in_encoding
+from seglake.write.input.content import InputStore, unreadable_error
+from seglake.write.input.encodings import UTF_8, decode_rows, encode_rows
 from seglake.write.input.files import SourceFile, Split
 from seglake.write.input.listing import FileList
 from seglake.write.map.unit import (
     MapSettings,
     Unit,
-    blobs_of_unit,
+    make_blobs,
     read_every_row,
+    require_unchanged,
     shared_units,
-    unchanged,
 )
 from seglake.write.quarantine import KeepRefused, places_by_file
 from seglake.write.rows.formats.registry import FORMATS
 from seglake.write.rows.lines import REJECTED_BYTES, LineChunk, LineFormat
-from seglake.write.rows.records import Extracted, extract, rows_of_split
-from seglake.write.rows.rows import LackedFields, Reason, Rows
+from seglake.write.rows.records import ExtractedChunk, extract, read_rows
+from seglake.write.rows.rows import MissingFields, Reason, Rows
 from seglake.write.spool.spool import (
     REFUSED,
     Blob,
     SpoolWriter,
     filter_kinds,
-    packed_rows,
+    pack_rows,
     read_blobs,
-    unpacked_rows,
+    unpack_rows,
 )
 
 
@@ -164,7 +164,7 @@ class _Open(NamedTuple):
     erasure.
     """
 
-    chain: Chain
+    chain: RedriveChain
     expired: bool
     left: int | None
     erasures: list[str]
@@ -211,7 +211,7 @@ class _RedriveCall:
                 stack.enter_context(
                     announce(self._table, attempt_id, first.topic, moved, partitions=count)
                 )
-                sample = stack.enter_context(failures_stored(self._store, report))
+                sample = stack.enter_context(store_failure(self._store, report))
             rejects = self._rejects(base, opened, report)
             attempt = Attempt(
                 engine=self._engine,
@@ -244,10 +244,10 @@ class _RedriveCall:
         history = self._table.run_history(version, topic)
         failed = partial(failed_runs, self._store, topic, self._run_id)
         run = _committed_run(history, self._pipeline, self._run_id, failed)
-        chain = chain_of(run, committed_runs(history))
+        chain = redrive_chain(run, committed_runs(history))
         upkeep, attempt_id = self._table.maintenance(version, topic), chain.last.attempt_id
         expired = attempt_id in expired_attempts(upkeep)
-        erasures = sorted(erasures_of(attempt_id, upkeep))
+        erasures = sorted(erasures_for_attempt(attempt_id, upkeep))
         return _Open(chain, expired, rejects_left(upkeep).get(attempt_id), erasures)
 
     def _have_left(self, before: _Open, newest: Snapshot) -> bool:
@@ -262,7 +262,7 @@ class _RedriveCall:
         sources = self._table.sources(base, chain.first.topic)
         self._engine.start(lambda name: report.step(name, self._progress))
         with report.step("list rejects", self._progress):
-            leaving = joined(unfinished(self._store, open_rejects.erasures).values())
+            leaving = join_lists(unfinished_lists(self._store, open_rejects.erasures).values())
             rejects = RedriveInput(
                 self._engine,
                 self._pipeline,
@@ -288,25 +288,25 @@ class _RedriveCall:
         sample: list[dict[str, Any]],
     ) -> RedriveReport:
         def before_commit() -> None:
-            _settle(report, rejects)
+            _count_refused(report, rejects)
             rejects.keep_refused(attempt.attempt_id, attempt.started_ms)
 
         if rejects.is_empty():
             raise QuarantineLimit("no reject can be read again")
         if not self._dry_run:
-            carry_out(attempt, sample, before_commit)
+            execute_attempt(attempt, sample, before_commit)
             return report
         report.describe_input(rejects.selection)
         with attempt.step("read and sort", f"reading {report.input_size}"):
             spooled = rejects.spool(attempt.map_settings)
-        count(attempt, spooled)
+        count_splits(attempt, spooled)
         check_input(attempt)
-        _settle(report, rejects)
+        _count_refused(report, rejects)
         report.status = "dry run"
         return report
 
 
-def _settle(report: RedriveReport, rejects: RedriveInput) -> None:
+def _count_refused(report: RedriveReport, rejects: RedriveInput) -> None:
     """Count refused rejects as rejects. Raises QuarantineLimit if no reject became a record."""
     if not report.records:
         raise QuarantineLimit("no reject becomes a record")
@@ -335,7 +335,7 @@ def _committed_run(
                 "redriven: ingest again with this run id; `seglake run-status` says why it failed"
             )
         ids = {run.run_id for run in committed_runs(history)}
-        known = advice(run_id, ids, history_command(pipeline.root, topic))
+        known = suggest(run_id, ids, history_command(pipeline.root, topic))
         raise UsageError(
             f"topic {topic!r} has no committed run {run_id!r}; {known}"
             if last is None
@@ -349,7 +349,7 @@ def _committed_run(
             "pipeline.name to the one that is meant"
         )
     (run,) = runs
-    if run.quarantined and not run.input_files and not redrive_of(run):
+    if run.quarantined and not run.input_files and not redrive_from_run(run):
         raise UsageError(
             f"run {run_id!r} ingested a DataFrame, whose rows cannot be read again: ingest those "
             "that it rejected in another run"
@@ -367,7 +367,7 @@ def _already_done(run: RunRow) -> RedriveReport:
     """Return the report of a call with nothing left to do after `run`, which may be a redrive."""
     report = RedriveReport(run.topic, run.pipeline, run.run_id)
     report.status, report.attempt_id = "already done", run.attempt_id
-    if redrive := redrive_of(run):
+    if redrive := redrive_from_run(run):
         report.redrives, report.refused = redrive._asdict(), _refused(run)
         report.records, report.quarantined = run.records, run.quarantined
         report.input_rows = run.input_rows
@@ -375,7 +375,7 @@ def _already_done(run: RunRow) -> RedriveReport:
     return report
 
 
-def _nothing_gained(chain: Chain, rejects: RedriveInput, report: Report) -> QuarantineLimit:
+def _nothing_gained(chain: RedriveChain, rejects: RedriveInput, report: Report) -> QuarantineLimit:
     why = {**report.reasons, **rejects.refused}
     counted = "; ".join(f"{reason}: {number}" for reason, number in sorted(why.items()))
     return QuarantineLimit(
@@ -393,7 +393,7 @@ SEVERAL_LINES = _GONE + "the raw bytes have several lines"
 OTHER_ROW = "these settings find another row at the line"
 
 
-class Chosen(NamedTuple):
+class ChosenRejects(NamedTuple):
     """Rejects of one source file, and the quarantine's files that contain their raw bytes.
 
     A map task reads the raw bytes if there are `keys`, and the source file otherwise.
@@ -418,7 +418,7 @@ class RedriveInput(FileInput):
         engine: Engine,
         pipeline: Pipeline,
         store: Store,
-        chain: Chain,
+        chain: RedriveChain,
         sources: pa.Table,
         have_left: Callable[[Snapshot], bool],
         *,
@@ -439,7 +439,7 @@ class RedriveInput(FileInput):
         files = InputStore(pipeline.storage, pipeline.input.compression, pipeline.input.encoding)
         self._files = files
         present = _present([row for row in sources_of_run if row.path in listed], files)
-        self.selection = InputSelection(sorted(present), FileList.of([]), [])
+        self.selection = InputSelection(sorted(present), FileList.from_files([]), [])
         FORMATS[pipeline.input.format].check(self.selection.files, files, pipeline)
         rows = {row.path: row.rows for row in sources_of_run}
         anew = [
@@ -449,14 +449,14 @@ class RedriveInput(FileInput):
         ]
         self._plan(listed, plan_splits(anew, files, pipeline))
 
-    def _plan(self, listed: Mapping[str, Chosen], anew: Sequence[Split]) -> None:
+    def _plan(self, listed: Mapping[str, ChosenRejects], anew: Sequence[Split]) -> None:
         """Plan the splits in the order of paths. Files of the passed splits are read whole."""
         whole: dict[str, list[Split]] = {}
         for split in anew:
             whole.setdefault(split.file.path, []).append(split)
         present = {file.path: file for file in self.selection.files}
         self.splits: list[Split] = []
-        self._chosen: dict[int, Chosen] = {}
+        self._chosen: dict[int, ChosenRejects] = {}
         for path, open_rejects in sorted(listed.items()):
             number = len(self.splits)
             if path in whole:
@@ -464,9 +464,9 @@ class RedriveInput(FileInput):
                 self.splits += [s._replace(number=n) for n, s in enumerate(splits, number)]
                 continue
             if path in present:
-                file, chosen = present[path], Chosen(open_rejects.rejects)
+                file, chosen = present[path], ChosenRejects(open_rejects.rejects)
             else:
-                chosen = Chosen(self._usable(path, open_rejects.rejects), open_rejects.keys)
+                chosen = ChosenRejects(self._usable(path, open_rejects.rejects), open_rejects.keys)
                 size = int(chosen.rejects["length"].sum(dtype=np.int64))
                 file = SourceFile(path, size, 0, None)
             if len(chosen.rejects):
@@ -490,20 +490,20 @@ class RedriveInput(FileInput):
             self.refused[why] += len(lines)
             self._refused_lines.setdefault(path, []).append(lines)
 
-    def has_one_of(self, leaving: Leaving) -> bool:
+    def has_one_of(self, leaving: PendingRemovals) -> bool:
         """Return whether the list of an erasure has some of the rejects."""
-        return has_one_of(leaving, self._chain.last.attempt_id, self._lines)
+        return has_any_reject(leaving, self._chain.last.attempt_id, self._lines)
 
     def spool(self, settings: MapSettings) -> pa.Table:
         """Run the map side over all units."""
         shares = shared_units(self.splits, self._pipeline.task.split_bytes, self._engine)
         tasks = [[self._with_chosen(unit) for unit in units] for units in shares]
         map_rejects = MapRejects(settings, self._chain.last.attempt_id, self._dry_run)
-        spooled = unpacked_rows(self._engine.map(map_rejects, tasks))
+        spooled = unpack_rows(self._engine.map(map_rejects, tasks))
         self._take_refused(filter_kinds(spooled, REFUSED))
         return spooled
 
-    def _with_chosen(self, unit: Unit) -> tuple[Unit, dict[int, Chosen]]:
+    def _with_chosen(self, unit: Unit) -> tuple[Unit, dict[int, ChosenRejects]]:
         numbers = (split.number for split in unit.splits)
         return unit, {number: self._chosen[number] for number in numbers if number in self._chosen}
 
@@ -534,17 +534,19 @@ class RedriveInput(FileInput):
         return self._have_left(newest)
 
 
-def _by_path(lists: Sequence[Mapping[str, Rejected]], keys: Sequence[str]) -> dict[str, Chosen]:
+def _by_path(
+    lists: Sequence[Mapping[str, Rejected]], keys: Sequence[str]
+) -> dict[str, ChosenRejects]:
     """Return the rejects of each source file, sorted by line, and the files that contain them."""
     parts: dict[str, list[tuple[str, Rejected]]] = {}
     for key, by_path in zip(keys, lists, strict=True):
         for path, rejects in by_path.items():
             parts.setdefault(path, []).append((key, rejects))
-    open_rejects = dict[str, Chosen]()
+    open_rejects = dict[str, ChosenRejects]()
     for path, some in parts.items():
         joined_rejects = np.concatenate([rejects for _, rejects in some])
         in_order = joined_rejects[np.argsort(joined_rejects["line"])]
-        open_rejects[path] = Chosen(in_order, [key for key, _ in some])
+        open_rejects[path] = ChosenRejects(in_order, [key for key, _ in some])
     return open_rejects
 
 
@@ -562,7 +564,7 @@ def _is_same(file: SourceFile, files: InputStore) -> bool:
     except MissingObject:
         return False
     except StoreError as error:
-        raise unreadable(file.path, error) from error
+        raise unreadable_error(file.path, error) from error
 
 
 # ---------------- rejects
@@ -584,7 +586,7 @@ class MapRejects(NamedTuple):
     rejects_of: str  # the attempt whose rejects are read
     dry_run: bool
 
-    def __call__(self, units: Sequence[tuple[Unit, Mapping[int, Chosen]]]) -> bytes:
+    def __call__(self, units: Sequence[tuple[Unit, Mapping[int, ChosenRejects]]]) -> bytes:
         """Write the blobs of the units to the spool."""
         store, files = self.settings.store, self.settings.files
         raw_rows = RawRows(store, self.rejects_of)
@@ -592,14 +594,16 @@ class MapRejects(NamedTuple):
             for unit, chosen in units:
                 for blob in self._blobs(unit, files, _RejectReader(chosen, raw_rows)):
                     spool.add(blob._replace(data=b"") if self.dry_run else blob)
-        return packed_rows(spool.rows())
+        return pack_rows(spool.rows())
 
-    def amounts(self, items: Sequence[Sequence[tuple[Unit, Mapping[int, Chosen]]]]) -> Amounts:
+    def amounts(
+        self, items: Sequence[Sequence[tuple[Unit, Mapping[int, ChosenRejects]]]]
+    ) -> Amounts:
         """Return the stored bytes of each item's files, or of the rejects of gone files."""
         return Amounts("bytes", [sum(unit.size_bytes for unit, _ in units) for units in items])
 
     def _blobs(self, unit: Unit, files: InputStore, reader: _RejectReader) -> Iterator[Blob]:
-        yield from blobs_of_unit(unit, files, self.settings, reader)
+        yield from make_blobs(unit, files, self.settings, reader)
         for split, lines in reader.refused().items():
             data = lines.tobytes()
             yield Blob(REFUSED, unit.number, data, records=len(lines), text=str(split))
@@ -608,7 +612,7 @@ class MapRejects(NamedTuple):
 class _RejectReader:
     """A reader of the splits of a unit. It records which rejects were found."""
 
-    def __init__(self, chosen: Mapping[int, Chosen], raw_rows: RawRows) -> None:
+    def __init__(self, chosen: Mapping[int, ChosenRejects], raw_rows: RawRows) -> None:
         self._chosen, self._raw_rows = chosen, raw_rows
         self._hits: dict[int, RejectFlags] = {
             split: np.zeros(len(rows.rejects), np.bool_) for split, rows in chosen.items()
@@ -616,28 +620,28 @@ class _RejectReader:
 
     def __call__(
         self, split: Split, files: InputStore, settings: MapSettings
-    ) -> Iterator[Extracted]:
+    ) -> Iterator[ExtractedChunk]:
         """Yield the chunks of a split."""
         if split.number not in self._chosen:
             return read_every_row(split, files, settings)
         if self._chosen[split.number].keys:
             return self._from_raw(split, settings)
-        return unchanged(split, files, self._from_file(split, files, settings))
+        return require_unchanged(split, files, self._from_file(split, files, settings))
 
     def _from_file(
         self, split: Split, files: InputStore, settings: MapSettings
-    ) -> Iterator[Extracted]:
+    ) -> Iterator[ExtractedChunk]:
         """Yield the records and rejects of the chosen rows of a file.
 
         Lines of the rejects count from 0 in the file. Raises InputError as `read_split` does.
         """
         pipeline = settings.pipeline
-        for path, rows, first_line, path_line in rows_of_split(split, files, pipeline):
+        for path, rows, first_line, path_line in read_rows(split, files, pipeline):
             chosen = self._choose(rows, rows.numbers + first_line, split, pipeline)
             if len(chosen.numbers):
                 yield extract(chosen, pipeline, settings.limits, path, 0, path_line)
 
-    def _from_raw(self, split: Split, settings: MapSettings) -> Iterator[Extracted]:
+    def _from_raw(self, split: Split, settings: MapSettings) -> Iterator[ExtractedChunk]:
         """Yield the records and rejects of rows that are made from their raw bytes."""
         pipeline, path = settings.pipeline, split.file.path
         rejects, keys = self._chosen[split.number]
@@ -645,8 +649,8 @@ class _RejectReader:
         assert isinstance(form, LineFormat)  # noqa: S101  # see `RedriveInput._usable`
         for key in keys:
             size = pipeline.task.chunk_bytes
-            for lines, raw in self._raw_rows.of(key, path, rejects["line"], size):
-                utf_8 = raw if encoding == UTF_8 else from_encoding(raw, encoding)
+            for lines, raw in self._raw_rows.read(key, path, rejects["line"], size):
+                utf_8 = raw if encoding == UTF_8 else decode_rows(raw, encoding)
                 text = join_rows([utf_8, constant(b"\n", len(utf_8))])
                 end = int(np.sum(text.lengths, dtype=np.int64))
                 rows = form.row_maker(pipeline)(LineChunk(text.data, 0, end, False))
@@ -664,7 +668,7 @@ class _RejectReader:
             same = _same(raw, ours)
             if encoding != UTF_8:
                 # Bytes that were invalid in an earlier encoding are quarantined unchanged.
-                same |= _same(in_encoding(raw, encoding), ours)
+                same |= _same(encode_rows(raw, encoding), ours)
             begun = begun[same]
         self._hits[split.number][at[begun]] = True
         return ChosenRows(rows, begun, lines[begun])
@@ -683,7 +687,7 @@ class RawRows:
         self._key, self._rows = "", QUARANTINE_SCHEMA.empty_table()
         self._places: dict[str, Int64s] = {}
 
-    def of(self, key: str, path: str, lines: Int64s, size: int) -> Iterator[tuple[Int64s, Spans]]:
+    def read(self, key: str, path: str, lines: Int64s, size: int) -> Iterator[tuple[Int64s, Spans]]:
         """Yield lines and raw bytes of the rejects at `lines` of a source file, by line.
 
         An item has about `size` bytes.
@@ -716,7 +720,7 @@ class ListRejects(NamedTuple):
         for batch in rows.to_batches(max_chunksize=_ROWS):
             lines: Int64s = batch["line"].to_numpy()
             reasons: npt.NDArray[Any] = batch["reason"].to_numpy(zero_copy_only=False)
-            parts.append(rejected(lines, reasons, from_arrow(batch["raw"])))
+            parts.append(reject_table(lines, reasons, from_arrow(batch["raw"])))
         listed = np.concatenate(parts)
         return {path: listed[at] for path, at in places_by_file(rows).items()}
 
@@ -742,7 +746,7 @@ Rejected = npt.NDArray[np.void]  # items of the type REJECT, in the order of lin
 RejectFlags = npt.NDArray[np.bool_]  # which of the rejects are found
 
 
-def rejected(lines: Int64s, reasons: npt.NDArray[Any], raw: Spans) -> Rejected:
+def reject_table(lines: Int64s, reasons: npt.NDArray[Any], raw: Spans) -> Rejected:
     """Return quarantined rows without their raw bytes, in the given order."""
     rows = np.zeros(len(lines), REJECT)
     rows["line"], rows["length"] = lines, np.maximum(raw.lengths, 0)
@@ -802,7 +806,7 @@ class ChosenRows:
         """Return one JSON object per row with these fields. An empty `names` selects all fields."""
         return self._rows.objects(names).take(self._at)
 
-    def absent(self, names: Iterable[str]) -> LackedFields | None:
+    def absent(self, names: Iterable[str]) -> MissingFields | None:
         """Return None, because some rows cannot show which fields are missing in all rows."""
         del names
         return None

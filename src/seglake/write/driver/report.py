@@ -17,11 +17,11 @@ from dataclasses import asdict, dataclass, field
 from shlex import join
 from typing import Any, Literal
 
-from seglake.advice.conclude import stops_a_run
+from seglake.advice.conclude import is_blocking
 from seglake.advice.finding import Finding
 from seglake.catalog.attempts import is_abandoned
 from seglake.catalog.failed_run import FailedRun, rewrite_failed_run, write_failed_run
-from seglake.catalog.schema import RunRow, SegmentRow, in_a_row
+from seglake.catalog.schema import RunRow, SegmentRow, report_as_json
 from seglake.clock import now_ms
 from seglake.config import Pipeline
 from seglake.errors import (
@@ -35,7 +35,7 @@ from seglake.errors import (
 from seglake.layout import new_attempt
 from seglake.store import Store
 from seglake.terminal.progress import interval_s
-from seglake.terminal.tables import ShowsTable, Table, of_report
+from seglake.terminal.tables import ShowsTable, Table, report_table
 from seglake.terminal.wording import counted, short_bytes
 from seglake.write.driver.run_input import Differences, InputSelection
 
@@ -121,7 +121,7 @@ class Report(ShowsTable):
     exit_code = 0
 
     def _table(self) -> Table:
-        return of_report(self.summary, asdict(self))
+        return report_table(self.summary, asdict(self))
 
     def log(self, text: str) -> None:
         """Write a log line that names the run."""
@@ -173,7 +173,7 @@ class Report(ShowsTable):
         Raises OutsideInterval if no record is in the declared interval and the pipeline forbids it.
         """
         for finding in self.findings:
-            if stops_a_run(finding):
+            if is_blocking(finding):
                 raise InputError(f"{finding} Nothing was committed")
             if finding.code == "outside-interval" and pipeline.on_outside_interval == "fail":
                 raise OutsideInterval(
@@ -267,7 +267,9 @@ class Report(ShowsTable):
         unusual = [name for name in _UNUSUAL if not row[name]]
         for name in ("new_files", "gone_files", "owner", *unusual):
             del row[name]
-        return in_a_row(row, [name for name in ("changed_files", "missing_paths") if name in row])
+        return report_as_json(
+            row, [name for name in ("changed_files", "missing_paths") if name in row]
+        )
 
     @property
     def input_size(self) -> str:
@@ -305,7 +307,7 @@ _ERROR_LENGTH = 16_384  # a stored message is cut at this number of characters
 
 
 @contextmanager
-def failures_stored(store: Store, report: Report) -> Iterator[list[dict[str, Any]]]:
+def store_failure(store: Store, report: Report) -> Iterator[list[dict[str, Any]]]:
     """Store the report and the error if the block fails, for `seglake run-status`.
 
     The block gets a list, to which it may add a sample of its rejects, see `FailedRun`. If storage

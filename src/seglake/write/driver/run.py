@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from seglake.advice.conclude import Observed, conclude, merge_files
+from seglake.advice.conclude import Observations, conclude, merge_files
 from seglake.advice.finding import Finding
 from seglake.catalog.attempts import is_abandoned
-from seglake.catalog.quarantine.open_rejects import redrive_of
+from seglake.catalog.quarantine.open_rejects import redrive_from_run
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.schema import RunRow, SegmentRow
 from seglake.catalog.table import CatalogTable
@@ -40,23 +40,23 @@ from seglake.write.driver.attempt import (
     DeclaredRun,
     Replacement,
     ReplanRequired,
-    sources_left,
+    remaining_sources,
 )
 from seglake.write.driver.commit import Commit
 from seglake.write.driver.plan import plan_tasks
-from seglake.write.driver.report import Progress, Report, failures_stored, silent
+from seglake.write.driver.report import Progress, Report, silent, store_failure
 from seglake.write.driver.run_input import (
     ChangedFiles,
     InputFrame,
     InputOf,
     SplitCounts,
     changes_since,
-    files_of,
+    new_files,
 )
-from seglake.write.driver.topics import growth, other_values
+from seglake.write.driver.topics import partition_growth_finding, value_settings_finding
 from seglake.write.input.content import InputStore
 from seglake.write.input.listing import require_apart
-from seglake.write.map.unit import IntervalTimes, add_up
+from seglake.write.map.unit import IntervalTimes, combine_summaries
 from seglake.write.quarantine import Quarantine
 from seglake.write.reduce.tasks import WritePieces
 from seglake.write.spool.spool import (
@@ -64,8 +64,8 @@ from seglake.write.spool.spool import (
     SPOOLED,
     SUMMARY,
     WITH_RECORDS,
-    clear,
     combine_chunks,
+    delete_blobs,
     filter_kinds,
 )
 
@@ -104,7 +104,7 @@ def ingest_files(
             "seglake.ingest, or set input.format and input.paths"
         )
     require_apart(pipeline.input, InputStore(pipeline.storage), pipeline.root)
-    return _ingest(engine, pipeline, run, progress, files_of(engine, pipeline), replacing)
+    return _ingest(engine, pipeline, run, progress, new_files(engine, pipeline), replacing)
 
 
 def ingest_frame(
@@ -141,7 +141,7 @@ def _ingest(
     table = CatalogTable.create(store)
     begun = Report(pipeline.topic.name, pipeline.name, run.run_id)
     while True:
-        base = table.snapshot(topics=[begun.topic]) if replacing else table.ends(begun.topic)
+        base = table.snapshot(topics=[begun.topic]) if replacing else table.newest_ends(begun.topic)
         run = _as_declared(table, base, begun, run) if replacing else run
         report, attempt_id = replace(begun, findings=[]), new_attempt()
         replacement = replacing(table, attempt_id) if replacing else None
@@ -151,14 +151,16 @@ def _ingest(
         others = [moved, replacement.attempts] if replacement else [moved]
         count = pipeline.topic.partitions
         announcement = announce(table, attempt_id, report.topic, *others, partitions=count)
-        with announcement, failures_stored(store, report) as sample:
+        with announcement, store_failure(store, report) as sample:
             try:
                 # A replacement copies records of the version `base`.
                 if replacement:
                     _require_newest(table, base)
                 naming = _naming_the_run(table, base, report)
                 with report.step("list input", progress, "listing the input"), naming:
-                    left = input_of(partial(sources_left, table, base, report.topic, replacement))
+                    left = input_of(
+                        partial(remaining_sources, table, base, report.topic, replacement)
+                    )
                 attempt = Attempt(
                     engine=engine,
                     pipeline=pipeline,
@@ -173,7 +175,7 @@ def _ingest(
                     attempt_id=attempt_id,
                     moved=moved,
                 )
-                return carry_out(attempt, sample)
+                return execute_attempt(attempt, sample)
             except ReplanRequired as reason:
                 report.log(f"{reason}: planning again")
 
@@ -241,7 +243,7 @@ def _already_committed(
             and (done.interval_start_ms, done.interval_end_ms) == (run.interval or (None, None))
             and not any(differences)
         )
-        others = (other for other in replacement.runs(base) if not redrive_of(other))
+        others = (other for other in replacement.runs(base) if not redrive_from_run(other))
         if not is_same or any(other != done for other in others):
             return False
     _require_same(done, pipeline, run.interval)
@@ -256,7 +258,7 @@ def _require_same(done: RunRow, pipeline: Pipeline, declared: tuple[int, int] | 
     """Raise ConfigError if a run is committed with other settings or another interval."""
     committed = f"run {done.run_id!r} of pipeline {pipeline.name!r} is committed"
     winner = f"attempt {done.attempt_id}, which ended at {format_ms(done.finished_at_ms)}"
-    if redrive_of(done):
+    if redrive_from_run(done):
         raise ConfigError(f"{committed}, and is a redrive: give this run another --run-id")
     if done.fingerprint != pipeline.fingerprint():
         raise ConfigError(
@@ -276,7 +278,7 @@ def _require_same(done: RunRow, pipeline: Pipeline, declared: tuple[int, int] | 
         )
 
 
-def carry_out(
+def execute_attempt(
     attempt: Attempt, sample: list[dict[str, Any]], before_commit: Callable[[], None] = lambda: None
 ) -> Report:
     """Write everything, call `before_commit`, and commit.
@@ -286,7 +288,7 @@ def carry_out(
     report, store = attempt.report, attempt.store
     report.attempt_id = attempt.attempt_id
     report.describe_input(attempt.input.selection)
-    report.findings += growth(attempt.base, attempt.settings.topic)
+    report.findings += partition_growth_finding(attempt.base, attempt.settings.topic)
     counts: SplitCounts = {}
     segments: list[SegmentRow] = []
     if not attempt.input.is_empty():
@@ -294,7 +296,7 @@ def carry_out(
             attempt.engine.start(attempt.step)
             with attempt.step("read and sort", f"reading {report.input_size}"):
                 spooled = attempt.input.spool(attempt.map_settings)
-            counts = count(attempt, spooled)
+            counts = count_splits(attempt, spooled)
             quarantine = Quarantine(
                 store,
                 attempt.topic,
@@ -319,7 +321,7 @@ def carry_out(
                 raise
         finally:
             try:
-                clear(store, attempt.attempt_id)
+                delete_blobs(store, attempt.attempt_id)
             except StoreError as error:
                 logger.warning(
                     "blobs of this run are left for `seglake vacuum` to delete: %s", error
@@ -352,17 +354,17 @@ def _delete_own_rejects(attempt: Attempt, failure: Exception) -> None:
     store = attempt.store
     try:
         if is_abandoned(store, attempt.attempt_id):
-            files = QuarantineTable(store).unnamed_keys(attempt.topic, attempt.attempt_id)
+            files = QuarantineTable(store).unreferenced_keys(attempt.topic, attempt.attempt_id)
             store.delete(files)
     except (StoreError, CorruptData) as error:
         logger.warning("files of this run are left for `seglake vacuum` to delete: %s", error)
 
 
-def count(attempt: Attempt, spooled: pa.Table) -> SplitCounts:
+def count_splits(attempt: Attempt, spooled: pa.Table) -> SplitCounts:
     """Return the counts of every split, and fill in the report."""
     report = attempt.report
     summaries: list[Any] = filter_kinds(spooled, SUMMARY)["text"].to_pylist()
-    totals = add_up(summaries)
+    totals = combine_summaries(summaries)
     report.reasons, report.max_lateness_ms = totals.reasons, totals.max_lateness_ms
     report.skipped_records, report.interval_records = totals.skipped, totals.times.inside
     report.comment_lines = totals.comment_lines
@@ -371,9 +373,9 @@ def count(attempt: Attempt, spooled: pa.Table) -> SplitCounts:
     origins = attempt.input.origins(totals.splits)
     files = merge_files((origins[n].path, each.times) for n, each in sorted(totals.splits.items()))
     records = report.records + report.skipped_records
-    observed = Observed(totals.findings, records, totals.absent, files)
+    observed = Observations(totals.findings, records, totals.absent, files)
     report.findings += conclude(attempt.settings, observed)
-    report.findings += other_values(attempt.settings.topic, attempt.seed())
+    report.findings += value_settings_finding(attempt.settings.topic, attempt.seed())
     report.findings += _outside_interval(attempt, totals.times)
     report.quarantined = _records(spooled, REJECTS)
     if report.input_rows != report.records + report.quarantined:

@@ -43,9 +43,9 @@ from seglake.write.map.unit import (
     shared_units,
     size_bytes,
 )
-from seglake.write.quarantine import SplitOrigin, origins
+from seglake.write.quarantine import SplitOrigin, split_origins
 from seglake.write.rows.formats.registry import FORMATS
-from seglake.write.spool.spool import unpacked_rows
+from seglake.write.spool.spool import unpack_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -92,7 +92,7 @@ class InputSelection(NamedTuple):
         left_out = {**self.left_out, BY_LINK: count} if count else self.left_out
         return self._replace(files=files, changed=again, left_out=left_out)
 
-    def obeying(self, on_changed: str) -> InputSelection:
+    def apply_policy(self, on_changed: str) -> InputSelection:
         """Return the selection for a value of the setting `on_changed_source`.
 
         Raises ChangedFiles for a changed file if the setting is "fail".
@@ -151,7 +151,7 @@ def known_versions(sources: pa.Table) -> dict[str, list[FileVersion]]:
     return versions
 
 
-def select(files: FileList, versions_of: Mapping[str, list[FileVersion]]) -> InputSelection:
+def select_files(files: FileList, versions_of: Mapping[str, list[FileVersion]]) -> InputSelection:
     """Divide files by the versions that the topic has of them."""
     new, changed, skips = list[SourceFile](), list[SourceFile](), list[bool]()
     for file in files:
@@ -175,14 +175,14 @@ class KnownFiles(NamedTuple):
     digests: list[int]
 
     @staticmethod
-    def of(files: FileList, source_rows: SourceRows) -> KnownFiles:
+    def from_files(files: FileList, source_rows: SourceRows) -> KnownFiles:
         """Query the topic for the files, a bounded number at a time."""
         new, changed, skipped = list[SourceFile](), list[SourceFile](), list[FileList]()
         owners, digests = set[str](), list[int]()
         for some in files.parts(_AT_ONCE):
             sources = source_rows([*some.paths])
             versions = known_versions(sources)
-            selection = select(some, versions)
+            selection = select_files(some, versions)
             new += selection.files
             changed += selection.changed
             skipped.append(selection.skipped)
@@ -249,7 +249,7 @@ class RunInput(ABC):
     DataFrame. If `keeps_rejects`, some rejects can be shown after the attempt fails.
     """
 
-    selection = InputSelection([], FileList.of([]), [])
+    selection = InputSelection([], FileList.from_files([]), [])
     owners: Collection[str] = ()
     keeps_rejects = True
     order_column: str | None = None
@@ -287,7 +287,7 @@ class RunInput(ABC):
 InputOf = Callable[[SourceRows], RunInput]  # the input of an attempt, from the topic's source rows
 
 
-def files_of(engine: Engine, pipeline: Pipeline) -> InputOf:
+def new_files(engine: Engine, pipeline: Pipeline) -> InputOf:
     """Return the files that a pipeline names and the topic does not have. Raises InputError.
 
     They are listed once: planning again keeps the list.
@@ -321,7 +321,7 @@ class FileInput(RunInput):
 
     def origins(self, counts: SplitCounts) -> dict[int, SplitOrigin]:
         """Return the file of each split, and the number of lines in it before the split."""
-        return origins(self.splits, counts)
+        return split_origins(self.splits, counts)
 
 
 class InputFiles(FileInput):
@@ -335,12 +335,12 @@ class InputFiles(FileInput):
         self, engine: Engine, pipeline: Pipeline, listed: ListedInputs, source_rows: SourceRows
     ) -> None:
         self._engine, self._pipeline, self._listed = engine, pipeline, listed.files
-        self._known = KnownFiles.of(self._listed, source_rows)
+        self._known = KnownFiles.from_files(self._listed, source_rows)
         self.owners = self._known.owners
         counts = Counter(listed.left_out.values())
         selection = self._known.selection._replace(missing=listed.missing, left_out=counts)
         selection = selection.one_name_each(listed.one_file)
-        self.selection = selection.obeying(pipeline.on_changed_source)
+        self.selection = selection.apply_policy(pipeline.on_changed_source)
         store = InputStore(pipeline.storage, pipeline.input.compression, pipeline.input.encoding)
         self.splits, self._files = plan_splits(self.selection.files, store, pipeline), store
 
@@ -350,7 +350,7 @@ class InputFiles(FileInput):
         settings = settings._replace(sizes=sizes)
         tasks = shared_units(self.splits, sizes.unit_bytes, self._engine)
         plain_bytes = 0 if settings.store.remote else _CACHED_BYTES // max(len(tasks), 1)
-        return unpacked_rows(self._engine.map(MapUnits(settings, plain_bytes), tasks))
+        return unpack_rows(self._engine.map(MapUnits(settings, plain_bytes), tasks))
 
     def rows(self, counts: SplitCounts, topic: str, attempt_id: str) -> list[SourceRow]:
         """Return one source row per file."""
@@ -420,7 +420,7 @@ def changes_since(
             logger.info("changes since the run was committed: %s", problem)
             all_listed = False
     files, paths = FileList.joined(parts).by_path(), ingested()
-    now = KnownFiles.of(files, source_rows).selection
+    now = KnownFiles.from_files(files, source_rows).selection
     now = now.one_name_each(names_of_one_file(files.paths))
     new, changed = ([file.path for file in some] for some in (now.files, now.changed))
     left = sorted(paths - files.among(paths))

@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 Seed = Callable[[], Mapping[str, Any]]  # settings `value.…`; may read input
 
 
-def topic_in_force(snapshot: Snapshot, pipeline: Pipeline, seed: Seed = dict) -> Topic:
+def current_topic(snapshot: Snapshot, pipeline: Pipeline, seed: Seed = dict) -> Topic:
     """Return the pipeline's topic, with the catalog's settings where the pipeline has none.
 
     If the topic never had a record, `seed` returns the settings for finding fields in values, which
@@ -54,9 +54,9 @@ def _allowed(seed: Mapping[str, Any]) -> Mapping[str, Any]:
 def topic_rows(snapshot: Snapshot, pipeline: Pipeline, seed: Seed = dict) -> list[TopicRow]:
     """Return the row that the run adds for its topic, or [] if the catalog has these settings.
 
-    See `topic_in_force` for `seed`, and for when ConfigError is raised.
+    See `current_topic` for `seed`, and for when ConfigError is raised.
     """
-    topic = topic_in_force(snapshot, pipeline, seed)
+    topic = current_topic(snapshot, pipeline, seed)
     row = snapshot.find_topic(topic.name)
     if row is None:
         return [_row(topic, 1, {})]
@@ -67,7 +67,7 @@ def topic_rows(snapshot: Snapshot, pipeline: Pipeline, seed: Seed = dict) -> lis
     return [new]
 
 
-def growth(snapshot: Snapshot, topic: Topic) -> list[Finding]:
+def partition_growth_finding(snapshot: Snapshot, topic: Topic) -> list[Finding]:
     """Return a finding if a run gives its topic more partitions, even without a record."""
     row = snapshot.find_topic(topic.name)
     if row is None or row.partitions >= topic.partitions:
@@ -76,7 +76,7 @@ def growth(snapshot: Snapshot, topic: Topic) -> list[Finding]:
     return [Finding("more-partitions", "topic.partitions", facts)]
 
 
-def other_values(topic: Topic, value_settings: Mapping[str, Any]) -> list[Finding]:
+def value_settings_finding(topic: Topic, value_settings: Mapping[str, Any]) -> list[Finding]:
     """Return a finding if a topic finds fields differently than values of an input require.
 
     `value_settings` are the settings `value.…` that the input would give a new topic.

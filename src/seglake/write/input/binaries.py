@@ -32,7 +32,7 @@ _KINDS = {
 }
 
 
-def binary_remark(head: bytes) -> str | None:
+def describe_binary(head: bytes) -> str | None:
     """Return the kind of a file with these first bytes and the remedy, or None if it is unknown.
 
     A text that begins with the same letters, such as a CSV header, is not a match.

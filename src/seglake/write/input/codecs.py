@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import pyarrow as pa
 
 from seglake.errors import InputError
-from seglake.write.input.binaries import binary_remark
+from seglake.write.input.binaries import describe_binary
 from seglake.write.input.files import PARQUET_MARK
-from seglake.write.input.streams import Ahead, RawFile
+from seglake.write.input.streams import RawFile, ReadAhead
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -41,14 +41,14 @@ _SHEETS = (".xlsx", ".xlsm", ".ods")  # each is a zip archive
 _READ_BYTES = 1 << 18  # read in one step from a compressed file
 
 
-def codec_of(head: bytes, path: str) -> Codec | None:
+def detect_codec(head: bytes, path: str) -> Codec | None:
     """Return the codec for the first HEAD_BYTES of a file, or None if it is not compressed.
 
     Raises InputError for a compression that is not supported, and for binary files of columns
     other than Parquet. If the format is wrong, lines of a Parquet file become rejects, which a
     redrive can read as Parquet.
     """
-    if not head.startswith(PARQUET_MARK) and (remark := binary_remark(head)):
+    if not head.startswith(PARQUET_MARK) and (remark := describe_binary(head)):
         raise InputError(f"{path}: {remark}")
     refused = next((_REFUSED[magic] for magic in _REFUSED if head.startswith(magic)), None)
     if refused is not None and path.lower().endswith(_SHEETS):
@@ -66,11 +66,11 @@ def _named(head: bytes) -> Codec | None:
     return next((name for magic, name in _MAGIC if magic.match(head)), None)
 
 
-def decompressed(raw: RawFile, codec: Codec | None, path: str) -> Content:
+def decompress_stream(raw: RawFile, codec: Codec | None, path: str) -> Content:
     """Return the content of a file. Errors of the codec become InputErrors that name the file."""
     if codec is None:
         return Content(raw, path, "", raw)
-    buffered = io.BufferedReader(Ahead(raw) if raw.remote else raw, _READ_BYTES)
+    buffered = io.BufferedReader(ReadAhead(raw) if raw.remote else raw, _READ_BYTES)
     if codec == "zstd":
         return Content(
             pa.CompressedInputStream(pa.PythonFile(buffered, "r"), codec), path, codec, raw

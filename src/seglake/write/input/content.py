@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from seglake.errors import InputError, StoreError
 from seglake.store import Listed, Store, open_store
-from seglake.write.input.codecs import HEAD_BYTES, Codec, Content, codec_of, decompressed
+from seglake.write.input.codecs import HEAD_BYTES, Codec, Content, decompress_stream, detect_codec
 from seglake.write.input.encodings import UTF_8, Utf8Stream, is_single_byte, utf8_size
 from seglake.write.input.files import FileVersion, SourceFile, locate
 from seglake.write.input.streams import FIRST_BYTES, ByteStream, RawFile
@@ -55,7 +55,7 @@ class InputStore:
         try:
             return any(True for _ in open_store(folder, self._options).list())
         except StoreError as problem:
-            raise unreadable(folder, problem) from None
+            raise unreadable_error(folder, problem) from None
 
     def stat(self, path: str) -> FileVersion:
         """Return the current version of a file. Raises StoreError."""
@@ -81,9 +81,9 @@ class InputStore:
         """
         head = self._head(file)
         codec = self._codec(file, head)
-        content = decompressed(self.raw(file, head=head), codec, file.path)
+        content = decompress_stream(self.raw(file, head=head), codec, file.path)
         if self._is_archive(file, codec, head):
-            yield from members(file.path, content)
+            yield from read_members(file.path, content)
         else:
             yield file.path, content
 
@@ -117,7 +117,7 @@ class InputStore:
         if self._compression != "auto":
             return self._compression == "none"
         head = self.raw(file).read(BLOCK_BYTES) or b""
-        return codec_of(head[:HEAD_BYTES], file.path) is None and not begins_archive(head)
+        return detect_codec(head[:HEAD_BYTES], file.path) is None and not begins_archive(head)
 
     def packing(self, file: SourceFile) -> str:
         """Return how a file is packed: "", a codec, "tar", or "gzip tar". Raises InputError."""
@@ -131,7 +131,7 @@ class InputStore:
         try:
             current = self.stat(file.path)
         except StoreError as error:
-            raise unreadable(file.path, error) from error
+            raise unreadable_error(file.path, error) from error
         if not file.version.is_same(current):
             raise InputError(
                 f"{file.path} changed since this run listed it: run again when all writes to it "
@@ -153,18 +153,18 @@ class InputStore:
             return None
         if self._compression != "auto":
             return self._compression
-        return codec_of(head[:HEAD_BYTES], file.path)
+        return detect_codec(head[:HEAD_BYTES], file.path)
 
     def _is_archive(self, file: SourceFile, codec: Codec | None, head: bytes) -> bool:
         if codec is None:
             return begins_archive(head)
-        return is_archive(decompressed(self.raw(file, head=head), codec, file.path))
+        return is_archive(decompress_stream(self.raw(file, head=head), codec, file.path))
 
 
-def unreadable(path: str, error: StoreError) -> InputError:
+def unreadable_error(path: str, error: StoreError) -> InputError:
     """Return the error for an input path that storage cannot read."""
     if is_dead_link(path):
-        return leads_nowhere(path)
+        return dead_link_error(path)
     return InputError(f"{path}: cannot be read: {error}; check path and rights")
 
 
@@ -176,7 +176,7 @@ def is_dead_link(path: str) -> bool:
     return os.path.islink(path) and not os.path.exists(path)  # noqa: PTH110, PTH114
 
 
-def leads_nowhere(link: str) -> InputError:
+def dead_link_error(link: str) -> InputError:
     """Return the error for a dead link among the input."""
     return InputError(
         f"{link}: is a link to {Path(link).readlink()}, and nothing is there: correct the link or "
@@ -213,7 +213,7 @@ def begins_archive(head: bytes) -> bool:
     return head[_MAGIC_AT:].startswith(_MAGIC)
 
 
-def members(path: str, content: Content) -> Iterator[tuple[str, Content]]:
+def read_members(path: str, content: Content) -> Iterator[tuple[str, Content]]:
     """Yield the regular files of a tar archive as ("<path>!<name of the member>", stream)."""
     forward: Any = _Forward(content)  # Any, because the stub requires a writable file
     try:

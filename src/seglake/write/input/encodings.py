@@ -95,7 +95,7 @@ def utf8_size(stream: ByteStream, size: int, encoding: str) -> int:
     return total
 
 
-def in_encoding(rows: Spans, encoding: str) -> Spans:
+def encode_rows(rows: Spans, encoding: str) -> Spans:
     """Return rows of a `Utf8Stream` as bytes in the original encoding. A null row becomes empty.
 
     A character that is cut at the end of a row is omitted. In utf-16 and utf-32 the bytes are
@@ -132,7 +132,7 @@ def _without_cut(rows: Spans) -> Int32s:
     return lengths
 
 
-def from_encoding(rows: Spans, encoding: str) -> Spans:
+def decode_rows(rows: Spans, encoding: str) -> Spans:
     """Convert quarantined rows to UTF-8. Rows that are not valid UTF-8 are decoded from `encoding`.
 
     Decoding can create a line feed, which would divide the row. Such a line feed becomes an invalid
@@ -153,7 +153,7 @@ def from_encoding(rows: Spans, encoding: str) -> Spans:
 
 
 def with_bytes(rows: Spans, places: Int64s, encoding: str) -> Spans:
-    """Return `rows`, with the rows at `places` converted to the encoding by `in_encoding`."""
+    """Return `rows`, with the rows at `places` converted to the encoding by `encode_rows`."""
     chosen = np.zeros(len(rows), np.bool_)
     chosen[places] = True
-    return join_rows([where_null(rows, chosen), in_encoding(where_null(rows, ~chosen), encoding)])
+    return join_rows([where_null(rows, chosen), encode_rows(where_null(rows, ~chosen), encoding)])

@@ -45,7 +45,7 @@ from seglake.errors import InputError, MissingObject, StoreError
 from seglake.layout import FOLDERS
 from seglake.limits import REQUESTS
 from seglake.terminal.wording import counted
-from seglake.write.input.content import InputStore, is_dead_link, leads_nowhere, unreadable
+from seglake.write.input.content import InputStore, dead_link_error, is_dead_link, unreadable_error
 from seglake.write.input.files import UNKNOWN, SourceFile, locate
 
 HIDDEN = "a file whose name begins with . or _ has to be named itself"
@@ -132,7 +132,7 @@ class _FileChoice:
                 else:
                     raise InputError(f"{file.path!r}: its name is not UTF-8; rename the file")
 
-        return FileList.of(kept()), others
+        return FileList.from_files(kept()), others
 
     def _keeps(self, key: str) -> bool:
         included = not self._include or _matches(self._include, key)
@@ -296,7 +296,7 @@ def _missing(path: str, on_empty: str, store: InputStore, *, glob: bool) -> str 
     """
     folder = _join(*locate(_fixed(path) if glob else path))
     if is_dead_link(folder):
-        raise leads_nowhere(folder)
+        raise dead_link_error(folder)
     above = folder.rpartition("/")[0] or "/"
     if _is_folder(folder, store):
         return None
@@ -360,7 +360,7 @@ def _with_versions(files: FileList, store: InputStore) -> FileList:
     with ThreadPoolExecutor(REQUESTS) as pool:
         read = partial(_file, store=store)
         parts = (pool.map(read, part) for part in files.parts(_AT_ONCE))
-        return FileList.of(chain.from_iterable(parts))
+        return FileList.from_files(chain.from_iterable(parts))
 
 
 def _file(file: SourceFile, store: InputStore) -> SourceFile:
@@ -369,7 +369,7 @@ def _file(file: SourceFile, store: InputStore) -> SourceFile:
     try:
         return SourceFile(file.path, *store.stat(file.path))
     except StoreError as problem:
-        raise unreadable(file.path, problem) from problem
+        raise unreadable_error(file.path, problem) from problem
 
 
 def _plain(path: str, store: InputStore, logs: dict[str, str]) -> Iterator[_Found]:
@@ -404,7 +404,7 @@ def _is_file(path: str, store: InputStore) -> bool:
     except MissingObject:
         return False
     except StoreError as problem:
-        raise unreadable(path, problem) from problem
+        raise unreadable_error(path, problem) from problem
     return True
 
 
@@ -510,7 +510,7 @@ class _Block(NamedTuple):
     stream: pa.Buffer
 
     @staticmethod
-    def of(batch: pa.RecordBatch) -> _Block:
+    def from_batch(batch: pa.RecordBatch) -> _Block:
         """Compress some rows."""
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, _SCHEMA, options=_COMPRESSED) as writer:
@@ -599,13 +599,13 @@ class FileList(_Columns[SourceFile]):
         return map(SourceFile, *columns)
 
     @staticmethod
-    def of(files: Iterable[SourceFile]) -> FileList:
+    def from_files(files: Iterable[SourceFile]) -> FileList:
         """Create a list of the files in the order of `files`."""
         rows, blocks = iter(files), list[_Block]()
         while some := list(islice(rows, _ROWS)):
             columns = zip(*some, strict=True)
             arrays = [pa.array(column, f.type) for column, f in zip(columns, _SCHEMA, strict=True)]
-            blocks.append(_Block.of(pa.record_batch(arrays, schema=_SCHEMA)))
+            blocks.append(_Block.from_batch(pa.record_batch(arrays, schema=_SCHEMA)))
         return FileList(blocks)
 
     @staticmethod
@@ -646,7 +646,7 @@ class FileList(_Columns[SourceFile]):
             if all(mine):
                 kept.append(block)
             elif any(mine):
-                kept.append(_Block.of(block.batch().filter(pa.array(mine, pa.bool_()))))
+                kept.append(_Block.from_batch(block.batch().filter(pa.array(mine, pa.bool_()))))
         return FileList(_gathered(kept))
 
     def without(self, paths: Collection[str]) -> FileList:
@@ -699,7 +699,7 @@ def _blocks(table: pa.Table) -> Iterator[_Block]:
     """Yield blocks of a table. All except the last are full."""
     for start in range(0, len(table), _ROWS):
         (batch,) = table.slice(start, _ROWS).combine_chunks().to_batches()
-        yield _Block.of(batch)
+        yield _Block.from_batch(batch)
 
 
 def _cut(block: _Block, rows: int) -> Iterator[_Block]:
@@ -709,7 +709,7 @@ def _cut(block: _Block, rows: int) -> Iterator[_Block]:
         return
     batch = block.batch()
     for start in range(0, block.rows, rows):
-        yield _Block.of(batch.slice(start, rows))
+        yield _Block.from_batch(batch.slice(start, rows))
 
 
 def _gathered(blocks: Iterable[_Block]) -> list[_Block]:

@@ -125,7 +125,7 @@ class RawFile(io.RawIOBase):
             at, size = at + size, PART_BYTES
 
 
-class Ahead(io.RawIOBase):
+class ReadAhead(io.RawIOBase):
     """The rest of a file in a bucket. The next parts are requested while one is used.
 
     The first part is requested without any others, because some callers read only the beginning

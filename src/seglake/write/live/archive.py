@@ -16,7 +16,7 @@ from functools import partial, reduce
 from itertools import chain, islice, zip_longest
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
-from seglake.catalog.groups import GroupInTopic, GroupOffset, keep
+from seglake.catalog.groups import GroupInTopic, GroupOffset, store_offsets
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.transaction import write_recent_markers
 from seglake.config import Pipeline
@@ -35,11 +35,11 @@ from seglake.format.batch import MAX_BATCH_BYTES
 from seglake.store import open_store
 from seglake.terminal.tables import Column, ShowsTable, Table, prose
 from seglake.terminal.wording import counted
-from seglake.write.api import declared
+from seglake.write.api import declare_run
 from seglake.write.driver.attempt import DeclaredRun, end_offsets
 from seglake.write.driver.report import Progress, Report, error_text, silent
 from seglake.write.driver.run import ingest_frame
-from seglake.write.driver.topics import topic_in_force
+from seglake.write.driver.topics import current_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -175,7 +175,7 @@ def archive(  # noqa: PLR0913  # each has a default
         raise UsageError("name the topics to archive, each once: NAME, or NAME:TOPIC in the lake")
     if not all(groups) or len(set(groups)) < len(groups):
         raise UsageError("name each consumer group once, by its whole name")
-    run = declared(run_id, (None, None))
+    run = declare_run(run_id, (None, None))
     spark = spark or spark_session("seglake archive", master=master, delta=False, kafka=True)
     setup = _Setup(root, dict(storage_options or {}), options, spark, progress, quarantine, groups)
     with Broker(spark, options) as broker:
@@ -234,7 +234,7 @@ def _archive_topic(
     row = base.find_topic(report.topic)
     kind = broker.timestamp_type(live.name) if row is None else row.timestamp_type
     pipeline = _pipeline(setup, report, live, kind)
-    topic_in_force(base, pipeline)  # raises for a wrong topic before anything is read
+    current_topic(base, pipeline)  # raises for a wrong topic before anything is read
     for partition, (_, end) in live.offsets.items():
         if end < (ours := before.get(partition, 0)):
             raise InputError(
@@ -298,7 +298,7 @@ def _keep_groups(setup: _Setup, broker: Broker, report: TopicArchive) -> None:
         }
         report.groups[group] = {partition: each.offset for partition, each in offsets.items()}
         if offsets:
-            keep(table.store, GroupInTopic(table.lake, report.topic, group, offsets))
+            store_offsets(table.store, GroupInTopic(table.lake, report.topic, group, offsets))
 
 
 def _pipeline(setup: _Setup, report: TopicArchive, live: LiveTopic, kind: str) -> Pipeline:
@@ -364,11 +364,11 @@ def _without_far_times(setup: _Setup, broker: Broker, topic: str, offsets: Range
     setup.progress("look for timestamps that Spark cannot hold")
     gone = dict[int, list[int]]()
     for partition, ends in offsets.items():
-        bad_offsets = unreadable(partial(_reads, setup, topic, partition), *ends)
+        bad_offsets = unreadable_offsets(partial(_reads, setup, topic, partition), *ends)
         gone[partition] = list(islice(bad_offsets, MOST + 1 if setup.quarantine else 1))
         if gone[partition] and (not setup.quarantine or len(gone[partition]) > MOST):
             raise InputError(_far_time(topic, partition, gone[partition]))
-    parts = {p: list(around(*ends, gone[p])) for p, ends in offsets.items()}
+    parts = {p: list(ranges_between(*ends, gone[p])) for p, ends in offsets.items()}
     rounds = zip_longest(*([(p, each) for each in ranges] for p, ranges in parts.items()))
     frames = [_frame(setup, topic, dict(filter(None, each))) for each in rounds]
     rows = [
@@ -579,7 +579,7 @@ def is_overflow(error: BaseException) -> bool:
     return "ArithmeticException" in str(error) and "overflow" in str(error)
 
 
-def unreadable(reads: Callable[[int, int], bool], start: int, end: int) -> Iterator[int]:
+def unreadable_offsets(reads: Callable[[int, int], bool], start: int, end: int) -> Iterator[int]:
     """Yield the offsets of [start, end) that cannot be read, in order.
 
     `reads` returns whether all records of a range [start, end) can be read. It is called about
@@ -597,7 +597,7 @@ def unreadable(reads: Callable[[int, int], bool], start: int, end: int) -> Itera
         start = low + 1
 
 
-def around(start: int, end: int, gone: list[int]) -> Iterator[tuple[int, int]]:
+def ranges_between(start: int, end: int, gone: list[int]) -> Iterator[tuple[int, int]]:
     """Yield the ranges of [start, end) between the ascending offsets `gone`, without empty ones."""
     for offset in [*gone, end]:
         if start < offset:

@@ -21,10 +21,10 @@ from seglake.errors import ConfigError, InputError
 from seglake.format.partitioner import partition_of
 from seglake.format.records import Int32s, Int64s
 from seglake.write.map.unit import BlobMaker, MapSettings, UnitSummary, reject_blob
-from seglake.write.rows.arrow import ArrowRows, parts
-from seglake.write.rows.records import Extracted, RejectedRows, extract
+from seglake.write.rows.arrow import ArrowRows, cut_batch
+from seglake.write.rows.records import ExtractedChunk, RejectedRows, extract
 from seglake.write.rows.rows import MOST_ROWS
-from seglake.write.spool.spool import HOLD_BYTES, Blob, SpoolWriter, packed_rows, unpacked_rows
+from seglake.write.spool.spool import HOLD_BYTES, Blob, SpoolWriter, pack_rows, unpack_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -78,7 +78,7 @@ class MapFrame(NamedTuple):
                     "the rows as Parquet files and ingest these"
                 )
             parts: list[Any] = mapped.toArrow()["packed"].to_pylist()
-            return unpacked_rows(parts)
+            return unpack_rows(parts)
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write the blobs of one partition of the DataFrame to the spool."""
@@ -93,7 +93,7 @@ class MapFrame(NamedTuple):
         with SpoolWriter(settings.store, settings.attempt_id, hold_bytes=hold_bytes) as spool:
             for blob in self.blobs(batches):
                 spool.add(blob)
-        return packed_rows(spool.rows())
+        return pack_rows(spool.rows())
 
     def blobs(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Blob]:
         """Yield the blobs of one partition of the DataFrame."""
@@ -113,7 +113,7 @@ class MapFrame(NamedTuple):
         yield summary.blob(unit)
 
     def _blobs_of(
-        self, chunk: Extracted, orders: Int64s, maker: BlobMaker, unit: int
+        self, chunk: ExtractedChunk, orders: Int64s, maker: BlobMaker, unit: int
     ) -> Iterator[Blob]:
         if chunk.broker_fields is not None and len(chunk.records):
             yield from maker.blobs(
@@ -127,7 +127,7 @@ class MapFrame(NamedTuple):
             rejects = RejectedRows(lines, chunk.rejects.reasons, chunk.rejects.raw)
             yield reject_blob(unit, 0, rejects, FRAME)
 
-    def _partitions(self, chunk: Extracted, orders: Int64s) -> Int32s:
+    def _partitions(self, chunk: ExtractedChunk, orders: Int64s) -> Int32s:
         """Return the log partition of each record. The order column decides for null keys."""
         if chunk.partitions is not None:
             return chunk.partitions
@@ -145,10 +145,10 @@ def _together(batches: Iterable[pa.RecordBatch], max_bytes: int) -> Iterator[pa.
         size += batch.nbytes
         rows += batch.num_rows
         if size >= max_bytes // 2 or rows >= MOST_ROWS:
-            yield from parts(_joined(joined), max_bytes)
+            yield from cut_batch(_joined(joined), max_bytes)
             joined, size, rows = [], 0, 0
     if joined:
-        yield from parts(_joined(joined), max_bytes)
+        yield from cut_batch(_joined(joined), max_bytes)
 
 
 def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:

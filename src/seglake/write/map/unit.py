@@ -32,14 +32,14 @@ from seglake.write.input.files import Split
 from seglake.write.map.arrival_kernels import add_times
 from seglake.write.rows.records import (
     BrokerFields,
-    Extracted,
+    ExtractedChunk,
     RejectedRows,
     RowLimits,
     join_broker_fields,
     read_split,
 )
 from seglake.write.rows.rows import MOST_ROWS, REASON_TEXTS
-from seglake.write.spool.sorted_records import SortedRecords, joined, sort_order
+from seglake.write.spool.sorted_records import SortedRecords, join_records, sort_order
 from seglake.write.spool.spill_buffer import SpillBuffer
 from seglake.write.spool.spool import (
     BATCHES,
@@ -53,7 +53,7 @@ from seglake.write.spool.spool import (
     decompress_records,
     pack_batches,
     pack_rejects,
-    packed_rows,
+    pack_rows,
 )
 
 _SPLIT_COST_BYTES = 1024  # added for each split, so that no unit gets countless empty files
@@ -124,7 +124,7 @@ class MapSettings(NamedTuple):
         return InputStore(self.pipeline.storage, settings.compression, settings.encoding)
 
 
-Reader = Callable[[Split, InputStore, MapSettings], Iterator[Extracted]]
+Reader = Callable[[Split, InputStore, MapSettings], Iterator[ExtractedChunk]]
 
 
 class MapUnits(NamedTuple):
@@ -146,22 +146,24 @@ class MapUnits(NamedTuple):
             settings.store, settings.attempt_id, plain_bytes=self.plain_bytes, hold_bytes=hold_bytes
         ) as spool:
             for unit in units:
-                for blob in blobs_of_unit(unit, files, settings):
+                for blob in make_blobs(unit, files, settings):
                     spool.add(blob)
-        return packed_rows(spool.rows())
+        return pack_rows(spool.rows())
 
     def amounts(self, items: Sequence[Sequence[Unit]]) -> Amounts:
         """Return the stored size in bytes of the files of each item."""
         return Amounts("bytes", [sum(unit.size_bytes for unit in units) for units in items])
 
 
-def read_every_row(split: Split, files: InputStore, settings: MapSettings) -> Iterator[Extracted]:
+def read_every_row(
+    split: Split, files: InputStore, settings: MapSettings
+) -> Iterator[ExtractedChunk]:
     """Yield the chunks of a split. Raise InputError if the file changes before its end is read."""
     chunks = read_split(split, files, settings.pipeline, settings.limits)
-    return unchanged(split, files, chunks)
+    return require_unchanged(split, files, chunks)
 
 
-def blobs_of_unit(
+def make_blobs(
     unit: Unit, files: InputStore, settings: MapSettings, read: Reader = read_every_row
 ) -> Iterator[Blob]:
     """Yield the blobs of a unit: records or batches, rejects, and a summary at the end."""
@@ -179,7 +181,10 @@ def blobs_of_unit(
 
 
 def _blobs_of(
-    chunks: Sequence[tuple[int, Extracted]], maker: BlobMaker, unit: int, paths: Mapping[int, str]
+    chunks: Sequence[tuple[int, ExtractedChunk]],
+    maker: BlobMaker,
+    unit: int,
+    paths: Mapping[int, str],
 ) -> Iterator[Blob]:
     """Yield the record blobs that some chunks complete together, then blobs of their rejects."""
     full = [chunk for _, chunk in chunks if len(chunk.records)]
@@ -197,9 +202,9 @@ def _blobs_of(
 
 def _joined(
     unit: Unit, files: InputStore, settings: MapSettings, summary: UnitSummary, read: Reader
-) -> Iterator[list[tuple[int, Extracted]]]:
+) -> Iterator[list[tuple[int, ExtractedChunk]]]:
     """Yield lists of (split number, chunk), in order. Small chunks share a list."""
-    together: list[tuple[int, Extracted]] = []
+    together: list[tuple[int, ExtractedChunk]] = []
     size = rows = 0
     for split in unit.splits:
         summary.begin(split.number)
@@ -215,7 +220,9 @@ def _joined(
         yield together
 
 
-def unchanged(split: Split, files: InputStore, chunks: Iterator[Extracted]) -> Iterator[Extracted]:
+def require_unchanged(
+    split: Split, files: InputStore, chunks: Iterator[ExtractedChunk]
+) -> Iterator[ExtractedChunk]:
     """Yield `chunks`. Raise InputError if the file changes before the last chunk is read."""
     try:
         yield from chunks
@@ -282,14 +289,14 @@ def map_sizes_for_frame(pipeline: Pipeline) -> MapSizes:
     return sizes._replace(gather_bytes=2 * _UNIT_BYTES) if is_spread else sizes
 
 
-class Grouped(NamedTuple):
+class GroupedRecords(NamedTuple):
     """Records by log partition. The records of partition p end at position ends[p]."""
 
     records: SortedRecords
     ends: Int64s
 
 
-class Gather:
+class ChunkBuffer:
     """The spilled chunks of one unit. A context manager that frees their space."""
 
     def __init__(self, partitions: int, gather_bytes: int) -> None:
@@ -299,7 +306,7 @@ class Gather:
         self._counts: list[Int32s] = []  # number of records of each chunk by log partition
         self.size_bytes = 0  # size of the bodies of the records
 
-    def add(self, chunk: Grouped) -> None:
+    def add(self, chunk: GroupedRecords) -> None:
         """Spill a chunk. Raises StoreError if the machine's disk is full or not writable."""
         bounds = pairwise(np.append(0, chunk.ends)[self._edges].tolist())
         parts = (chunk.records.part(*each) for each in bounds)
@@ -322,18 +329,18 @@ class Gather:
         parts, partitions, size = list[SortedRecords](), list[Int32s](), 0
         first, end = self._edges[number], self._edges[number + 1]
         names = np.arange(first, end, dtype=np.int32)
-        for chunk, data in self._scratch.of(number):
+        for chunk, data in self._scratch.read_range(number):
             parts.append(decompress_records(data))
             partitions.append(np.repeat(names, self._counts[chunk][first:end]))
             size += parts[-1].size_bytes
             # Log partitions differ in size, so a range may be much larger than planned.
             if size >= 3 * _RANGE_BYTES // 2:
-                yield joined(parts), np.concatenate(partitions)
+                yield join_records(parts), np.concatenate(partitions)
                 parts, partitions, size = [], [], 0
         if parts:
-            yield joined(parts), np.concatenate(partitions)
+            yield join_records(parts), np.concatenate(partitions)
 
-    def __enter__(self) -> Gather:
+    def __enter__(self) -> ChunkBuffer:
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -359,7 +366,7 @@ class BlobMaker:
         self, pipeline: Pipeline, sizes: MapSizes, unit: int, encoding: Encoding | None = None
     ) -> None:
         self._partitions, self._sizes = pipeline.topic.partitions, sizes
-        self._gather = Gather(self._partitions, sizes.gather_bytes)
+        self._gather = ChunkBuffer(self._partitions, sizes.gather_bytes)
         self._by_time = pipeline.order == "time"
         self._unit, self._encoding = unit, encoding
         self._number = 0
@@ -399,7 +406,7 @@ class BlobMaker:
         timestamps = records.timestamps[order]
         ordered = timestamps if sort_keys is records.timestamps else sort_keys[order]
         ties = None if tie_breakers is None else tie_breakers[order]
-        chunk = Grouped(SortedRecords(ordered, ties, timestamps, bodies), ends)
+        chunk = GroupedRecords(SortedRecords(ordered, ties, timestamps, bodies), ends)
         if not gathers:
             yield from self._divided(chunk)
             return
@@ -412,14 +419,14 @@ class BlobMaker:
         for records, partitions in self._gather.take():
             yield from self._divided(self._regrouped(records, partitions))
 
-    def _regrouped(self, records: SortedRecords, partitions: Int32s) -> Grouped:
+    def _regrouped(self, records: SortedRecords, partitions: Int32s) -> GroupedRecords:
         """Return the records of several chunks as one chunk."""
         order, ends = _grouped(partitions, self._partitions)
         if self._encoding is None:
             _sort_groups(order, ends, records.sort_keys, records.tie_breakers)
-        return Grouped(records.taken(order).detached(), ends)
+        return GroupedRecords(records.take(order).detached(), ends)
 
-    def _divided(self, chunk: Grouped) -> Iterator[Blob]:
+    def _divided(self, chunk: GroupedRecords) -> Iterator[Blob]:
         start = 0
         for partition, end in enumerate(chunk.ends.tolist()):
             if start < end:
@@ -591,13 +598,13 @@ class UnitSummary:
         """Begin a split, which may have no chunks."""
         self._splits[split] = SplitCount(0, 0)
 
-    def add(self, split: int, chunk: Extracted) -> None:
+    def add(self, split: int, chunk: ExtractedChunk) -> None:
         """Count a chunk of a split. `begin` must be called for that split first."""
         before, times = self._splits[split], chunk.records.timestamps
         self._splits[split] = SplitCount(
             before.lines + chunk.line_count,
             before.rows + chunk.row_count,
-            before.times.then(FileTimes.from_timestamps(times)),
+            before.times.merge(FileTimes.from_timestamps(times)),
         )
         if self._interval is not None:
             inside = IntervalTimes.from_timestamps(times, self._interval)
@@ -643,7 +650,7 @@ class Summary(NamedTuple):
     times: IntervalTimes
 
 
-def add_up(texts: Iterable[str]) -> Summary:
+def combine_summaries(texts: Iterable[str]) -> Summary:
     """Return the combined summary of all units, whose JSON texts may be in any order."""
     splits: dict[int, SplitCount] = {}
     reasons: Counter[str] = Counter()

@@ -24,18 +24,18 @@ from seglake.write.spool.sorted_records import (
     Place,
     PlacedRecords,
     SortedRecords,
+    join_records,
     join_sorted,
-    joined,
     require_unique,
 )
 from seglake.write.spool.spool import (
     BATCHES,
     SpooledBlob,
-    packed_rows,
-    place_of,
+    first_place,
+    pack_rows,
     read_blobs,
     unpack_batches,
-    unpacked_rows,
+    unpack_rows,
 )
 
 
@@ -81,10 +81,10 @@ class PieceInput(NamedTuple):
     records: int
 
     @staticmethod
-    def of(piece: ReducePiece, bounds: PieceBounds, spooled: pa.Table) -> PieceInput:
+    def from_spooled(piece: ReducePiece, bounds: PieceBounds, spooled: pa.Table) -> PieceInput:
         """Pack the rows of a piece's blobs."""
         records = int(spooled["records"].to_numpy().sum())
-        return PieceInput(piece, bounds, packed_rows(spooled), records)
+        return PieceInput(piece, bounds, pack_rows(spooled), records)
 
 
 class SpanningBlob(NamedTuple):
@@ -137,7 +137,7 @@ class WritePieces(NamedTuple):
         """Write the segments of some pieces, and return their catalog rows."""
         rows: list[SegmentRow] = []
         for piece, bounds, packed, _ in inputs:
-            blobs = read_blobs(self.store, unpacked_rows([packed]))
+            blobs = read_blobs(self.store, unpack_rows([packed]))
             created_at_ms = piece.created_at_ms
             with SegmentWriter(
                 self.store, piece.first_segment, self.topic, created_at_ms
@@ -170,12 +170,12 @@ class WritePieces(NamedTuple):
         inside = (_within(_placed(blob), bounds) for blob in blobs)
         merged = merge(inside, self.merge_bytes)
         name = f"{piece.topic}-{piece.partition}"
-        covered = Covered(name, piece.base_offset, piece.end_offset)
+        covered = CoveredOffsets(name, piece.base_offset, piece.end_offset)
         return encode_at(merged, encoding_of(self.topic, self.append_time_ms), covered)
 
 
 def _placed(blob: SpooledBlob) -> PlacedRecords:
-    return PlacedRecords(place_of(blob.row), blob.records())
+    return PlacedRecords(first_place(blob.row), blob.records())
 
 
 def _within(records: PlacedRecords, bounds: PieceBounds) -> PlacedRecords:
@@ -186,7 +186,7 @@ def _within(records: PlacedRecords, bounds: PieceBounds) -> PlacedRecords:
 # Encode sorted records as record batches at their final offsets.
 
 
-class Covered(NamedTuple):
+class CoveredOffsets(NamedTuple):
     """The offsets [start, end) of a log partition that batches must cover. Errors contain `name`.
 
     Without an end, the batches end after the last record.
@@ -225,7 +225,7 @@ def _filled(
     for part in parts:
         records = part
         if unfilled is not None:
-            head = joined([unfilled, part.part(0, _shortest_full_batch(part, batch_bytes))])
+            head = join_records([unfilled, part.part(0, _shortest_full_batch(part, batch_bytes))])
             first = _first(framed(head, done), 1)
             count = int(first.table["count"].sum(dtype=np.int64))
             if count == len(head):  # the batch may not be full yet
@@ -266,7 +266,7 @@ def consecutive(parts: Iterator[EncodedBatches], base_offset: int) -> Iterator[E
 
 
 def encode_at(
-    parts: Iterator[SortedRecords], encoding: Encoding, covered: Covered
+    parts: Iterator[SortedRecords], encoding: Encoding, covered: CoveredOffsets
 ) -> Iterator[EncodedBatches]:
     """Yield the record batches of records that keep their offsets, which are their sort keys.
 
@@ -284,7 +284,7 @@ def encode_at(
     yield from _blanks(at, at if covered.end is None else covered.end)
 
 
-def _rising(parts: Iterator[SortedRecords], covered: Covered) -> Iterator[SortedRecords]:
+def _rising(parts: Iterator[SortedRecords], covered: CoveredOffsets) -> Iterator[SortedRecords]:
     """Yield the parts that have records. Raise InputError unless offsets increase up to the end."""
     last, end = covered.start - 1, INT64_MAX if covered.end is None else covered.end
     for part in parts:

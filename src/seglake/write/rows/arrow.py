@@ -13,20 +13,20 @@ import pyarrow.compute as pc
 from seglake.errors import InputError
 from seglake.format.records import Flags, Headers, Int64s, Spans
 from seglake.limits import INT64_MAX
-from seglake.text.json import base64, json_objects, quoted
+from seglake.text.json import base64, json_objects, quote_texts
 from seglake.text.simd import padded
 from seglake.text.spans import constant, from_arrow, join_rows, nulls_as, to_arrow, where_null
 from seglake.times.grammar import TimeFormat
 from seglake.times.readers import Times, in_range, read_times
 from seglake.times.time_kernels import OUT_OF_RANGE, READ, UNREADABLE
 from seglake.times.zones import read_local
-from seglake.write.rows.rows import LackedFields, most_rows, nearest
+from seglake.write.rows.rows import MissingFields, most_rows, similar_names_hint
 
 _MS = pa.timestamp("ms")
 _LAST_SECOND = INT64_MAX // 1000
 
 
-def parts(batch: Any, size_bytes: int) -> Iterator[Any]:
+def cut_batch(batch: Any, size_bytes: int) -> Iterator[Any]:
     """Cut an Arrow batch into slices of about `size_bytes`, within the bounds of `most_rows`."""
     rows = max(1, batch.num_rows * size_bytes // max(batch.nbytes, 1))
     items = sum(map(item_count, batch.columns)) // max(batch.num_rows, 1)
@@ -90,7 +90,7 @@ class ArrowRows:
 
         Null stays null.
         """
-        return text_of(self._column(name), self._path)
+        return column_text(self._column(name), self._path)
 
     def times(self, name: str, form: TimeFormat) -> Times:
         """Convert a column of a time type, or read another column as text in the format `form`."""
@@ -117,7 +117,7 @@ class ArrowRows:
         """Return lists of structs, or maps, as record headers. Text is parsed as JSON."""
         column = self._column(name)
         if not any(test(column.type) for test in LISTS):
-            return read_headers(text_of(column, self._path))
+            return read_headers(column_text(column, self._path))
         return self._listed_headers(name, as_lists(column))
 
     def _listed_headers(self, name: str, column: Any) -> tuple[Headers, Flags]:
@@ -129,7 +129,7 @@ class ArrowRows:
             )
         items = column.flatten()
         keys, values = (
-            text_of(pc.struct_field(items, part), self._path) for part in ("key", "value")
+            column_text(pc.struct_field(items, part), self._path) for part in ("key", "value")
         )
         sizes = column.value_lengths().fill_null(0).to_numpy()
         firsts = np.append(0, np.cumsum(sizes)).astype(np.int64)
@@ -139,10 +139,10 @@ class ArrowRows:
     def objects(self, names: Sequence[str]) -> Spans:
         """Return one JSON object per row. An empty `names` selects every column."""
         names = names or self._batch.schema.names
-        texts = [json_of(self._column(name), self._path) for name in names]
+        texts = [column_json(self._column(name), self._path) for name in names]
         return json_objects(names, texts, self.line_count)
 
-    def absent(self, names: Iterable[str]) -> LackedFields | None:
+    def absent(self, names: Iterable[str]) -> MissingFields | None:
         """Return None, because a missing column is an error."""
         del names
         return None
@@ -160,8 +160,8 @@ class ArrowRows:
             column = pc.struct_field(column, part) if has_part else None
         if column is None:
             raise InputError(
-                f"{self._path}: no column {name!r}; {nearest(name, names, 'it')}; correct the "
-                "settings or the file"
+                f"{self._path}: no column {name!r}; {similar_names_hint(name, names, 'it')}; "
+                "correct the settings or the file"
             )
         return without_extension(column)
 
@@ -196,21 +196,21 @@ _HEX = np.array([list(f"{byte:02x}".encode()) for byte in range(256)], np.uint8)
 _UUID_DIGITS = [at for at in range(36) if at not in (8, 13, 18, 23)]
 
 
-def text_of(column: Any, path: str) -> Spans:
+def column_text(column: Any, path: str) -> Spans:
     """Return values as bytes: strings and binaries unchanged, times as ISO 8601, others as JSON."""
     column = without_extension(column)
     kind = column.type
     if pa.types.is_dictionary(kind):
-        return text_of(column.dictionary_decode(), path)
+        return column_text(column.dictionary_decode(), path)
     if any(test(kind) for test in _BYTES):
         return from_arrow(column)
     if any(test(kind) for test in _TIMES):
         return from_arrow(_iso(column))
     null = column.is_null().to_numpy(zero_copy_only=False)
-    return where_null(json_of(column, path), null)
+    return where_null(column_json(column, path), null)
 
 
-def json_of(column: Any, path: str) -> Spans:
+def column_json(column: Any, path: str) -> Spans:
     """Return the values as JSON.
 
     NaN and infinities become null, binaries base64, times ISO 8601 (in UTC if the type has a zone),
@@ -220,12 +220,12 @@ def json_of(column: Any, path: str) -> Spans:
     column = without_extension(column)
     kind = column.type
     if pa.types.is_dictionary(kind):
-        return json_of(column.dictionary_decode(), path)
+        return column_json(column.dictionary_decode(), path)
     if any(test(kind) for test in (*_BYTES, *_TIMES)):
-        return nulls_as(quoted(_string(column)), b"null")
+        return nulls_as(quote_texts(_string(column)), b"null")
     if pa.types.is_struct(kind):
         names = [field.name for field in kind]
-        fields = [json_of(pc.struct_field(column, [at]), path) for at in range(len(names))]
+        fields = [column_json(pc.struct_field(column, [at]), path) for at in range(len(names))]
         return _or_null(json_objects(names, fields, len(column)), column)
     if any(test(kind) for test in LISTS):
         return _json_list(column, path)
@@ -261,7 +261,7 @@ def _uuid_texts(column: Any) -> Any:
 def json_or_null(column: Any) -> Spans:
     """Return the values as JSON, or the literal null for a column that JSON cannot hold."""
     try:
-        return json_of(column, "")
+        return column_json(column, "")
     except InputError:
         return constant(b"null", len(column))
 
@@ -296,7 +296,7 @@ def as_lists(column: Any) -> Any:
 
 def _json_list(column: Any, path: str) -> Spans:
     column = as_lists(column)
-    items = to_arrow(json_of(column.flatten(), path))
+    items = to_arrow(column_json(column.flatten(), path))
     sizes = column.value_lengths().fill_null(0).to_numpy()
     ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes, dtype=np.int64)])
     lists = pa.LargeListArray.from_arrays(pa.array(ends), items)

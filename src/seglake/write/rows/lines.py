@@ -15,7 +15,7 @@ import numpy as np
 
 from seglake.config import Pipeline
 from seglake.format.records import Bytes, Flags, Headers, Int64s, Spans
-from seglake.text.json import json_objects, quoted
+from seglake.text.json import json_objects, quote_texts
 from seglake.text.newlines import first_newline, last_newline, skip_lines
 from seglake.text.simd import PADDING, padded
 from seglake.times.grammar import TimeFormat
@@ -24,7 +24,7 @@ from seglake.write.input.content import InputStore
 from seglake.write.input.files import Split
 from seglake.write.input.streams import ByteStream
 from seglake.write.rows.arrow import read_headers
-from seglake.write.rows.rows import Codes, Format, LackedFields, Reason, Rows, most_rows
+from seglake.write.rows.rows import Codes, Format, MissingFields, Reason, Rows, most_rows
 
 REJECTED_BYTES = 64 * 1024  # the quarantine stores at most this much of a rejected row
 _TAIL_BYTES = 64 * 1024  # first step when reading on to the end of a split's last line
@@ -41,8 +41,8 @@ class LineFormat(Format):
         """Yield the rows of a split; see `Format.read`."""
         rows_of, size = self.row_maker(pipeline), pipeline.task.chunk_bytes
         names = [*pipeline.fields(), *pipeline.input.groups()]
-        for part in streams_of(split, store):
-            bounds = ChunkBounds.of(names, part.path, pipeline)
+        for part in open_streams(split, store):
+            bounds = ChunkBounds.for_file(names, part.path, pipeline)
             for whole in line_chunks(part.stream, size, part.limit, partial=part.partial):
                 for chunk in bounds.parts(whole):
                     yield part.path, TooLongRow(chunk) if chunk.too_long else rows_of(chunk)
@@ -80,14 +80,14 @@ class LineRows(ABC):
 
     def json(self, name: str) -> Spans:
         """Return the values of a field as JSON strings; null stays null."""
-        return quoted(self.field(name))
+        return quote_texts(self.field(name))
 
     def objects(self, names: Sequence[str]) -> Spans:
         """Return one JSON object per row with these fields. An empty `names` selects all fields."""
         names = names or self.all_names
         return json_objects(names, [self.json(name) for name in names], len(self.numbers))
 
-    def absent(self, names: Iterable[str]) -> LackedFields | None:
+    def absent(self, names: Iterable[str]) -> MissingFields | None:
         """Return None, because names are checked beforehand."""
         del names
         return None
@@ -119,7 +119,7 @@ class SplitStream(NamedTuple):
     partial: bool
 
 
-def streams_of(split: Split, store: InputStore) -> Iterator[SplitStream]:
+def open_streams(split: Split, store: InputStore) -> Iterator[SplitStream]:
     """Yield the streams of a split: one, or one per member of an archive. Raises InputError."""
     if split.is_whole:
         for path, stream in store.texts(split.file):
@@ -140,7 +140,7 @@ class ChunkBounds(NamedTuple):
     size_bytes: int
 
     @staticmethod
-    def of(names: Sequence[str], path: str, pipeline: Pipeline) -> ChunkBounds:
+    def for_file(names: Sequence[str], path: str, pipeline: Pipeline) -> ChunkBounds:
         """Return the bounds for the file or member at `path` whose records use fields `names`."""
         headers = [path] if pipeline.headers.source else []
         size = pipeline.task.chunk_bytes

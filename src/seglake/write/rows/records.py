@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from seglake.advice.finding import Finding
-from seglake.advice.observe import Chunk, observe
+from seglake.advice.observe import ObservedChunk, observe
 from seglake.config import Pipeline
 from seglake.format.batch import OVERHEAD
 from seglake.format.records import Flags, Headers, Int32s, Int64s, Records, Spans
@@ -35,7 +35,7 @@ from seglake.write.input.encodings import with_bytes
 from seglake.write.input.files import Split
 from seglake.write.rows.formats.registry import FORMATS
 from seglake.write.rows.lines import REJECTED_BYTES
-from seglake.write.rows.rows import Codes, LackedFields, Reason, Rows, texts_of_times, times_of
+from seglake.write.rows.rows import Codes, MissingFields, Reason, Rows, read_row_times, time_texts
 
 SOURCE_FILE, SOURCE_LINE = b"seglake.source.file", b"seglake.source.line"
 _RECORD_BYTES = OVERHEAD + 21  # 21 is Kafka's DefaultRecord.MAX_RECORD_OVERHEAD
@@ -90,7 +90,7 @@ def join_broker_fields(parts: Sequence[BrokerFields]) -> BrokerFields | None:
 
 
 @dataclass(frozen=True)
-class Extracted:
+class ExtractedChunk:
     """The records and rejects of one chunk of a split.
 
     `partitions` is the log partition of each record if `topic.partition_field` is set, else None.
@@ -106,7 +106,7 @@ class Extracted:
     partitions: Int32s | None
     line_count: int
     rejects: RejectedRows
-    absent: LackedFields | None = None
+    absent: MissingFields | None = None
     broker_fields: BrokerFields | None = None
     skipped: int = 0
     findings: Sequence[Finding] = ()
@@ -138,7 +138,7 @@ class SplitRows(NamedTuple):
     path_line: int
 
 
-def rows_of_split(split: Split, store: InputStore, pipeline: Pipeline) -> Iterator[SplitRows]:
+def read_rows(split: Split, store: InputStore, pipeline: Pipeline) -> Iterator[SplitRows]:
     """Yield the rows of a split in the order of the file. Raises what `read_split` raises."""
     first_line = path_line = 0
     current = split.file.path
@@ -152,7 +152,7 @@ def rows_of_split(split: Split, store: InputStore, pipeline: Pipeline) -> Iterat
 
 def read_split(
     split: Split, store: InputStore, pipeline: Pipeline, limits: RowLimits
-) -> Iterator[Extracted]:
+) -> Iterator[ExtractedChunk]:
     """Yield the records and rejects of a split, chunk by chunk, in the order of the file.
 
     Memory is a few times `chunk_bytes`, whatever the size of the file. The result is a
@@ -161,7 +161,7 @@ def read_split(
     Raises:
         InputError: The file cannot be read, is damaged, or has no field with a required name.
     """
-    for path, rows, first_line, path_line in rows_of_split(split, store, pipeline):
+    for path, rows, first_line, path_line in read_rows(split, store, pipeline):
         yield extract(rows, pipeline, limits, path, first_line, path_line)
 
 
@@ -172,7 +172,7 @@ def extract(
     path: str,
     first_line: int,
     path_line: int = 0,
-) -> Extracted:
+) -> ExtractedChunk:
     """Return the records of a chunk in order, and its rejects.
 
     Args:
@@ -224,7 +224,7 @@ def extract(
     rejects = RejectedRows(lines[bad], reasons[bad], raw, path, path_line)
     absent = rows.absent(pipeline.fields())
     chunk = _chunk(rows, pipeline, reasons, timestamps, local, path, is_first=first_line == 0)
-    return Extracted(
+    return ExtractedChunk(
         records,
         partitions,
         rows.line_count,
@@ -246,22 +246,22 @@ def _chunk(
     path: str,
     *,
     is_first: bool,
-) -> Chunk:
+) -> ObservedChunk:
     """Return the input of `observe` for a chunk."""
     settings = pipeline.timestamp
     wrong = np.flatnonzero(np.isin(reasons, UNREAD_TIMES))
     good = reasons == Reason.NONE
-    return Chunk(
+    return ObservedChunk(
         rows,
         path,
         is_first,
         reasons == Reason.NOT_PARSEABLE,
         reasons == Reason.INVALID_UTF8,
         good,
-        texts_of_times(rows, settings).take(wrong) if len(wrong) and settings.names else None,
+        time_texts(rows, settings).take(wrong) if len(wrong) and settings.names else None,
         timestamps,
         local & good,
-        lambda form: times_of(rows, settings, form).codes,
+        lambda form: read_row_times(rows, settings, form).codes,
     )
 
 
@@ -279,7 +279,7 @@ def _timestamps(
         return np.full(len(reasons), -1, np.int64), np.zeros(len(reasons), np.bool_)
     from_broker = pipeline.topic.offset_field is not None  # a broker has accepted the times
     form = settings.time_format._replace(any_year=from_broker)
-    ms, codes, local = times_of(rows, settings, form)
+    ms, codes, local = read_row_times(rows, settings, form)
     if allowed != ALL_TIMES and not from_broker:
         _reject(reasons, (codes == READ) & (ms < allowed[0]), Reason.TIMESTAMP_TOO_OLD)
         _reject(reasons, (codes == READ) & (ms > allowed[1]), Reason.TIMESTAMP_TOO_NEW)
@@ -287,7 +287,7 @@ def _timestamps(
         return ms, local
     unreadable = codes == UNREADABLE
     if unreadable.any():
-        missing = texts_of_times(rows, settings).lengths < 0
+        missing = time_texts(rows, settings).lengths < 0
         _reject(reasons, unreadable & missing, Reason.TIMESTAMP_MISSING)
     _reject(reasons, unreadable, Reason.TIMESTAMP_UNREADABLE)
     _reject(reasons, codes == OUT_OF_RANGE, Reason.TIMESTAMP_OUT_OF_RANGE)

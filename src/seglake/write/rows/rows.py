@@ -80,20 +80,20 @@ class Reason(IntEnum):
 REASON_TEXTS = np.array([reason.text for reason in Reason])
 
 
-def nearest(name: str, names: Sequence[str], where: str) -> str:
+def similar_names_hint(name: str, names: Sequence[str], where: str) -> str:
     """Return a hint for a name that does not exist: similar names, or the first of `names`.
 
     `where` is the subject of the sentence that lists names, such as "the file".
     """
     # Reversed, so that the first of several names that differ only by case is suggested.
-    near = wording.as_near(name, reversed(names))
+    near = wording.nearest_two(name, reversed(names))
     if near:
         return f"did you mean {' or '.join(map(repr, near))}?"
     more = ", …" if len(names) > _LISTED else ""
     return f"{where} has {', '.join(map(repr, names[:_LISTED])) or 'no field'}{more}"
 
 
-class LackedFields(NamedTuple):
+class MissingFields(NamedTuple):
     """The fields that are missing in all rows of a chunk, and one row as an example."""
 
     fields: list[str]
@@ -141,23 +141,23 @@ class Rows(Protocol):
     def objects(self, names: Sequence[str]) -> Spans:
         """Return one JSON object per row with these fields. An empty `names` selects all fields."""
 
-    def absent(self, names: Iterable[str]) -> LackedFields | None:
+    def absent(self, names: Iterable[str]) -> MissingFields | None:
         """Return the fields that no row has, not even as null.
 
         Return None if the format checks names beforehand, or if no row can be parsed.
         """
 
 
-def texts_of_times(rows: Rows, settings: Timestamp) -> Spans:
+def time_texts(rows: Rows, settings: Timestamp) -> Spans:
     """Return the text of each row's time: fields joined by spaces, or null if one is missing."""
     return join_fields([rows.field(name) for name in settings.names], b" ")
 
 
-def times_of(rows: Rows, settings: Timestamp, form: TimeFormat) -> Times:
+def read_row_times(rows: Rows, settings: Timestamp, form: TimeFormat) -> Times:
     """Return the times of the rows, from one field or several joined fields, in format `form`."""
     if settings.field is not None:
         return rows.times(settings.field, form)
-    return read_times(texts_of_times(rows, settings), form)
+    return read_times(time_texts(rows, settings), form)
 
 
 class Format(ABC):

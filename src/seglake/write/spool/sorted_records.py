@@ -34,9 +34,9 @@ class SortedRecords:
 
     def part(self, start: int, end: int) -> SortedRecords:
         """Return records `start` to `end`, exclusive, over the same buffers."""
-        return self.taken(slice(start, end))
+        return self.take(slice(start, end))
 
-    def taken(self, order: Int64s | slice) -> SortedRecords:
+    def take(self, order: Int64s | slice) -> SortedRecords:
         """Return the records at the positions `order`, over the same buffers."""
         ties = None if self.tie_breakers is None else self.tie_breakers[order]
         sort_keys = self.sort_keys[order]
@@ -61,7 +61,7 @@ class SortedRecords:
         return SortedRecords(sort_keys, ties, timestamps, self.bodies.detached())
 
 
-def joined(parts: Sequence[SortedRecords]) -> SortedRecords:
+def join_records(parts: Sequence[SortedRecords]) -> SortedRecords:
     """Return the records of the parts, one part after another. Bodies are not copied."""
     if len(parts) == 1:
         return parts[0]
@@ -137,8 +137,8 @@ def join_sorted(blobs: list[PlacedRecords]) -> SortedRecords:
     parts = [blob.records for blob in in_order if len(blob.records)] or [in_order[0].records]
     if len(parts) == 1:
         return parts[0]
-    records = joined(parts)
-    return records.taken(sort_order(records.sort_keys, records.tie_breakers))
+    records = join_records(parts)
+    return records.take(sort_order(records.sort_keys, records.tie_breakers))
 
 
 def require_unique(records: SortedRecords, order_column: str) -> None:

@@ -40,7 +40,7 @@ class SpillBuffer:
         self._begins.append(self.size_bytes + np.cumsum(sizes))
         self.size_bytes += sum(sizes)
 
-    def of(self, number: int) -> Iterator[tuple[int, bytes]]:
+    def read_range(self, number: int) -> Iterator[tuple[int, bytes]]:
         """Yield the items of a range that are not empty, with the numbers of their lists."""
         for at, begins in enumerate(self._begins):
             start, end = begins[number : number + 2].tolist()

@@ -139,7 +139,7 @@ class SpoolWriter:
         parts: Sequence[Buffer] = []
         if not isinstance(data, SortedRecords):
             parts = [data] if data else []
-        elif self._before + self._end + packed_bytes(data) <= self._plain_bytes:
+        elif self._before + self._end + packed_size(data) <= self._plain_bytes:
             parts = pack_records(data)
         else:
             parts, squeezed = [compress_records(data)], True
@@ -275,28 +275,28 @@ def filter_kinds(spooled: pa.Table, *kinds: int) -> pa.Table:
     return spooled.filter(pa.array(np.isin(spooled["kind"].to_numpy(), kinds)))
 
 
-def named_once(spooled: pa.Table) -> pa.Table:
+def intern_names(spooled: pa.Table) -> pa.Table:
     """Return the rows with the name of each object in memory once."""
     encoded = spooled["object"].dictionary_encode()
     return spooled.set_column(SPOOLED.get_field_index("object"), "object", encoded)
 
 
-def packed_rows(rows: pa.Table) -> bytes:
+def pack_rows(rows: pa.Table) -> bytes:
     """Pack rows of SPOOLED for the driver: about 20 bytes each instead of 190.
 
     Spark aborts a job whose results are larger than `spark.driver.maxResultSize`.
     """
-    sink, rows = io.BytesIO(), named_once(rows)
+    sink, rows = io.BytesIO(), intern_names(rows)
     options = pa.ipc.IpcWriteOptions(compression="zstd")
     with pa.ipc.new_stream(sink, rows.schema, options=options) as stream:
         stream.write_table(rows)
     return sink.getvalue()
 
 
-def unpacked_rows(parts: Iterable[bytes]) -> pa.Table:
-    """Return the rows that `packed_rows` packed, with the name of each object in memory once."""
+def unpack_rows(parts: Iterable[bytes]) -> pa.Table:
+    """Return the rows that `pack_rows` packed, with the name of each object in memory once."""
     tables = (pa.ipc.open_stream(part).read_all() for part in parts)
-    return pa.concat_tables([named_once(SPOOLED.empty_table()), *tables])
+    return pa.concat_tables([intern_names(SPOOLED.empty_table()), *tables])
 
 
 def combine_chunks(spooled: pa.Table) -> pa.Table:
@@ -311,7 +311,7 @@ def rows_at(spooled: pa.Table, numbers: Int64s) -> pa.Table:
     return spooled.take(pa.array(numbers, pa.int64())).cast(SPOOLED)
 
 
-def place_of(row: dict[str, Any]) -> Place:
+def first_place(row: dict[str, Any]) -> Place:
     """Return the `Place` of the first record of the blob with this row."""
     return Place(row["sort_key"], row["tie_breaker"], row["unit"], row["number"])
 
@@ -330,7 +330,7 @@ def _fetch(store: Store, request: list[dict[str, Any]]) -> list[SpooledBlob]:
     return list(map(SpooledBlob, request, parts))
 
 
-def clear(store: Store, attempt_id: str) -> None:
+def delete_blobs(store: Store, attempt_id: str) -> None:
     """Delete the blobs of all tasks of an attempt, failed tries of tasks included."""
     store.delete([listed.key for listed in store.list(blobs_folder(attempt_id))])
 
@@ -359,7 +359,7 @@ _BATCHES_HEAD = struct.Struct("<qqq")
 _HEAD = struct.Struct("<qBBxxxxxx")
 
 
-def packed_bytes(records: SortedRecords) -> int:
+def packed_size(records: SortedRecords) -> int:
     """Return the size in bytes of the result of `pack_records`."""
     columns = 2 + (not records.by_time) + (records.tie_breakers is not None)
     return _HEAD.size + 8 * columns * len(records) + int(records.bodies.sizes.sum())

@@ -14,8 +14,8 @@ from seglake.engine import Item, LocalEngine, Result, Task
 from seglake.maintain.compaction import passes
 from seglake.maintain.compaction import passes as keys
 from seglake.maintain.compaction.compact import compact_topic
-from seglake.maintain.compaction.passes import CompactionOptions, FindKeys, FindSurvivors, Keys
-from seglake.write.spool.spool import unpacked_rows
+from seglake.maintain.compaction.passes import CompactionOptions, FindKeys, FindSurvivors, KeyBlobs
+from seglake.write.spool.spool import unpack_rows
 from tests.makers.keyed_logs import TOPIC, Keyed, make_keyed_lake
 from tests.makers.lakes import open_catalog
 
@@ -71,7 +71,7 @@ class _Noting(LocalEngine):
     def map(self, task: Task[Item, Result], items: Sequence[Item]) -> list[Result]:
         results = super().map(task, items)
         if isinstance(task, FindKeys | FindSurvivors):
-            rows = [len(unpacked_rows([result.packed])) for result in cast("list[Keys]", results)]
+            rows = [len(unpack_rows([result.packed])) for result in cast("list[KeyBlobs]", results)]
             self.told.setdefault(type(task), []).extend(rows)
         return results
 

@@ -11,7 +11,12 @@ import pytest
 
 from seglake.catalog.schema import SegmentRow, TopicRow
 from seglake.errors import UsageError
-from seglake.maintain.compaction.passes import LogToClean, Policy, groups_of, log_to_clean
+from seglake.maintain.compaction.passes import (
+    CompactionPolicy,
+    LogToClean,
+    group_segments,
+    log_to_clean,
+)
 from tests.makers.catalog_rows import segment
 
 NOW = 1_000_000
@@ -37,7 +42,7 @@ def rows(*times: tuple[int, int], size: int = 100) -> list[SegmentRow]:
 
 
 def planned(
-    segments: list[SegmentRow], policy: Policy, start: int = 0, cleaned: int = 0
+    segments: list[SegmentRow], policy: CompactionPolicy, start: int = 0, cleaned: int = 0
 ) -> LogToClean:
     end = segments[-1].end_offset if segments else 0
     view: Any = SimpleNamespace(
@@ -47,8 +52,10 @@ def planned(
 
 
 def test_a_policy_is_the_topics() -> None:
-    assert Policy.of(topic(cleanup_policy="compact"), "lake") == Policy()
-    found = Policy.of(
+    assert (
+        CompactionPolicy.from_topic(topic(cleanup_policy="compact"), "lake") == CompactionPolicy()
+    )
+    found = CompactionPolicy.from_topic(
         topic(
             cleanup_policy="delete, compact",
             delete_retention_ms=1,
@@ -61,7 +68,7 @@ def test_a_policy_is_the_topics() -> None:
         ),
         "lake",
     )
-    assert found == Policy(1, 2, 3, 0.25, 5, 6)
+    assert found == CompactionPolicy(1, 2, 3, 0.25, 5, 6)
 
 
 @pytest.mark.parametrize("policy", ["", "delete", "compacted"])
@@ -69,47 +76,52 @@ def test_a_topic_that_is_not_compacted_is_refused(policy: str) -> None:
     with pytest.raises(
         UsageError, match=f"topic 't' has cleanup.policy = '{policy}'.* alter lake t "
     ):
-        Policy.of(topic(cleanup_policy=policy), "lake")
+        CompactionPolicy.from_topic(topic(cleanup_policy=policy), "lake")
 
 
 def test_a_log_is_dirty_from_where_the_last_round_ended() -> None:
     segments = rows((1, 1), (2, 2), (3, 3), (4, 4))
-    fresh = planned(segments, Policy())
+    fresh = planned(segments, CompactionPolicy())
     assert (fresh.first_dirty_offset, fresh.first_uncleanable_offset) == (0, 40)
     assert (fresh.clean_bytes, fresh.dirty_bytes, fresh.dirty_ratio) == (0, 400, 1.0)
-    half = planned(segments, Policy(), cleaned=20)
+    half = planned(segments, CompactionPolicy(), cleaned=20)
     assert (half.first_dirty_offset, half.clean_bytes, half.dirty_bytes) == (20, 200, 200)
-    assert not half.is_due(Policy())  # the ratio is not above a half
-    assert half.is_due(Policy(min_dirty_ratio=0.49))
-    merged = planned(segments, Policy(), cleaned=25)
+    assert not half.is_due(CompactionPolicy())  # the ratio is not above a half
+    assert half.is_due(CompactionPolicy(min_dirty_ratio=0.49))
+    merged = planned(segments, CompactionPolicy(), cleaned=25)
     assert (merged.first_dirty_offset, merged.clean_bytes) == (25, 200)
-    started = planned(segments, Policy(), start=30, cleaned=20)
+    started = planned(segments, CompactionPolicy(), start=30, cleaned=20)
     assert (started.first_dirty_offset, started.dirty_bytes) == (30, 100)
 
 
 def test_nothing_is_due_without_records() -> None:
-    empty = planned([], Policy(min_dirty_ratio=0.0))
-    assert (empty.dirty_ratio, empty.is_due(Policy(min_dirty_ratio=0.0))) == (0.0, False)
+    empty = planned([], CompactionPolicy(min_dirty_ratio=0.0))
+    assert (empty.dirty_ratio, empty.is_due(CompactionPolicy(min_dirty_ratio=0.0))) == (0.0, False)
 
 
 def test_the_young_are_held_back_and_all_behind_them() -> None:
     segments = rows((1, NOW - 100), (2, NOW - 99), (3, 3))
-    held = planned(segments, Policy(min_lag_ms=100))
+    held = planned(segments, CompactionPolicy(min_lag_ms=100))
     assert (held.first_uncleanable_offset, held.dirty_bytes, len(held.rows)) == (10, 100, 1)
-    assert planned(segments, Policy(min_lag_ms=99)).first_uncleanable_offset == 30
-    assert planned(segments, Policy(min_lag_ms=0)).first_uncleanable_offset == 30
-    clean = planned(segments, Policy(min_lag_ms=100), cleaned=20)  # what is clean holds nobody
+    assert planned(segments, CompactionPolicy(min_lag_ms=99)).first_uncleanable_offset == 30
+    assert planned(segments, CompactionPolicy(min_lag_ms=0)).first_uncleanable_offset == 30
+    clean = planned(
+        segments, CompactionPolicy(min_lag_ms=100), cleaned=20
+    )  # what is clean holds nobody
     assert (clean.first_uncleanable_offset, clean.dirty_bytes) == (30, 100)
 
 
 def test_a_segment_without_timestamps_is_as_old_as_its_file() -> None:
     segments = rows((-1, -1))
-    assert planned(segments, Policy(min_lag_ms=51)).rows == ()
-    assert len(planned(segments, Policy(min_lag_ms=50)).rows) == 1
+    assert planned(segments, CompactionPolicy(min_lag_ms=51)).rows == ()
+    assert len(planned(segments, CompactionPolicy(min_lag_ms=50)).rows) == 1
 
 
 def test_the_old_are_due_whatever_the_ratio() -> None:
-    segments, policy = rows((NOW - 5, NOW), (NOW - 11, NOW), (-1, -1)), Policy(max_lag_ms=11)
+    segments, policy = (
+        rows((NOW - 5, NOW), (NOW - 11, NOW), (-1, -1)),
+        CompactionPolicy(max_lag_ms=11),
+    )
     never = policy._replace(min_dirty_ratio=1.0)
     assert not planned(segments, never).is_due(never)
     late = never._replace(max_lag_ms=10)
@@ -124,8 +136,8 @@ def test_groups_end_where_a_segment_would_be_too_large() -> None:
     segments = [replace(row, index_bytes=8, timeindex_bytes=12) for row in segments]
 
     def groups(**limits: Any) -> list[tuple[int, int]]:
-        policy = Policy()._replace(**limits)
-        return [(g.start, g.stop) for g in groups_of(segments, policy)]
+        policy = CompactionPolicy()._replace(**limits)
+        return [(g.start, g.stop) for g in group_segments(segments, policy)]
 
     assert groups() == [(0, 5)]
     assert groups(segment_bytes=200) == [(0, 2), (2, 4), (4, 5)]
@@ -135,4 +147,4 @@ def test_groups_end_where_a_segment_would_be_too_large() -> None:
     assert groups() == [(0, 4), (4, 5)]
     segments[4] = replace(segments[4], end_offset=2**31)
     assert groups() == [(0, 5)]
-    assert list(groups_of([], Policy())) == []
+    assert list(group_segments([], CompactionPolicy())) == []

@@ -29,7 +29,7 @@ from seglake.maintain.compaction import passes
 from seglake.maintain.compaction.compact import compact
 from seglake.maintain.erasure import erase as erase_module
 from seglake.maintain.erasure import logs
-from seglake.maintain.erasure.erase import Attempts, erase
+from seglake.maintain.erasure.erase import TopicAttempts, erase
 from seglake.maintain.health.verify import verify
 from seglake.maintain.merge import merge
 from seglake.maintain.undo import replace_files, undo
@@ -238,7 +238,7 @@ def test_a_dead_attempt_that_writes_while_an_erasure_deletes__leaves_no_key(
                 key = row.key("log")
                 late.put(key.replace(row.attempt_id, dead), logs_of[key])
 
-    monkeypatch.setattr(erase_module, "delete", delete)
+    monkeypatch.setattr(erase_module, "delete_objects", delete)
     done = erase(str(root), "events", ["gone"], vacuum=True, grace_hours=0)
     assert files_with_the_key(root) == []
     assert [key for key in done.deleted if dead in key]
@@ -249,9 +249,9 @@ def test_an_erasure_ends_though_attempts_end_all_the_time(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What committed attempts leave is no reason to look again."""
-    looks, real = list[Attempts](), erase_module.find_attempts
+    looks, real = list[TopicAttempts](), erase_module.find_attempts
 
-    def look_after_a_run(*given: Any) -> Attempts:
+    def look_after_a_run(*given: Any) -> TopicAttempts:
         assert len(looks) < 9
         number = len(looks)
         ingest(next_run(root, number, key="kept"), f"more-{number}")
@@ -263,7 +263,7 @@ def test_an_erasure_ends_though_attempts_end_all_the_time(
     monkeypatch.setattr(erase_module, "find_attempts", look_after_a_run)
     done = erase(str(root), "events", ["gone"], vacuum=True)
     assert files_with_the_key(root) == []
-    assert looks[-1].left
+    assert looks[-1].remaining_objects
     assert done.version >= 0
 
 
@@ -346,9 +346,9 @@ def test_an_attempt_that_fails_before_the_last_look__leaves_no_sample_with_the_k
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It does not run any more at that look, so nobody is told of it."""
-    looks, real = list[Attempts](), erase_module.find_attempts
+    looks, real = list[TopicAttempts](), erase_module.find_attempts
 
-    def look_after_a_failure(*given: Any) -> Attempts:
+    def look_after_a_failure(*given: Any) -> TopicAttempts:
         if looks:
             with pytest.raises(QuarantineLimit):
                 ingest(rejecting(root).model_copy(update={"max_quarantine_ratio": 0.0}), "2")

@@ -318,13 +318,13 @@ def test_an_ingest_that_commits_meanwhile__is_covered(
     lake = Lake(tmp_path)
     lake.ingest([*lines(3, SECRET), *lines(3)])
     scanned = list[str]()
-    real = logs.hits_in
+    real = logs.count_hits
 
     def hits_in(keys: frozenset[bytes], store: Store, log: logs.StoredLog) -> logs.Hits:
         scanned.append(log.log_key)
         return real(keys, store, log)
 
-    monkeypatch.setattr(logs, "hits_in", hits_in)
+    monkeypatch.setattr(logs, "count_hits", hits_in)
     more = [*lines(2, OTHER_SECRET), *bad(SECRET_REJECT)]
 
     def ingest_and_merge() -> None:

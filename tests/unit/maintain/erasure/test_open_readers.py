@@ -11,7 +11,7 @@ import pytest
 
 import seglake
 from seglake.catalog import deletions
-from seglake.catalog.deletions import Deletions, notify_readers
+from seglake.catalog.deletions import DeletionMonitor, notify_readers
 from seglake.errors import StoreError, VersionExpired
 from seglake.maintain.erasure.erase import erase
 from seglake.read.log import Log
@@ -113,7 +113,7 @@ def test_reads_under_way_and_killed_deletions(
 ) -> None:
     """Each change is heeded twice; one that does not end, again and again."""
     store, heard = open_store(str(tmp_path)), list[int]()
-    watch = Deletions(store, lambda: heard.append(1))
+    watch = DeletionMonitor(store, lambda: heard.append(1))
     watch.check()
     with notify_readers(store, ["attempts/a/blobs/1", "catalog/log/x"]):
         watch.check()

@@ -156,7 +156,7 @@ def test_a_late_list_of_a_try_that_lost__hides_none_of_the_next(
 
 def test_an_end_in_front_of_the_removal_of_the_list__hinders_nobody(lake: Lake) -> None:
     with dying(erase_module._Erasure, "_erase_samples"), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(erase_module, "delete", lambda *_: None)
+        patch.setattr(erase_module, "delete_objects", lambda *_: None)
         lake.erase("gone")
     assert len(lake.lists()) == 1
     assert lake.redrive().records == 2

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seglake.errors import UsageError
-from seglake.maintain.erasure.criteria import ErasureCriteria, keys_given
+from seglake.maintain.erasure.criteria import ErasureCriteria, parse_keys
 from tests.makers.strategies import examples
 
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=8)
@@ -59,7 +59,7 @@ def test_a_row_with_a_field_that_is_a_key__goes(
     fields: list[str], write: Callable[[list[str]], bytes], data: st.DataObject
 ) -> None:
     key = data.draw(st.sampled_from(fields))
-    assert goes(ErasureCriteria.of([key, "another"]), write(fields)) == [True]
+    assert goes(ErasureCriteria.from_keys([key, "another"]), write(fields)) == [True]
 
 
 @given(st.lists(WORDS, max_size=6), st.lists(WORDS, min_size=1, max_size=3))
@@ -67,7 +67,7 @@ def test_a_row_with_a_field_that_is_a_key__goes(
 def test_a_row_without_the_word__stays(words: list[str], keys: list[str]) -> None:
     for separator in (" ", '":"', "\n", "é"):
         row = separator.join(words).encode()
-        assert goes(ErasureCriteria.of(keys), row) == [not set(words).isdisjoint(keys)]
+        assert goes(ErasureCriteria.from_keys(keys), row) == [not set(words).isdisjoint(keys)]
 
 
 @given(st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=3), st.lists(TEXTS, max_size=4))
@@ -75,33 +75,33 @@ def test_a_row_without_the_word__stays(words: list[str], keys: list[str]) -> Non
 def test_of_a_key_of_several_fields__all_stand_in_the_row(
     keys: list[tuple[str, str]], others: list[str]
 ) -> None:
-    wanted = ErasureCriteria.of(["\0".join(key) for key in keys])
+    wanted = ErasureCriteria.from_keys(["\0".join(key) for key in keys])
     rows = [as_json([*others, *key]) for key in keys]
     assert goes(wanted, *rows) == [True] * len(keys)
 
 
 def test_parts_of_a_key__are_no_key() -> None:
-    wanted = ErasureCriteria.of(["anna\0berlin", "otto\0rome"])
+    wanted = ErasureCriteria.from_keys(["anna\0berlin", "otto\0rome"])
     rows = b"anna, paris", b"berlin", b"otto in rome", b"anna rome", b"anna berlin", None
     assert goes(wanted, *rows) == [False, False, True, False, True, False]
 
 
 def test_a_text__goes_wherever_it_stands() -> None:
-    wanted = ErasureCriteria.of([], "käse")
+    wanted = ErasureCriteria.from_keys([], "käse")
     assert goes(wanted, "xkäsex".encode(), b"k\\u00E4se", b"kase", None) == [
         True, True, False, False,
     ]  # fmt: skip
 
 
 def test_bytes_that_are_no_text__are_found() -> None:
-    assert goes(ErasureCriteria.of([b"\xff\x00\xfe", b"\xff"]), b"a,\xff,b", b"\xfe") == [
+    assert goes(ErasureCriteria.from_keys([b"\xff\x00\xfe", b"\xff"]), b"a,\xff,b", b"\xfe") == [
         True,
         False,
     ]
 
 
 def test_many_keys__are_looked_for_in_parts() -> None:
-    wanted = ErasureCriteria.of([f"user-{number:06}" for number in range(3000)])
+    wanted = ErasureCriteria.from_keys([f"user-{number:06}" for number in range(3000)])
     rows = [f'{{"u":"user-{number:06}"}}'.encode() for number in (0, 1500, 2999, 3000)]
     assert goes(wanted, *rows) == [True, True, True, False]
 
@@ -114,7 +114,7 @@ def encoded(**columns: bytes) -> bytes:
 
 def test_binary_columns__are_looked_through() -> None:
     """The whole column, or a telling word in it; also if the row was cut behind it."""
-    wanted = ErasureCriteria.of([b"anna", b"\x00\x00\x00\x05", b"\x01\x02"])
+    wanted = ErasureCriteria.from_keys([b"anna", b"\x00\x00\x00\x05", b"\x01\x02"])
     rows = [
         encoded(k=b"anna"), encoded(v=b'{"user": "anna"}'), encoded(v=b"joanna", k=b"ann"),
         encoded(k=b"\0\0\0\x05"), encoded(k=b"\0\0\0\0\0\0\0\x05"), encoded(k=b"\x01\x02"),
@@ -122,12 +122,12 @@ def test_binary_columns__are_looked_through() -> None:
         encoded(k=b"ab-anna-")[: -len('", "t": "soon"}')],
     ]  # fmt: skip
     assert goes(wanted, *rows) == [True, True, False, True, False, True, False, False, True]
-    assert goes(ErasureCriteria.of([], "oann"), rows[2], rows[0]) == [True, False]
+    assert goes(ErasureCriteria.from_keys([], "oann"), rows[2], rows[0]) == [True, False]
 
 
 def test_a_key_of_binary_fields__is_found_though_they_have_nuls() -> None:
     long = (261).to_bytes(8, "big")
-    wanted = ErasureCriteria.of([b"anna\0" + long, long + b"\0" + b"\0\1" * 9])
+    wanted = ErasureCriteria.from_keys([b"anna\0" + long, long + b"\0" + b"\0\1" * 9])
     rows = [
         b'{"n":"anna",' + encoded(k=long)[1:], b'{"n":"anna",' + encoded(k=long[:-1] + b"\6")[1:],
         encoded(k=long), encoded(k=b"\0\1" * 9), encoded(k=b"\0\1" * 9, j=long),
@@ -138,11 +138,11 @@ def test_a_key_of_binary_fields__is_found_though_they_have_nuls() -> None:
 
 def test_a_word_behind_an_escaped_character__is_whole() -> None:
     rows = [rb'{"n":"a\nanna"}', rb'{"n":"\u00e9anna"}', rb'{"n":"\u0061anna"}', rb'{"n":"janna"}']
-    assert goes(ErasureCriteria.of(["anna"]), *rows) == [True, True, False, False]
+    assert goes(ErasureCriteria.from_keys(["anna"]), *rows) == [True, True, False, False]
 
 
 def test_any_character_may_be_doubled__as_quotes_of_csv() -> None:
-    assert goes(ErasureCriteria.of(["it's"]), b"1,'it''s',2", b"1,it's", b"1,it-s") == [
+    assert goes(ErasureCriteria.from_keys(["it's"]), b"1,'it''s',2", b"1,it's", b"1,it-s") == [
         True,
         True,
         False,
@@ -150,11 +150,11 @@ def test_any_character_may_be_doubled__as_quotes_of_csv() -> None:
 
 
 def test_the_empty_key__takes_no_reject() -> None:
-    assert goes(ErasureCriteria.of([""]), b"", b"{}") == [False, False]
+    assert goes(ErasureCriteria.from_keys([""]), b"", b"{}") == [False, False]
 
 
 def test_keys_are_not_shown() -> None:
-    assert "secret" not in repr(ErasureCriteria.of(["secret"], "secret"))
+    assert "secret" not in repr(ErasureCriteria.from_keys(["secret"], "secret"))
 
 
 # ------------------------------------------------------------------ the command line
@@ -164,7 +164,7 @@ def test_keys_of_arguments_and_files(tmp_path: Path) -> None:
     file = tmp_path / "keys"
     binary = base64.b64encode(b"\xff\n").decode()
     file.write_bytes(b"\xef\xbb\xbfone\r\n\n two \nbase64:" + binary.encode())
-    assert keys_given(["a", "base64:", "käse"], file) == [
+    assert parse_keys(["a", "base64:", "käse"], file) == [
         b"a", b"", "käse".encode(), b"one", b" two ", b"\xff\n",
     ]  # fmt: skip
 
@@ -186,17 +186,17 @@ def test_keys_that_are_none__are_refused(
     if file is not None and content is not None:
         file.write_bytes(content)
     with pytest.raises(UsageError, match=match):
-        list(keys_given(arguments, file))
+        list(parse_keys(arguments, file))
 
 
 def test_a_file_that_is_not_there__is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="No such file"):
-        keys_given([], tmp_path / "keys")
+        parse_keys([], tmp_path / "keys")
 
 
 def test_nothing_named__is_refused() -> None:
     with pytest.raises(UsageError, match="nothing is named"):
-        ErasureCriteria.of([], "")
+        ErasureCriteria.from_keys([], "")
 
 
 @given(st.text(alphabet="abkäß你1", min_size=2), st.binary(max_size=3), st.sampled_from(WIDE))
@@ -206,5 +206,5 @@ def test_a_row_that_could_not_be_decoded__goes_by_its_words(
 ) -> None:
     """It has the bytes of its file, and may begin in the middle of a character."""
     row, other = (f', "{word}", x'.encode(encoding) for word in (key, f"z{key}"))
-    assert goes(ErasureCriteria.of([key]), before + row, before + other) == [True, False]
-    assert goes(ErasureCriteria.of([], key), before + row) == [True]
+    assert goes(ErasureCriteria.from_keys([key]), before + row, before + other) == [True, False]
+    assert goes(ErasureCriteria.from_keys([], key), before + row) == [True]

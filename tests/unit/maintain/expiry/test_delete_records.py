@@ -182,7 +182,7 @@ def test_bad_input_is_one_sentence_and_changes_nothing(
 def test_the_clock_of_storage_counts_too(maker: LakeMaker, monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine whose commit is ahead by days cannot remove what is to come."""
     now = time_ns() // 1_000_000
-    monkeypatch.setattr(commit, "time_of_storage", lambda _: now - 2 * DAY_MS)
+    monkeypatch.setattr(commit, "storage_time_ms", lambda _: now - 2 * DAY_MS)
     with pytest.raises(UsageError, match="is later than now"):
         seglake.delete_records(str(maker.root), "events", before_time=now - DAY_MS)
     assert log_of(maker).beginning_offsets() == {0: 0, 1: 0}

@@ -163,10 +163,10 @@ def test_a_clock_that_is_ahead_removes_nothing(
     if ahead == "machine":
         monkeypatch.setattr(commit, "now_ms", lambda: now + 30 * day)
     else:
-        monkeypatch.setattr(commit, "time_of_storage", lambda _: now + 30 * day)
+        monkeypatch.setattr(commit, "storage_time_ms", lambda _: now + 30 * day)
     assert seglake.retain(str(tmp_path))[0].moved == []
     monkeypatch.setattr(commit, "now_ms", lambda: now + day)
-    monkeypatch.setattr(commit, "time_of_storage", lambda _: now + day)
+    monkeypatch.setattr(commit, "storage_time_ms", lambda _: now + day)
     assert len(seglake.retain(str(tmp_path))[0].moved) == 1
 
 

@@ -30,7 +30,7 @@ def topics(draw: st.DrawFn) -> Topic:
     seconds = draw(st.booleans())
     partitions = draw(st.lists(st.integers(0, 5), min_size=1, max_size=3, unique=True))
     found = [(p, b) for p in partitions for b in draw(blob_lists(seconds=seconds)).blobs]
-    return Topic(found, plan.Blobs.of(meta_of(found)))
+    return Topic(found, plan.Blobs.from_spooled(meta_of(found)))
 
 
 def meta_of(blobs: list[tuple[int, PlacedRecords]]) -> pa.Table:
@@ -118,7 +118,7 @@ def test_cuts_do_not_depend_on_the_order_in_which_blobs_are_reported(
 ) -> None:
     shuffled = topic.blobs.copy()
     chance.shuffle(shuffled)
-    again = plan.Blobs.of(meta_of(shuffled))
+    again = plan.Blobs.from_spooled(meta_of(shuffled))
     assert plan.cut_partitions(again, piece_bytes) == plan.cut_partitions(topic.known, piece_bytes)
 
 
@@ -147,7 +147,7 @@ def test_every_piece_is_one_tasks_with_its_blobs_in_order(topic: Topic, tasks: i
 
 def test_pieces_without_blobs_are_planned() -> None:
     """Of a run whose records keep their offsets: it covers offsets that have no record."""
-    none, piece = plan.Blobs.of(meta_of([])), PieceBounds(0, FIRST, LAST)
+    none, piece = plan.Blobs.from_spooled(meta_of([])), PieceBounds(0, FIRST, LAST)
     assert plan.cut_partitions(none, 1) == []
     routes = plan.assign(none, [piece])
     assert plan.spanning_blobs(routes) == {}

@@ -28,7 +28,7 @@ from seglake.write.driver.run import DeclaredRun, ingest_files
 from seglake.write.input.files import Split
 from seglake.write.input.listing import BY_LINK, BY_NAME
 from seglake.write.map import unit as units
-from seglake.write.rows.records import Extracted, read_split
+from seglake.write.rows.records import ExtractedChunk, read_split
 from tests.makers.lakes import open_catalog
 from tests.makers.raw_events import (
     Line,
@@ -277,7 +277,7 @@ def test_a_file_that_changes_while_it_is_read_is_an_error(
 ) -> None:
     """Else what is ingested would be some of the old file and some of the new one."""
 
-    def rewriting(split: Split, *others: Any) -> Iterator[Extracted]:
+    def rewriting(split: Split, *others: Any) -> Iterator[ExtractedChunk]:
         for number, chunk in enumerate(read_split(split, *others)):
             yield chunk
             if number == 1:

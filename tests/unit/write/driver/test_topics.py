@@ -17,7 +17,7 @@ from seglake.config import Pipeline, Topic
 from seglake.config.topic import DEFAULTS, LIFECYCLE, VALUE_SETTINGS
 from seglake.errors import ConfigError
 from seglake.write.driver.report import Report
-from seglake.write.driver.topics import topic_in_force, topic_rows
+from seglake.write.driver.topics import current_topic, topic_rows
 from tests.makers.lakes import open_catalog
 from tests.makers.raw_events import Line, T, ingest, pipeline_of, segments_of, write_file
 from tests.makers.strategies import examples
@@ -73,7 +73,7 @@ def test_what_a_pipeline_does_not_say_stays_as_it_is(runs: list[dict[str, Any]])
         pipeline = settings_of(**each)
         model = holds(model, each)
         expected = {**DEFAULTS, **model, "name": "events", "partitions": 3}
-        assert topic_in_force(snapshot, pipeline).model_dump(mode="json", by_alias=True) == expected
+        assert current_topic(snapshot, pipeline).model_dump(mode="json", by_alias=True) == expected
         rows = topic_rows(snapshot, pipeline)
         snapshot = after(snapshot, pipeline)
         assert topic_rows(snapshot, pipeline) == []
@@ -112,7 +112,7 @@ def test_every_lifecycle_setting_is_tried() -> None:
 def test_a_lifecycle_setting_is_seeded_and_then_no_pipeline_changes_it(key: str) -> None:
     made = after(EMPTY, settings_of(**{key: OTHERS[key]}))
     assert json.loads(made.topic("events").settings)[key] == OTHERS[key]
-    topic = topic_in_force(made, settings_of())
+    topic = current_topic(made, settings_of())
     assert topic.model_dump(mode="json", by_alias=True)[key] == OTHERS[key]
     for pipeline in (settings_of(), settings_of(**{key: OTHERS[key]})):
         assert topic_rows(made, pipeline) == []
@@ -133,7 +133,7 @@ def test_partitions_and_clock_are_the_catalogs_unless_they_are_said() -> None:
     made = after(EMPTY, settings_of(**many))
     quiet = Topic(name="events")
     pipeline = settings_of().model_copy(update={"topic": quiet})
-    topic = topic_in_force(made, pipeline)
+    topic = current_topic(made, pipeline)
     assert (topic.partitions, topic.message_timestamp_type) == (7, "LogAppendTime")
     assert topic_rows(made, pipeline) == []
     with pytest.raises(ConfigError, match="7 partitions and cannot shrink to 1"):

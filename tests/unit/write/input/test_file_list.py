@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from seglake.config import Input
 from seglake.errors import MissingObject
 from seglake.store.interface import Listed
-from seglake.write.driver.run_input import KnownFiles, select
+from seglake.write.driver.run_input import KnownFiles, select_files
 from seglake.write.input import listing
 from seglake.write.input.content import InputStore
 from seglake.write.input.files import UNKNOWN, FileVersion, SourceFile
@@ -40,13 +40,13 @@ def _small_blocks() -> Iterator[None]:
 
 @given(FILES, st.data())
 def test_it_is_what_a_list_would_be(files: list[SourceFile], data: st.DataObject) -> None:
-    made = FileList.of(files)
+    made = FileList.from_files(files)
     assert made == files
     assert [*made.paths] == [file.path for file in files]
     assert (len(made), bool(made), made.size_bytes) == (
         len(files), bool(files), sum(file.size for file in files)
     )  # fmt: skip
-    assert FileList.of([*files, SourceFile("b", *UNKNOWN)]).has_versions is False
+    assert FileList.from_files([*files, SourceFile("b", *UNKNOWN)]).has_versions is False
     assert made.has_versions
     cut = data.draw(st.slices(max(len(files), 1)))
     assert made[cut] == files[cut]
@@ -70,11 +70,11 @@ def test_it_is_what_a_list_would_be(files: list[SourceFile], data: st.DataObject
 
 @given(FILES, FILES)
 def test_files_are_new_known_or_changed(files: list[SourceFile], known: list[SourceFile]) -> None:
-    listed = FileList.of(files).by_path()
+    listed = FileList.from_files(files).by_path()
     versions: dict[str, list[FileVersion]] = {}
     for file in known:
         versions.setdefault(file.path, []).append(file.version)
-    found = select(listed, versions)
+    found = select_files(listed, versions)
     assert sorted([*found.files, *found.skipped, *found.changed], key=lambda f: f.path) == listed
     assert {file.path for file in found.files} == {*listed.paths} - {*versions}
     for file in found.skipped:
@@ -129,7 +129,7 @@ def test_many_listed_files_take_little_memory(monkeypatch: pytest.MonkeyPatch) -
     assert len(files) == Many.count
     assert pa.total_allocated_bytes() - before < 45 * Many.count
     assert peak < 1000 * (1 << 14), "the objects of one block"
-    found = KnownFiles.of(files, known)
+    found = KnownFiles.from_files(files, known)
     assert (len(found.selection.files), len(found.selection.skipped)) == (7, Many.count - 7)
     assert found.owners == {"a"}
     asked.clear()

@@ -19,8 +19,8 @@ from seglake.errors import StoreError
 from seglake.write.map import unit
 from seglake.write.map.frame import MapFrame
 from seglake.write.map.unit import (
-    Gather,
-    Grouped,
+    ChunkBuffer,
+    GroupedRecords,
     MapUnits,
     group_splits,
     map_sizes,
@@ -29,7 +29,7 @@ from seglake.write.map.unit import (
 )
 from seglake.write.spool import spill_buffer
 from seglake.write.spool.sorted_records import SortedRecords
-from seglake.write.spool.spool import RECORDS, filter_kinds, unpacked_rows
+from seglake.write.spool.spool import RECORDS, filter_kinds, unpack_rows
 from tests.harness.large_runs import large_runs
 from tests.makers.inputs import map_settings, splits_of
 from tests.makers.raw_events import Line, T, pipeline_of, write_files
@@ -71,14 +71,14 @@ chunks = st.lists(
 )
 
 
-def grouped(chunk: Sequence[tuple[int, int]], number: int) -> Grouped:
+def grouped(chunk: Sequence[tuple[int, int]], number: int) -> GroupedRecords:
     in_order = sorted(enumerate(chunk), key=lambda each: each[1][0])
     records = run_of(
         [Item(key, 0, key, f"{number} {at}".encode()) for at, (_, key) in in_order],
         seconds=False, same=True,
     )  # fmt: skip
     partitions = [partition for _, (partition, _) in in_order]
-    return Grouped(records, np.cumsum(np.bincount(partitions, minlength=7)))
+    return GroupedRecords(records, np.cumsum(np.bincount(partitions, minlength=7)))
 
 
 @given(chunks, st.integers(1, 2_000))
@@ -87,7 +87,7 @@ def test_what_is_gathered_comes_back_in_order(
 ) -> None:
     wanted: dict[int, list[str]] = {}
     with large_runs():
-        kept = Gather(7, gather_bytes)
+        kept = ChunkBuffer(7, gather_bytes)
         for number, chunk in enumerate(given_chunks):
             kept.add(grouped(chunk, number))
             for at, (partition, _) in enumerate(chunk):
@@ -115,7 +115,7 @@ def test_a_large_run_has_few_blobs(tmp_path: Path) -> None:
             with large_runs():
                 made = made._replace(sizes=map_sizes(sum(map(size_bytes, splits)), settings))
         units = group_splits(splits, made.sizes.unit_bytes)
-        rows = filter_kinds(unpacked_rows([MapUnits(made)(units)]), RECORDS)
+        rows = filter_kinds(unpack_rows([MapUnits(made)(units)]), RECORDS)
         assert rows["records"].to_numpy().sum() == 2_000
         each = Counter(zip(rows["unit"].to_pylist(), rows["partition"].to_pylist(), strict=True))
         counts.append((len(units), len(rows), max(each.values())))
@@ -158,11 +158,11 @@ def test_memory_does_not_grow_with_what_is_gathered(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(unit, "_RANGE_BYTES", 2**20)
     monkeypatch.setattr(spill_buffer, "_MEMORY_BYTES", 2**20)
     body = np.random.default_rng(1).bytes(1_000)
-    chunk = Grouped(
+    chunk = GroupedRecords(
         run_of([Item(T, 0, T, body)] * 1_000, seconds=False, same=True), np.array([400, 400, 1_000])
     )
     tracemalloc.start()
-    kept = Gather(3, 30 * 2**20)
+    kept = ChunkBuffer(3, 30 * 2**20)
     for _ in range(30):
         kept.add(chunk)
     for _ in kept.take():
@@ -177,7 +177,7 @@ def test_a_disk_that_does_not_take_it_is_named(
 ) -> None:
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path / "gone"))
     with large_runs():
-        kept = Gather(7, 10**6)
+        kept = ChunkBuffer(7, 10**6)
         chunk = grouped([(number % 7, number) for number in range(200)], 0)
         with pytest.raises(StoreError, match=r"gone: No such file .* spark\.local\.dir"):
             kept.add(chunk)

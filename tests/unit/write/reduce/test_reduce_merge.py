@@ -21,7 +21,7 @@ from seglake.write.spool.spool import (
     compress_records,
     decompress_records,
     pack_records,
-    packed_bytes,
+    packed_size,
     unpack_records,
 )
 from tests.makers.sorted_blobs import Blobs, Item, blob_lists, items_of, run_of
@@ -52,7 +52,7 @@ def test_what_stands_before_a_place(given_blobs: Blobs, place: Place) -> None:
 def test_blobs_come_back_from_their_packing(given_blobs: Blobs) -> None:
     for blob in given_blobs.blobs:
         packed = b"".join(pack_records(blob.records))
-        assert packed_bytes(blob.records) == len(packed)
+        assert packed_size(blob.records) == len(packed)
         found = unpack_records(packed)
         assert items_of(found) == items_of(blob.records)
         assert (found.tie_breakers is None) == (blob.records.tie_breakers is None)

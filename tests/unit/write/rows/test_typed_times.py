@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from seglake.config import Pipeline
 from seglake.limits import INT32_MAX, INT64_MAX
-from seglake.write.rows.arrow import ArrowRows, text_of
-from seglake.write.rows.records import Extracted, RowLimits, extract
+from seglake.write.rows.arrow import ArrowRows, column_text
+from seglake.write.rows.records import ExtractedChunk, RowLimits, extract
 from seglake.write.rows.rows import REASON_TEXTS
 from tests.makers.files import pipeline, read
 from tests.makers.strategies import examples
@@ -48,12 +48,12 @@ def settings_of(**timestamp: str) -> Pipeline:
     )  # fmt: skip
 
 
-def extracted(column: Any, **timestamp: str) -> Extracted:
+def extracted(column: Any, **timestamp: str) -> ExtractedChunk:
     batch = pa.record_batch({"t": column, "n": pa.array(range(len(column)))})
     return extract(ArrowRows("x", batch), settings_of(**timestamp), RowLimits(), "x", 0)
 
 
-def assert_times(found: Extracted, wanted_ms: list[int]) -> None:
+def assert_times(found: ExtractedChunk, wanted_ms: list[int]) -> None:
     good = [ms for ms in wanted_ms if 0 <= ms <= LAST_MS]
     assert found.records.timestamps.tolist() == good
     bad = [at for at, ms in enumerate(wanted_ms) if not 0 <= ms <= LAST_MS]
@@ -132,7 +132,7 @@ def test_nulls_stay_missing_beside_them() -> None:
     assert found.records.timestamps.tolist() == [1000]
     reasons = REASON_TEXTS[found.rejects.reasons].tolist()
     assert reasons == ["timestamp missing", "timestamp out of range"]
-    assert text_of(column, "").tolist()[0] is None
+    assert column_text(column, "").tolist()[0] is None
 
 
 # ------------------------------------------------------------------ Parquet

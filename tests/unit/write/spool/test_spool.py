@@ -30,13 +30,13 @@ from seglake.write.spool.spool import (
     SPOOLED,
     Blob,
     SpoolWriter,
-    clear,
-    named_once,
-    packed_bytes,
-    packed_rows,
+    delete_blobs,
+    intern_names,
+    pack_rows,
+    packed_size,
     read_blobs,
     rows_at,
-    unpacked_rows,
+    unpack_rows,
 )
 from tests.harness.counting import CountingStore
 from tests.harness.engines import dying
@@ -78,7 +78,7 @@ def test_staged_blobs_come_back_in_any_order(
             wanted = [task[at]._asdict() for at in order]
             assert [bytes(each.data) for each in found] == [each.pop("data") for each in wanted]
             assert [{name: each.row[name] for name in wanted[0]} for each in found] == wanted
-        clear(store, attempt)
+        delete_blobs(store, attempt)
         assert not list(store.list())
 
 
@@ -105,7 +105,7 @@ def test_an_object_ends_before_it_is_too_large(sizes: list[int], object_bytes: i
 
 def test_what_stays_plain_is_counted_over_the_objects_of_a_task(tmp_path: Path) -> None:
     run = run_of([Record(T, 0, T, b"body" * 50)], seconds=False)
-    size, store = packed_bytes(run), open_store(str(tmp_path))
+    size, store = packed_size(run), open_store(str(tmp_path))
     limits = {"plain_bytes": size * 5 // 2, "object_bytes": size}
     with SpoolWriter(store, new_attempt(), **limits) as stage:
         for number in range(4):
@@ -191,7 +191,7 @@ def test_a_task_that_fails_leaves_no_object_that_it_ended(
         raise _Stopped
     assert len(list(store.list())) == (0 if deletes else 2)
     monkeypatch.undo()
-    clear(store, attempt)
+    delete_blobs(store, attempt)
     assert not list(store.list())
 
 
@@ -207,7 +207,7 @@ def test_rows_whose_names_are_held_once_are_the_same_rows(
     spooled = pa.concat_tables(told)
     wanted = data.draw(st.lists(st.integers(0, len(spooled) - 1), max_size=9) if len(spooled)
                        else st.just([]))  # fmt: skip
-    for once in (named_once(spooled), unpacked_rows(map(packed_rows, told))):
+    for once in (intern_names(spooled), unpack_rows(map(pack_rows, told))):
         found = rows_at(once.combine_chunks(), np.array(wanted, np.int64))
         assert found.schema == SPOOLED
         assert found.to_pylist() == [spooled.to_pylist()[at] for at in wanted]
@@ -228,8 +228,8 @@ def test_a_million_blobs_are_far_below_spark_s_limit_of_results() -> None:
         "object": [f"attempts/{new_attempt()}/blobs/{new_attempt()}"] * count,
     }  # fmt: skip
     rows = pa.table(columns).cast(SPOOLED)
-    assert len(packed_rows(rows)) < 30 * count
-    assert unpacked_rows([packed_rows(rows)]).cast(SPOOLED) == rows
+    assert len(pack_rows(rows)) < 30 * count
+    assert unpack_rows([pack_rows(rows)]).cast(SPOOLED) == rows
 
 
 @pytest.mark.parametrize("at", range(9))

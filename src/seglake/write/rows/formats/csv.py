@@ -29,7 +29,7 @@ from seglake.text.csv_kernels import scan_records
 from seglake.text.newlines import first_newline
 from seglake.text.spans import null_if
 from seglake.text.value_fields import csv_marks, texts_of
-from seglake.write.input.binaries import NO_TEXT, binary_remark, is_binary
+from seglake.write.input.binaries import NO_TEXT, describe_binary, is_binary
 from seglake.write.input.codecs import HEAD_BYTES
 from seglake.write.input.content import InputStore
 from seglake.write.input.files import SourceFile, Split
@@ -41,9 +41,9 @@ from seglake.write.rows.lines import (
     LineRows,
     SplitStream,
     TooLongRow,
-    streams_of,
+    open_streams,
 )
-from seglake.write.rows.rows import Format, Rows, nearest
+from seglake.write.rows.rows import Format, Rows, similar_names_hint
 
 _DELIMITERS = (",", ";", "\t", "|")
 _HEADER_BYTES = 1 << 20  # the longest header line
@@ -112,7 +112,7 @@ class Csv(Format):
         self, split: Split, store: InputStore, pipeline: Pipeline
     ) -> Iterator[tuple[str, Rows]]:
         """Yield the records of a split; see `Format.read`."""
-        for part in streams_of(split, store):
+        for part in open_streams(split, store):
             header = read_header(split.file, store, pipeline.input) if part.partial else None
             for rows in _rows_of(part, header and header.names, pipeline):
                 yield part.path, rows
@@ -141,7 +141,7 @@ class Layout:
             )
         self.header, self.slots = list(header), {name: slot for slot, name in enumerate(names)}
         self.by_column = np.array([self.slots.get(name, -1) for name in header], np.int64)
-        self.bounds = ChunkBounds.of(names, path, pipeline)
+        self.bounds = ChunkBounds.for_file(names, path, pipeline)
         text = pipeline.input
         self.null_values = text.null_values
         self.marks = csv_marks(
@@ -217,7 +217,7 @@ def _no_column(
         return f"{path}: begins with '#': set input.comment = '#' if such lines are comments"
     if not any(header):
         return f"{path}: its first line, which is the header, is empty: remove that line"
-    return f"{text}; {nearest(missing[0], header, 'it')}; {remedy}"
+    return f"{text}; {similar_names_hint(missing[0], header, 'it')}; {remedy}"
 
 
 def _delimiter_of(header: Sequence[str], names: Iterable[str], settings: Input) -> str | None:
@@ -364,7 +364,7 @@ def _take_header(buffer: LineBuffer, path: str, settings: Input) -> FirstLines:
     lines = _lines(buffer)
     line, line_count, comment_lines, size = next(lines, None), 0, 0, 0
     head = buffer.data[buffer.begin : min(buffer.begin + HEAD_BYTES, buffer.filled)]
-    if remark := binary_remark(head.tobytes().removeprefix(BOM_UTF8)):
+    if remark := describe_binary(head.tobytes().removeprefix(BOM_UTF8)):
         raise InputError(f"{path}: {remark}")
     names: Header | None = None
     in_comment = False

@@ -16,7 +16,7 @@ from seglake.times.grammar import ISO, TimeFormat
 from seglake.times.readers import Times, read_times
 from seglake.times.time_kernels import READ
 from seglake.write.rows.lines import LineChunk, LineFormat, LineRows
-from seglake.write.rows.rows import LackedFields, Reason, Rows
+from seglake.write.rows.rows import MissingFields, Reason, Rows
 
 _REASONS = np.array([Reason.NONE, Reason.NOT_PARSEABLE, Reason.INVALID_UTF8], np.int8)
 
@@ -68,10 +68,12 @@ class JsonRows(LineRows):
                 times.local[at] = found.local[good]
         return times
 
-    def absent(self, names: Iterable[str]) -> LackedFields | None:
+    def absent(self, names: Iterable[str]) -> MissingFields | None:
         """Return the fields that no row has, not even as null; None if no row can be parsed."""
         parsed = np.flatnonzero(self.reasons == Reason.NONE)
         if not len(parsed):
             return None
         fields = [name for name in names if not self._fields.has(name)]
-        return LackedFields(fields, self.take_raw(parsed[:1]).tolist()[0] or b"" if fields else b"")
+        return MissingFields(
+            fields, self.take_raw(parsed[:1]).tolist()[0] or b"" if fields else b""
+        )

@@ -15,12 +15,12 @@ import pyarrow.parquet as pq
 from seglake.config import Pipeline
 from seglake.errors import InputError
 from seglake.limits import INT64_MAX, REQUESTS
-from seglake.write.input.binaries import binary_remark
+from seglake.write.input.binaries import describe_binary
 from seglake.write.input.codecs import HEAD_BYTES
 from seglake.write.input.content import InputStore
 from seglake.write.input.files import PARQUET_MARK, SourceFile, Split
-from seglake.write.rows.arrow import ArrowRows, leaf_names, leaves, parts
-from seglake.write.rows.rows import Format, Rows, most_rows, nearest
+from seglake.write.rows.arrow import ArrowRows, cut_batch, leaf_names, leaves
+from seglake.write.rows.rows import Format, Rows, most_rows, similar_names_hint
 
 # Rows that are decoded in one step. Repeated values are small in the file, but not in memory.
 _MOST_ROWS = 1 << 14
@@ -81,7 +81,7 @@ class Parquet(Format):
                     decoded = 0
                     for batch in exact.iter_batches(size, row_groups=[group]):
                         decoded += len(batch)
-                        for part in parts(batch, chunk_bytes):
+                        for part in cut_batch(batch, chunk_bytes):
                             yield path, ArrowRows(path, part)
                     # If the pages of every column end early, iter_batches ends without an error.
                     if decoded != about.num_rows:
@@ -145,8 +145,8 @@ def _require_fields(path: str, schema: Mapping[str, pa.DataType], pipeline: Pipe
     for name in pipeline.fields():
         if name not in schema and name.partition(".")[0] not in schema:
             raise InputError(
-                f"{path}: no column {name!r}; {nearest(name, columns, 'it')}; correct the file, or "
-                "leave it out with input.exclude"
+                f"{path}: no column {name!r}; {similar_names_hint(name, columns, 'it')}; "
+                "correct the file, or leave it out with input.exclude"
             )
 
 
@@ -179,7 +179,9 @@ def _errors(file: SourceFile, store: InputStore) -> Iterator[None]:
     except (pa.ArrowException, OSError, ValueError) as problem:
         head = store.raw(file).read(HEAD_BYTES) or b""
         if not head.startswith(PARQUET_MARK):
-            remark = binary_remark(head) or "it is no Parquet file: set input.format to what it is"
+            remark = (
+                describe_binary(head) or "it is no Parquet file: set input.format to what it is"
+            )
             raise InputError(f"{file.path}: {remark}") from problem
         raise InputError(
             f"{file.path}: cannot be read as Parquet: {problem}; write it again"

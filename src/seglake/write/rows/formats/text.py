@@ -25,7 +25,7 @@ from seglake.write.rows.lines import (
     LineFormat,
     LineRows,
     SplitStream,
-    streams_of,
+    open_streams,
 )
 from seglake.write.rows.rows import Reason, Rows
 
@@ -50,7 +50,7 @@ class Text(LineFormat):
         if settings.multiline_start_pattern is None:
             yield from super().read(split, store, pipeline)
             return
-        for part in streams_of(split, store):
+        for part in open_streams(split, store):
             for chunk in event_chunks(part, pipeline.task.chunk_bytes, settings):
                 yield part.path, TextRows(chunk, settings)
 

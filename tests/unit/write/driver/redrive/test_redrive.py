@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import seglake
-from seglake.catalog.quarantine.open_rejects import open_attempts, redrive_of
+from seglake.catalog.quarantine.open_rejects import open_attempts, redrive_from_run
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.table import CatalogTable
 from seglake.cli.app import app
@@ -357,7 +357,7 @@ def test_a_redrive_of_a_redrive_goes_on_where_it_ended(model: Model) -> None:
     assert (again.status, again.attempt_id) == ("already done", first.attempt_id)
     runs = seglake.open(str(model.root)).history()
     assert [run.run_id for run in runs] == ["run 0", "run 0 redrive 1", "run 0 redrive 2"]
-    links = [redrive_of(run) for run in runs]
+    links = [redrive_from_run(run) for run in runs]
     assert links[0] is None
     assert links[1:] == [("run 0", runs[0].attempt_id), ("run 0", runs[1].attempt_id)]
     assert open_attempts(runs) == [runs[2].attempt_id]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from seglake.errors import InputError
 from seglake.format.records import Spans
 from seglake.format.value_format import value_format_of
-from seglake.text.value_fields import finder
+from seglake.text.value_fields import field_finder
 from tests.makers.files import pipeline, read, read_bytes
 from tests.makers.inputs import splits_of
 from tests.makers.strategies import examples
@@ -72,7 +72,7 @@ def test_records_and_fields(
         assert cells == [tuple(cell.encode() or None for cell in row) for row in rows]
         columns = {"value.columns": ["x", "y", "z"], "value.delimiter": delimiter,
                    "value.escape": escape}  # fmt: skip
-        find = finder(value_format_of({"value.format": "csv", **columns}), ["y"])
+        find = field_finder(value_format_of({"value.format": "csv", **columns}), ["y"])
         fields = find(Spans.of([row.value for row in found.rows]))  # as an ingest finds them
         assert fields.text("y").tolist() == [row.key for row in found.rows]
 

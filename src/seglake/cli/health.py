@@ -7,6 +7,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Sequence
+from functools import partial
 from json import dumps
 from typing import TYPE_CHECKING
 
@@ -56,14 +57,14 @@ def verify(
     spark = job.session() if job else None
     with display("verifying", job) as shown:
         report = check(root, deep=deep, topics=topic, spark=spark, progress=shown.amount)
-    finish(report, lambda: _show_verified(report, deep=deep), as_json=json)
+    finish(report, _show_verified, as_json=json)
 
 
-def _show_verified(report: VerifyResult, *, deep: bool) -> None:
+def _show_verified(report: VerifyResult) -> None:
     if report.findings:
         show("findings", Listing(_COLUMNS, map(dataclasses.asdict, report.findings)))
     else:
-        how = "every record and index entry" if deep else "every file's size and checksum"
+        how = "every record and index entry" if report.deep else "every file's size and checksum"
         segments = counted(report.segments, "segment")
         print(f"Version {report.version} is sound: {segments}, {how} checked.")
     if report.orphans:
@@ -158,7 +159,7 @@ def reindex(
         report = write_indexes(
             root, topic, policy, partitions=partition, spark=spark, progress=shown.amount
         )
-    finish(report, lambda: show_report("reindex", report.as_dict()), as_json=json)
+    finish(report, lambda done: show_report("reindex", done.as_dict()), as_json=json)
 
 
 def vacuum(
@@ -173,10 +174,11 @@ def vacuum(
 
     with display("reading the catalog") as shown:
         report = sweep(root, dry_run=dry_run, grace_hours=grace_hours, progress=shown.step)
-    finish(report, lambda: _show_vacuumed(report, grace_hours, dry_run=dry_run), as_json=json)
+    finish(report, partial(_show_vacuumed, grace_hours), as_json=json)
 
 
-def _show_vacuumed(report: VacuumResult, grace_hours: float, *, dry_run: bool) -> None:
+def _show_vacuumed(grace_hours: float, report: VacuumResult) -> None:
+    dry_run = report.dry_run
     for key in (*report.catalog_files, *report.deleted):
         print(key)
     if report.marked:

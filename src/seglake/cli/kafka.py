@@ -93,7 +93,7 @@ def archive(
             progress=progress,
         )
     topics = Listing(work.ARCHIVED, report.as_dict()["topics"])
-    finish(report, lambda: show("archive", topics), as_json=json)
+    finish(report, lambda _: show("archive", topics), as_json=json)
 
 
 _EXPORT_COLUMNS = [
@@ -135,7 +135,7 @@ def export(
             root, topic, dest, start=start, end=end, topic_id=topic_id, version=version,
             progress=shown.amount,
         )  # fmt: skip
-    finish(report, lambda: _show_exported(report), as_json=json)
+    finish(report, _show_exported, as_json=json)
 
 
 def _show_exported(report: ExportResult) -> None:

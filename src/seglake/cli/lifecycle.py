@@ -7,6 +7,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import partial
 from json import dumps, loads
 from pathlib import Path
 from shlex import quote
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from seglake.cli.terminal.progress import Job
     from seglake.maintain.compaction.compact import CompactResult
     from seglake.maintain.erasure.erase import EraseResult
-    from seglake.maintain.expiry.retention import LogStartChange
+    from seglake.maintain.expiry.retention import DeleteRecordsResult, RetainResult
     from seglake.maintain.merge import MergeResult
     from seglake.maintain.schedule import MaintainResult
     from seglake.maintain.tagging import TagResult, TagUsage
@@ -42,13 +43,13 @@ _LOG_STARTS_COLUMNS = [
 ]
 
 
-def show_moves(moves: Sequence[tuple[str, LogStartChange]], *, dry_run: bool) -> None:
+def show_moves(reports: Sequence[DeleteRecordsResult | RetainResult], *, dry_run: bool) -> None:
     """Print the partitions of topics whose log starts moved, or would move."""
-    if not moves:
+    rows = [{"topic": each.topic, **move.as_dict()} for each in reports for move in each.moved]
+    if not rows:
         print("Nothing is to be removed." if dry_run else "Nothing was removed.")
         return
     title = "log starts that would move" if dry_run else "log starts that moved"
-    rows = [{"topic": topic, **move.as_dict()} for topic, move in moves]
     show(title, Listing(_LOG_STARTS_COLUMNS, rows), as_json=False)
 
 
@@ -72,12 +73,12 @@ def alter(
     from seglake.maintain.topic_settings import alter as change
 
     report = change(root, topic, _settings(given or []), delete=delete or [], dry_run=dry_run)
-    finish(report, lambda: _show_altered(report, root, dry_run=dry_run), as_json=json)
+    finish(report, partial(_show_altered, root), as_json=json)
 
 
-def _show_altered(report: AlterResult, root: str, *, dry_run: bool) -> None:
+def _show_altered(root: str, report: AlterResult) -> None:
     topic = report.topic
-    would = "would be changed" if dry_run else "changed"
+    would = "would be changed" if report.dry_run else "changed"
     for key, (before, after) in report.changes.items():
         print(f"{key}: {before} {would} to {after}")
     old, new = report.changes.get("cleanup.policy", ("", ""))
@@ -152,12 +153,12 @@ def compact(
 
     with display("compacting") as shown:
         report = compact_topic(root, topic, force=force, dry_run=dry_run, progress=shown.amount)
-    finish(report, lambda: _show_compacted(report, dry_run=dry_run), as_json=json)
+    finish(report, _show_compacted, as_json=json)
 
 
-def _show_compacted(report: CompactResult, *, dry_run: bool) -> None:
+def _show_compacted(report: CompactResult) -> None:
     partitions = report.as_dict()["partitions"]
-    if dry_run:
+    if report.dry_run:
         columns = [*_COMPACT_PLAN, *_OUTCOME]
         no_outcome = {column.field: None for column in _OUTCOME}
         rows = [each if each["cleaned"] else {**each, **no_outcome} for each in partitions]
@@ -210,8 +211,7 @@ def delete_records(
         partitions=None if before_offset is not None or not partitions else partitions,
         dry_run=dry_run,
     )
-    moves = [(topic, move) for move in report.moved]
-    finish(report, lambda: show_moves(moves, dry_run=dry_run), as_json=json)
+    finish(report, lambda done: show_moves([done], dry_run=dry_run), as_json=json)
 
 
 _RAN = "ran meanwhile: erase again when it has ended"
@@ -254,7 +254,7 @@ def erase(
             root, topic, keys, raw_containing=raw_containing, vacuum=vacuum, wait=wait,
             dry_run=dry_run, grace_hours=grace_hours, progress=shown.amount,
         )  # fmt: skip
-    finish(report, lambda: _show_erased(report), as_json=json)
+    finish(report, _show_erased, as_json=json)
 
 
 def _show_erased(report: EraseResult) -> None:
@@ -318,7 +318,7 @@ def maintain(
             root, topic, dry_run=dry_run, grace_hours=grace_hours, spark=spark,
             told=job.log if job else shown.step,
         )  # fmt: skip
-    finish(report, lambda: _show_maintained(report), as_json=json)
+    finish(report, _show_maintained, as_json=json)
 
 
 def _show_maintained(report: MaintainResult) -> None:
@@ -380,13 +380,11 @@ def merge(
             root, topic, partitions=chosen, everything=everything, rebatch=rebatch,
             dry_run=dry_run, progress=shown.amount,
         )  # fmt: skip
-    finish(
-        report, lambda: _show_merged(report, dry_run=dry_run, everything=everything), as_json=json
-    )
+    finish(report, partial(_show_merged, everything), as_json=json)
 
 
-def _show_merged(report: MergeResult, *, dry_run: bool, everything: bool) -> None:
-    if report.plan and dry_run:
+def _show_merged(everything: bool, report: MergeResult) -> None:
+    if report.plan and report.dry_run:
         show(
             "would become one segment",
             Listing(_MERGE_PLAN, [group.as_dict() for group in report.plan]),
@@ -398,7 +396,7 @@ def _show_merged(report: MergeResult, *, dry_run: bool, everything: bool) -> Non
         return
     groups = counted(report.skipped, "group")
     changed = f", {groups} changed meanwhile" if report.skipped else ""
-    became = "would become" if dry_run else "became"
+    became = "would become" if report.dry_run else "became"
     print(
         f"{counted(report.segments, 'segment')} {became} {report.new_segments:,}: "
         f"{counted(report.log_bytes, 'byte')} read, {report.new_log_bytes:,} written{changed}"
@@ -423,10 +421,9 @@ def retain(root: Root, topic: OneOrAll = None, dry_run: DryRun = False, json: Js
     if json:
         print(dumps([report.as_dict() for report in reports], ensure_ascii=False))
         return
-    moves = [(report.topic, move) for report in reports for move in report.moved]
-    show_moves(moves, dry_run=dry_run)
+    show_moves(reports, dry_run=dry_run)
     topics = [report.topic for report in reports]
-    if not moves and _are_kept_for_ever(root, topics):
+    if not any(report.moved for report in reports) and _are_kept_for_ever(root, topics):
         print(_NO_LIMIT.format(quote(root), topics[0] if len(topics) == 1 else "TOPIC"))
     for blocked in (move for report in reports for move in report.blocked):
         print(f"seglake: {blocked.help}", file=sys.stderr)
@@ -498,10 +495,10 @@ def tag(
         return
     with display("reading the rows of the version"):
         report = change(root, name, version, until=until, delete=delete)
-    finish(report, lambda: _show_tagged(report, root, delete=delete), as_json=json)
+    finish(report, partial(_show_tagged, root, delete), as_json=json)
 
 
-def _show_tagged(report: TagResult, root: str, *, delete: bool) -> None:
+def _show_tagged(root: str, delete: bool, report: TagResult) -> None:
     if delete:
         print(f"Tag {report.name} is deleted. `seglake vacuum` removes what only it held.")
         return
@@ -538,16 +535,16 @@ def undo(
     from seglake.maintain.undo import undo as undo_run
 
     report = undo_run(root, topic, run_id, pipeline=pipeline, force=force, dry_run=dry_run)
-    finish(report, lambda: _show_undone(report, run_id, dry_run=dry_run), as_json=json)
+    finish(report, _show_undone, as_json=json)
 
 
-def _show_undone(report: UndoResult, run_id: str, *, dry_run: bool) -> None:
+def _show_undone(report: UndoResult) -> None:
     gone = (
         f"{counted(report.records, 'record')} gone, "
         f"{counted(report.files, 'input file')} free to be ingested again"
     )
     if report.status == "already done":
-        print(f"run {run_id} is undone already: {gone}")
+        print(f"run {report.run_id} is undone already: {gone}")
         return
     ranges = [
         {"partition": partition, "start": start, "end": end}
@@ -558,7 +555,7 @@ def _show_undone(report: UndoResult, run_id: str, *, dry_run: bool) -> None:
     if ranges:
         show("offsets without records", Listing(columns, ranges), as_json=False)
     runs = ", ".join(report.runs)
-    if dry_run:
+    if report.dry_run:
         print(
             f"would undo {runs}: {counted(report.records, 'record')} in "
             f"{counted(report.segments, 'segment')}, {counted(report.files, 'input file')}"

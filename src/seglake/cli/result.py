@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import typer
 
@@ -19,11 +19,14 @@ class Result(Protocol):
         """Return the result as one JSON object."""
 
 
-def finish(result: Result, show: Callable[[], None], *, as_json: bool) -> None:
+_Result = TypeVar("_Result", bound=Result)
+
+
+def finish(result: _Result, show: Callable[[_Result], None], *, as_json: bool) -> None:
     """Print a result, as JSON or by `show`. Raises typer.Exit for an exit code other than 0."""
     if as_json:
         print(result.as_json())
     else:
-        show()
+        show(result)
     if result.exit_code:
         raise typer.Exit(result.exit_code)

@@ -18,7 +18,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -73,23 +73,14 @@ class Amounts(NamedTuple):
 
     @staticmethod
     def of(task: object, items: Sequence[Any]) -> Amounts:
-        """Return the amounts that the task computes, if it does; else count each item as a task."""
-        if isinstance(task, Measured):
-            return task.amounts(items)
-        return Amounts.alike("tasks", items)
+        """Return what the method `amounts` of a task computes. Without it, items are tasks."""
+        amounts: Callable[[Sequence[Any]], Amounts] | None = getattr(task, "amounts", None)
+        return Amounts.alike("tasks", items) if amounts is None else amounts(items)
 
     @staticmethod
     def alike(unit: str, items: Sequence[Any]) -> Amounts:
         """Count each item as one of the unit, if its size is unknown."""
         return Amounts(unit, [1] * len(items))
-
-
-@runtime_checkable
-class Measured(Protocol):
-    """A task that computes the sizes of its items."""
-
-    def amounts(self, items: Sequence[Any], /) -> Amounts:
-        """Return the size of each item."""
 
 
 Step = Callable[[str], AbstractContextManager[None]]  # announces a step, and times it

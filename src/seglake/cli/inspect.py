@@ -77,22 +77,22 @@ def _oldest(reader: PartitionReader) -> int:
 
 
 def _topic_row(log: Log) -> dict[str, Any]:
+    from seglake.read.listings import summed
+
     readers = [log.reader(partition) for partition in log.partitions()]
-    partitions = [reader.view for reader in readers]
-    views = [view.segments for view in partitions]
     lows = [_oldest(reader) for reader in readers]
-    highs = [int(view.max_timestamps.max()) for view in views if len(view.max_timestamps)]
+    records, count, log_bytes, _, newest = summed([reader.view for reader in readers])
     return {
         "topic": log.topic,
         "version": log.version,
-        "partitions": len(views),
+        "partitions": len(readers),
         "partitioner": log.settings.partitioner,
         "timestamp_type": log.settings.timestamp_type,
-        "segments": sum(len(view.base_offsets) for view in views),
-        "records": sum(view.record_count for view in partitions),
-        "log_bytes": sum(int(view.details["sizes"][:, 0].sum()) for view in views),
+        "segments": count,
+        "records": records,
+        "log_bytes": log_bytes,
         "min_timestamp": min((low for low in lows if low >= 0), default=-1),
-        "max_timestamp": max(highs, default=-1),
+        "max_timestamp": newest,
     }
 
 

@@ -26,10 +26,10 @@ from seglake.read.fields import FieldReader, Fields
 from seglake.read.log import Log
 from seglake.read.missing_fields import without_hints
 from seglake.read.window.find import FIND_COLUMNS, FIND_NAMES, FindPlan
-from seglake.read.window.plan import Plan
+from seglake.read.window.plan import PLAN_COLUMNS, Plan
 from seglake.read.window.reader import WindowReader
 from seglake.terminal.progress import WAITED_S, periodically
-from seglake.terminal.tables import Column, Listing, moment, number, show, size
+from seglake.terminal.tables import Column, Listing, moment, number, show
 from seglake.terminal.wording import counted
 
 _TABLE_ROWS = 100  # limit of the records in a table, unless an option sets it
@@ -82,13 +82,6 @@ def plan(log: Log, request: ReadRequest) -> Plan:
 
 def plan_rows(planned: Plan) -> Listing:
     """Return a row for each segment of a plan, and a row with their sums."""
-    columns = [
-        Column("segment", "segment"),
-        number("ranges", "ranges"),
-        size("bytes", "bytes"),
-        size("of_bytes", "of"),
-        number("records_at_most", "records at most"),
-    ]
     total = {
         "segment": f"{counted(len(planned.pieces), 'segment')} of version {planned.version}",
         "ranges": planned.ranges,
@@ -98,17 +91,10 @@ def plan_rows(planned: Plan) -> Listing:
         "byte_ranges": None,
     }
     rows = [
-        {
-            "segment": piece.segment.log_key,
-            "ranges": len(starts),
-            "bytes": int((ends - starts).sum()),
-            "of_bytes": piece.segment.log_bytes,
-            "records_at_most": piece.records_at_most,
-            "byte_ranges": [*zip(starts.tolist(), ends.tolist(), strict=True)],
-        }
-        for piece, (starts, ends) in zip(planned.pieces, planned.spans, strict=True)
+        {**row, "byte_ranges": [*zip(starts.tolist(), ends.tolist(), strict=True)]}
+        for row, (starts, ends) in zip(planned.rows(), planned.spans, strict=True)
     ]
-    return Listing(columns, [*rows, total])
+    return Listing(PLAN_COLUMNS, [*rows, total])
 
 
 def write(

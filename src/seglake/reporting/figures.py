@@ -665,20 +665,11 @@ def _window(log: Log, activity: Activity | None) -> WindowFigures | None:
     except (CorruptData, MissingObject) as damage:
         _log.warning("the report explains no window: %s", damage)
         return None
-    pieces = [
-        {
-            "segment": piece.segment.log_key,
-            "ranges": len(starts),
-            "bytes": int((ends - starts).sum()),
-            "of_bytes": piece.segment.log_bytes,
-            "records_at_most": piece.records_at_most,
-        }
-        for piece, (starts, ends) in zip(planned.pieces, planned.spans, strict=True)
-    ]
     whole = sum(piece.segment.log_bytes for piece in planned.pieces)
     return WindowFigures(
-        start, end, planned.records_at_most, planned.ranges, planned.size_bytes, whole, pieces
-    )
+        start, end, planned.records_at_most, planned.ranges, planned.size_bytes, whole,
+        planned.rows(),
+    )  # fmt: skip
 
 
 # ---------------- failures

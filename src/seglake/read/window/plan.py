@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -32,7 +32,7 @@ from seglake.terminal.wording import counted, short_bytes
 _SHOWN = 20  # segments in a table
 _FIRST_RANGES = 4  # first read of a search for the newest records; each next read is doubled
 
-_COLUMNS = [
+PLAN_COLUMNS = [
     Column("segment", "segment"),
     number("ranges", "ranges"),
     size("bytes", "bytes"),
@@ -159,12 +159,7 @@ class Plan(ShowsTable):
     fetch: Fetch = field(repr=False)
 
     def _table(self) -> Table:
-        spans = [(piece, *piece.spans(self.fetch.gap_bytes)) for piece in self.pieces[:_SHOWN]]
-        rows = [
-            (piece.segment.log_key, len(starts), int((ends - starts).sum()),
-             piece.segment.log_bytes, piece.records_at_most)
-            for piece, starts, ends in spans
-        ]  # fmt: skip
+        rows = [tuple(row.values()) for row in self.rows(_SHOWN)]
         topics = sorted({piece.segment.topic for piece in self.pieces})
         title = (
             f"A read of {', '.join(topics) or 'nothing'} in version {self.version}: "
@@ -172,7 +167,21 @@ class Plan(ShowsTable):
             f"{counted(len(self.pieces), 'segment')}, at most "
             f"{counted(self.records_at_most, 'record')}"
         )
-        return Table(title, _COLUMNS, rows, len(self.pieces))
+        return Table(title, PLAN_COLUMNS, rows, len(self.pieces))
+
+    def rows(self, most: int | None = None) -> list[dict[str, Any]]:
+        """Return what is read of each segment, or of the first `most` segments."""
+        spans = [(piece, *piece.spans(self.fetch.gap_bytes)) for piece in self.pieces[:most]]
+        return [
+            {
+                "segment": piece.segment.log_key,
+                "ranges": len(starts),
+                "bytes": int((ends - starts).sum()),
+                "of_bytes": piece.segment.log_bytes,
+                "records_at_most": piece.records_at_most,
+            }
+            for piece, starts, ends in spans
+        ]
 
     @property
     def spans(self) -> list[tuple[Int64s, Int64s]]:

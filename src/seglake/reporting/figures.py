@@ -300,15 +300,13 @@ class PartitionFigures(NamedTuple):
 class Activity(NamedTuple):
     """Records over time: `records[p][i]` are the records of log partition p in bin i.
 
-    `end_offsets[p][i]` is the end offset of log partition p at the end of bin i. Both are
-    estimates, so a bin may have a fraction of a record. `stray` counts the records outside of all
-    bins: records far from all others, and records without a timestamp.
+    They are estimates, so a bin may have a fraction of a record. `stray` counts the records outside
+    of all bins: records far from all others, and records without a timestamp.
     """
 
     start_ms: int
     width_ms: int
     records: list[list[float]]
-    end_offsets: list[list[int]]
     stray: int
 
 
@@ -534,9 +532,7 @@ def _activity(log: Log, columns: SegmentColumns, spans: TimeSpans, time: UsualRa
     inside = spans.take(time.inside(spans))
     records = np.round(spread_records(inside.with_gaps(bins), bins, partitions), 2)
     stray = int(columns.spans.records.sum() - inside.records.sum())
-    starts = log.beginning_offsets()
-    ends = _end_offsets(columns, bins, records, [starts[p] for p in range(partitions)])
-    return Activity(bins.start_ms, bins.width_ms, records.tolist(), ends.tolist(), max(0, stray))
+    return Activity(bins.start_ms, bins.width_ms, records.tolist(), max(0, stray))
 
 
 def _blocks_of_wide(log: Log, columns: SegmentColumns, now_ms: int) -> TimeSpans:
@@ -549,26 +545,6 @@ def _blocks_of_wide(log: Log, columns: SegmentColumns, now_ms: int) -> TimeSpans
     bins = Bins.covering(time.low_ms, time.high_ms, _BINS)
     in_several_bins = bins.bin_numbers(spans.lows) != bins.bin_numbers(spans.highs)
     return refine_spans(log, columns, future | ~time.inside(spans) | in_several_bins, spans)
-
-
-def _end_offsets(
-    columns: SegmentColumns, bins: Bins, records: npt.NDArray[np.float64], starts: Sequence[int]
-) -> Int64s:
-    """Return the estimated end offset by partition and bin.
-
-    It is exact in the bins where a segment ends. Between these, it grows in proportion to the
-    records of the log partition.
-    """
-    ends = np.zeros(records.shape, np.int64)
-    np.maximum.at(
-        ends, (columns.spans.partitions, bins.bin_numbers(columns.spans.highs)), columns.ends
-    )
-    running: Int64s = np.maximum.accumulate(ends, axis=1)
-    counts = np.cumsum(records, axis=1)
-    for offsets, count, start in zip(running, counts, starts, strict=True):
-        at = np.flatnonzero(np.diff(offsets, prepend=start) > 0)  # where a segment ends
-        offsets[:] = np.interp(count, [0, *count[at]], [start, *offsets[at]])
-    return running
 
 
 def _lateness(runs: Sequence[RunRow]) -> list[Lateness]:

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import sys
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -78,8 +77,6 @@ def test_the_figures_are_those_of_the_records(root: str, found: LakeReport) -> N
     bins = len(activity.records) * len(activity.records[0])
     assert abs(shown + activity.stray - figures.records) <= 0.005 * bins + 1  # rounded in each bin
     assert 1 <= activity.stray < 0.1 * figures.records  # the block with the time in the future
-    assert [ends[-1] for ends in activity.end_offsets] == [p.end_offset for p in figures.partitions]
-    assert all(ends == sorted(ends) for ends in activity.end_offsets)
     assert sum(count for _, count in figures.segment_sizes) == figures.segments
     assert figures.window is not None
     assert figures.window.size_bytes <= figures.window.log_bytes
@@ -94,24 +91,6 @@ def test_bins_have_the_records_of_their_time(root: str, found: LakeReport) -> No
     split = activity.start_ms + half * activity.width_ms
     before = sum(sum(counts[:half]) for counts in activity.records)
     assert before == pytest.approx(len(log.read_range(0, split).read_all()), rel=0.05)
-
-
-def test_offsets_rise_over_the_time_of_the_events_of_a_run(tmp_path: Path) -> None:
-    """Also of one run in one segment: the time of its commit is no time of these."""
-    times = range(BEGIN_MS + 600_000, BEGIN_MS + 600_000 + HOUR_MS, 5_000)
-    LakeMaker(tmp_path).run({0: [Event(time, b"key", b"x" * 50) for time in times]})
-    (figures,) = report(str(tmp_path), now_ms=NOW_MS).topics
-    activity = figures.activity
-    assert figures.segments == 1
-    assert activity is not None
-    (ends,) = activity.end_offsets
-    until = [activity.start_ms + activity.width_ms * (n + 1) for n in range(len(ends))]
-    assert len(ends) >= 12
-    assert all(earlier < later for earlier, later in pairwise(ends))
-    assert until[0] - activity.width_ms <= times[0] < until[0]
-    assert until[-1] - activity.width_ms <= times[-1] < until[-1]
-    told = [sum(time < end for time in times) for end in until]
-    assert ends == pytest.approx(told, abs=3)  # the records of an index block
 
 
 def test_alerts_name_what_is_wrong(found: LakeReport) -> None:

@@ -16,7 +16,8 @@
   Iceberg, Spark's file sink), because other files have rows that were deleted. The log is searched
   in the listing; on local disks also in the parent folders.
 - A file that is named twice is read once. On local disks that includes its links.
-- An empty file is listed and has no rows.
+- An empty file is listed and has no rows. The marker of a folder in a bucket, an empty object whose
+  key ends with "/", is not listed.
 - A dead link is an InputError, like every file that cannot be read.
 - `input.on_empty` decides about a glob or a folder without files, and about a plain path that does
   not exist. The parent folder of a missing path, or of a glob's missing folder, must exist, so that
@@ -379,7 +380,7 @@ def _plain(path: str, store: InputStore, logs: dict[str, str]) -> Iterator[_Foun
     """
     root, key = locate(path)
     absolute = _join(root, key)
-    if key and _is_file(path, store):
+    if key and not key.endswith("/") and _is_file(path, store):
         yield _Found(SourceFile(absolute, *UNKNOWN), None)
         return
     for each in _below(absolute, store, logs):
@@ -394,6 +395,9 @@ def _below(folder: str, store: InputStore, logs: dict[str, str]) -> Iterator[_Fo
         if log := _TABLE_LOG.search(listed.key):
             logs[_join(folder, listed.key[: log.start()])] = log[1] or "metadata"
         known = listed.etag is not None  # otherwise the version is requested after the listing
+        # obstore lists the marker of a folder, an empty object "d/", as "d", which does not exist.
+        if known and not (listed.size or _HIDDEN.search(listed.key) or _is_file(path, store)):
+            continue
         version = listed[1:] if known else UNKNOWN
         yield _Found(SourceFile(path, *version), listed.key, is_empty=not listed.size)
 

@@ -16,6 +16,7 @@ from seglake.store import Listed, open_store
 from seglake.write.input.content import InputStore
 from seglake.write.input.files import SourceFile
 from seglake.write.input.listing import BY_CHOICE, BY_LINK, BY_NAME, _expression, find_inputs
+from tests.harness.object_server import object_server
 from tests.makers.files import pipeline, read
 from tests.makers.inputs import chunks_of, listed, splits_of, store_of
 
@@ -334,6 +335,19 @@ def test_include_and_exclude_in_a_bucket(
     found = find_inputs(settings.input, bucket)
     assert [file.path for file in found.files] == [f"memory://logs/{key}" for key in wanted]
     assert all(file.startswith("memory://logs/") for file in found.left_out)
+
+
+@pytest.mark.parametrize("path", ["m", "m/", "m/**", "m/*", "m/e"])
+def test_folder_markers_in_a_bucket_are_no_files(path: str) -> None:
+    with object_server() as server:
+        empty = dict.fromkeys(["m/", "m/d/", "m/e/", "m/_tmp/", "m/e/empty.jsonl"], b"")
+        server.objects |= {**empty, "m/a.jsonl": b"{}", "m/e/b.jsonl": b"{}"}
+        settings = pipeline(f"{server.root}/{path}", "jsonl")
+        found = find_inputs(settings.input, InputStore(server.options))
+    keys = [file.path.removeprefix(f"{server.root}/m/") for file in found.files]
+    everything = ["a.jsonl", "e/b.jsonl", "e/empty.jsonl"]
+    assert keys == {"m/*": everything[:1], "m/e": everything[1:]}.get(path, everything)
+    assert not found.left_out
 
 
 def test_partition_folders_are_entered_whatever_they_are_called(tmp_path: Path) -> None:

@@ -18,9 +18,9 @@ from typer.testing import CliRunner
 
 from seglake import clock, engine
 from seglake.cli.app import app
+from seglake.cli.terminal.frame import log_remedy
 from seglake.engine import LocalEngine
 from seglake.errors import SeglakeError
-from seglake.terminal.wording import suggest_or_list
 
 DOCS = Path(__file__).parents[2] / "docs"
 BLOCK = re.compile(r'^```(\w+)(?: title="(.*?)")?\n(.*?)^```', re.DOTALL | re.MULTILINE)
@@ -39,7 +39,7 @@ def printed(line: str) -> tuple[int, str]:
     done = CliRunner().invoke(app, arguments)
     code, text, error = done.exit_code, done.output, done.exception
     if isinstance(error, SeglakeError):  # as the program tells it
-        code, text = error.exit_code, f"{text}seglake: {error}{suggest_or_list(error)}"
+        code, text = error.exit_code, f"{text}seglake: {error}{log_remedy(error)}"
     elif not isinstance(error, SystemExit | None):
         raise error
     return code, one_line(re.sub("[╭─╮│╰╯]", " ", text))

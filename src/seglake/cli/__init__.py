@@ -31,7 +31,7 @@ def main() -> None:
                 app()
         except SeglakeError as error:
             frame.print_error(
-                type(error).__name__, f"{error}{frame.remedy(error)}", error.exit_code
+                type(error).__name__, f"{error}{frame.log_remedy(error)}", error.exit_code
             )
             sys.exit(error.exit_code)
 

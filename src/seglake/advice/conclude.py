@@ -174,7 +174,7 @@ def _unread_times(pipeline: Pipeline, observed: Observations) -> Iterator[Findin
     others = [form for form in best[1:] if form in date_orders(best[0])]
     facts = {"format": best[0], "given": given, "records": observed.records}
     if without_fraction(best[0]) == without_fraction(given):
-        both = with_optional_fraction(max(best[0], given, key=len))
+        both = with_optional_fraction(best[0] if "%f" in best[0] else given)
         yield Finding("fraction-in-some-times", settings.named, {"format": both}, most)
         return
     if observed.records:

@@ -21,7 +21,7 @@ from seglake.config import Input, Pipeline
 from seglake.format.records import Flags, Int64s, Spans
 from seglake.text.spans import to_arrow
 from seglake.text.utf8 import invalid_utf8
-from seglake.times.candidates import candidate_formats, date_orders
+from seglake.times.candidates import candidate_formats, date_orders, without_fraction
 from seglake.times.grammar import TimeFormat
 from seglake.times.readers import read_times
 from seglake.times.time_kernels import AMBIGUOUS, NONEXISTENT, READ
@@ -201,7 +201,9 @@ def _of_formats(chunk: ObservedChunk, pipeline: Pipeline) -> Iterator[Finding]:
         (raw,) = left.take(np.zeros(1, np.int64)).tolist()
         text = (raw or b"").decode("utf-8", "replace").strip()
         first = left.take(np.zeros(1, np.int64))
-        fits = (each for each in candidate_formats(text) if each != form.text)
+        likeliest = without_fraction(form.text or "")  # as the text may differ in the fraction
+        forms = [likeliest, likeliest.replace("%S", "%S.%f"), *candidate_formats(text)]
+        fits = (each for each in forms if each not in {form.text, ""})
         found = next((each for each in fits if _reads(first, form._replace(text=each)).all()), None)
         if found is None:
             break

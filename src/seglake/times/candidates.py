@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from seglake.times.grammar import EPOCH_POWERS, ISO
+from seglake.times.grammar import EPOCH_POWERS, ISO, expanded
 
 _MONTH = _DAY_NAME = "[A-Z][a-z]{2}"
 _REGION = "[A-Z][a-z]+(?:/[A-Za-z_]+)+"
@@ -122,12 +122,12 @@ def date_orders(form: str) -> list[str]:
 
 def without_fraction(form: str) -> str:
     """Return the format without the fraction of its seconds."""
-    return _FRACTION.sub("%S", form)
+    return _FRACTION.sub("%S", expanded(form))
 
 
 def with_optional_fraction(form: str) -> str:
     """Return the format, in which the fraction of seconds may be missing."""
-    return _FRACTION.sub(r"%S[\1%f]", form)
+    return _FRACTION.sub(r"%S[\1%f]", expanded(form))
 
 
 def zone_in(form: str) -> str:

@@ -164,6 +164,9 @@ CASES = {
         times("31.01.2026 12:00:00Z", "31.01.2026 12:00:00.5Z"),
         unread("fraction-in-some-times", 1, format="%d.%m.%Y %H:%M:%S[.%f]%z"),
         "%d.%m.%Y %H:%M:%S%z"),
+    "a fraction in some times of ISO 8601": one(
+        times("2026-01-31T12:00:00Z", "2026-01-31T12:00:00.5Z"),
+        unread("fraction-in-some-times", 1, format="%Y-%m-%dT%H:%M:%S[.%f]%z"), "%FT%T%z"),
     "a time that nothing reads": one(times("yesterday"), {}),
     # odd times
     "no zone": one(times("2026-01-31 12:00:00"), unread("no-zone-in-times", 1), "iso8601"),

@@ -383,6 +383,11 @@ def _take_header(buffer: LineBuffer, path: str, settings: Input) -> FirstLines:
         line = next(lines, None) if names is None else None
     if names is None and not buffer.final:
         raise InputError(f"{path}: no header ends in the first {buffer.filled} bytes; is it CSV?")
+    if names is None and line_count > comment_lines:
+        raise InputError(
+            f"{path}: has no header after input.skip_lines = {settings.skip_lines}: correct it, or "
+            "leave the file out with input.exclude"
+        )
     buffer.begin += size
     return FirstLines(names, in_comment, line_count, comment_lines)
 

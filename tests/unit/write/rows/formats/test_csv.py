@@ -213,6 +213,14 @@ def test_header_with_wrong_quotes_is_one_line(header: bytes) -> None:
         assert [row.value for row in found.rows] == rows.split()
 
 
+@pytest.mark.parametrize("data", [b"x,y\n1,2\n3,4\n", b"x,y\n#\n#\n3,4"])
+def test_file_with_fewer_lines_than_are_skipped_is_an_error(data: bytes) -> None:
+    text = {"skip_lines": 4, "comment": "#"}
+    with pytest.raises(InputError, match=r"file: has no header after input\.skip_lines = 4"):
+        read_bytes(data, "csv", input=text)
+    assert read_bytes(b"", "csv", input=text).rows == []
+
+
 def test_header_over_lines_needs_multiline() -> None:
     with pytest.raises(InputError, match=r"file: a quote in the header is not closed .*multiline"):
         read_bytes(b'x,"y\nz"\n1,2\n', "csv", input={"multiline": False})

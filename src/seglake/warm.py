@@ -126,6 +126,12 @@ def _pipelines(folder: Path) -> Iterator[Settings]:
     pattern = {"pattern": r"(?P<user>\S+) \[(?P<ts>[^\]]+)\]", "multiline_start_pattern": r"\S+ \["}
     jsonl = {**_input(folder, "jsonl"), **_time("epoch_ms")}
     yield {**jsonl, **user, **headers, **cut}
+    events = {"records": "a[].b[]", "inherit": ["c"]}
+    (folder / "documents").write_text('{"a":[{"c":1,"b":[{"ts":1700000000000}]}]}\n' * EVENTS)
+    yield {
+        **_time("epoch_ms"),
+        "input": {"paths": [str(folder / "documents")], "format": "jsonl", **events},
+    }
     csv = {**_input(folder, "csv"), **_time("iso8601"), **columns}
     topic = {"partition_field": "p", "compression.type": "lz4"}  # the others: zstd
     yield {**csv, "topic": topic, "key": {"fields": ["user", "p"]}}

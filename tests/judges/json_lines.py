@@ -4,8 +4,10 @@ import json
 import re
 from typing import Any
 
+from seglake.format.records import Spans
 from seglake.text.json_fields import FieldNames
-from seglake.write.rows.formats.jsonl import JsonRows
+from seglake.text.newlines import split_lines
+from seglake.write.rows.json_rows import JsonRows
 from seglake.write.rows.rows import Reason
 from tests.makers.files import chunk
 
@@ -50,7 +52,9 @@ def shown(value: Any) -> bytes | None:
 
 
 def scan(data: bytes) -> JsonRows:
-    return JsonRows(chunk(data), FieldNames(NAMES))
+    text = chunk(data)
+    starts, lengths, numbers, count = split_lines(text.data, text.start, text.end)
+    return JsonRows(Spans(text.data, starts, lengths), numbers, count, FieldNames(NAMES))
 
 
 def check(lines: list[bytes]) -> None:

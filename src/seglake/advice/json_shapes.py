@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from seglake.advice.finding import Finding
 
@@ -13,7 +13,33 @@ from seglake.advice.finding import Finding
 _OBJECT_WITH_AN_ARRAY = re.compile(rb'\s*\{\s*"[A-Za-z_]\w*"\s*:\s*\[\s*\{')
 _ARRAY_INSIDE = re.compile(r'\s*\{\s*"(\w+)"\s*:\s*\[')
 _ARRAY = re.compile(r"\s*\[\s*(?:[{\[]|$)")
+_BEGINNING = re.compile(r'\s*(?:\[\s*\{|\{\s*"(\w+)"\s*:\s*\[)')
 _CONSTANT = re.compile(rb"NaN|Infinity")
+
+
+class EventArray(NamedTuple):
+    """Values of `input.records` and `input.inherit`."""
+
+    records: str
+    inherit: tuple[str, ...] = ()
+
+
+_KNOWN = {  # by the first member of a document; None for an array
+    None: EventArray("[]"),
+    "Records": EventArray("Records[]"),
+    "resourceLogs": EventArray("resourceLogs[].scopeLogs[].logRecords[]", ("resource", "scope")),
+    "resourceSpans": EventArray("resourceSpans[].scopeSpans[].spans[]", ("resource", "scope")),
+}
+
+
+def known_events(text: str) -> EventArray | None:
+    """Return where the events of a text are if it surely begins such a document, else None."""
+    beginning = _BEGINNING.match(text)
+    return _KNOWN.get(beginning[1]) if beginning else None
+
+
+def _events_in(member: str) -> str:
+    return _KNOWN.get(member, EventArray(f"{member}[]")).records
 
 
 def parse_json(line: str) -> Any:
@@ -30,7 +56,7 @@ def json_shape_finding(lines: Sequence[str], path: str) -> Finding | None:
     if _ARRAY.match(first):
         return Finding("json-array", path)
     if name := lone_array(first.encode("utf-8", "replace")):
-        return Finding("array-in-field", path, {"field": name})
+        return Finding("array-in-field", path, {"records": _events_in(name)})
     if not first.startswith("{"):
         return None
     found = None
@@ -42,7 +68,8 @@ def json_shape_finding(lines: Sequence[str], path: str) -> Finding | None:
         ends_early = error.pos >= len(first) or first.endswith(",")
         if len(lines) > 1 and ends_early and not isinstance(parse_json(lines[1]), dict):
             inside = _ARRAY_INSIDE.match("\n".join(lines[:2]))
-            found = Finding("json-over-lines", path, {"field": inside[1] if inside else ""})
+            records = _events_in(inside[1] if inside else "Records")
+            found = Finding("json-over-lines", path, {"records": records})
     except RecursionError:
         pass
     return found

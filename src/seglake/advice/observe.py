@@ -83,7 +83,11 @@ def observe(chunk: ObservedChunk, pipeline: Pipeline) -> list[Finding]:
     """Return the findings about a chunk."""
     found = [*_of_encoding(chunk, pipeline)]
     if pipeline.input.format == "jsonl":
-        found += _of_json(chunk, found_before=bool(found))
+        # Events in arrays have no shape that a file's first lines could show.
+        lines = chunk if pipeline.input.records is None else chunk._replace(is_first=False)
+        found += _of_json(lines, found_before=bool(found))
+    if documents := getattr(chunk.rows, "documents", 0):
+        found.append(Finding("documents", count=documents))
     if pipeline.input.format == "text":
         found += _of_patterns(chunk, pipeline.input.multiline_start_pattern)
     if pipeline.input.format in {"csv", "text"}:

@@ -34,8 +34,8 @@ _SENTENCES = {
     "rejects.",
     "unusable-column": "The header has the column {subject!r} without a name, or twice, so it is "
     "not a field.",
-    "array-of-objects": "{subject} is an array of objects. If these are the events, write one "
-    "event a line: jq -c '.{subject}[]' FILE",
+    "array-of-objects": "{subject} is an array of objects. If these are the events, set "
+    "input.records = '{subject}[]'.",
     # the time
     "no-time": "No field is a time in nearly all rows, so records get the time of the run. If "
     "there is one, set timestamp.field and timestamp.format, and remove pipeline.order and "
@@ -65,15 +65,15 @@ _SENTENCES = {
     "that are. Correct these rows and redrive them, since input.encoding applies to all rows.",
     "some-kept-not-utf-8": "{subject} has rows that are not UTF-8, and others with letters beyond "
     "ASCII that are. Their records keep the bytes, since input.encoding applies to all rows.",
-    "json-array": "{subject} is a JSON array. One JSON object a line is needed: `jq -c '.[]' < "
-    "FILE` writes that, and so does, for a file that fits in memory, `python3 -c 'import json, "
-    "sys; [print(json.dumps(each)) for each in json.load(sys.stdin)]' < FILE`",
+    "documents": "The rows are the events of {count:document}.",
+    "json-array": "{subject} is a JSON array. Set input.records = '[]'.",
     "array-in-field": "{subject} has lines with an array of objects and nothing else. If these are "
-    "the events, one event a line is needed: `jq -c '.{field}[]' < FILE`",
+    "the events, set input.records = {records!r}.",
     "several-objects": "{subject} has several JSON objects in a line. One JSON object a line is "
     "needed: `jq -c . < FILE`",
-    "json-over-lines": "{subject} has JSON over several lines. One JSON object a line is needed: "
-    "`jq -c . < FILE`, or `jq -c '.{field}[]' < FILE` for the array in it.",
+    "json-over-lines": "{subject} has JSON over several lines. If its events are in an array, name "
+    "that, as in input.records = {records!r}. Otherwise one JSON object a line is needed: `jq -c . "
+    "< FILE`",
     "nan-constants": "Some rows have NaN or Infinity, which are not JSON, though Python's "
     "json.dumps writes them. Write null instead.",
     "not-json-lines": "{subject} is not JSON lines: none of {rows:row} at its start is an object. "

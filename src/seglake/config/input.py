@@ -8,7 +8,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import BeforeValidator, Field
 
-from seglake.config.rules import Encoding, Escape, FieldName, Globs, Locations, NullValues, OneByte
+from seglake.config.rules import (
+    Encoding,
+    Escape,
+    EventArray,
+    FieldName,
+    Globs,
+    Locations,
+    MemberNames,
+    NullValues,
+    OneByte,
+)
 from seglake.config.sections import Section
 from seglake.text.patterns import named_groups
 
@@ -25,7 +35,7 @@ class InputFormat(NamedTuple):
 
 
 INPUT_FORMATS: dict[FormatName, InputFormat] = {
-    "jsonl": InputFormat(knows_columns=False),
+    "jsonl": InputFormat(("records", "inherit"), knows_columns=False),
     "csv": InputFormat(
         ("delimiter", "quote", "escape", "multiline", "skip_lines", "comment", "null_values")
     ),
@@ -73,6 +83,17 @@ class Input(Section):
         default="error",
         description="what to do if a path or glob matches no file, or a path does not exist; the "
         "parent folder must exist, so that a misspelt path is not an hour without events",
+    )
+    records: EventArray | None = Field(
+        default=None,
+        description="jsonl: the array that holds the events of a JSON document, which may have "
+        "several lines: `Records[]`, nested `resourceLogs[].scopeLogs[].logRecords[]`, or `[]` for "
+        "a file that is one array. Such files are not split",
+    )
+    inherit: MemberNames = Field(
+        default=(),
+        description="jsonl: members of the objects around `records` that each event gets, in front "
+        "of its own; an outermost object then has at most 32 MiB and a million events",
     )
     delimiter: OneByte = Field(
         default=",", description="csv: separator of fields, one ASCII character"
@@ -162,7 +183,12 @@ class Input(Section):
         for one, other in combinations((key for key in keys if getattr(self, key)), 2):
             if getattr(self, one) == getattr(self, other):
                 yield f"input.{one} and input.{other} are the same character; change one"
+        yield from self._event_problems()
         yield from self._pattern_problems()
+
+    def _event_problems(self) -> Iterator[str]:
+        if self.inherit and not (self.records or "").strip("[]"):
+            yield "input.inherit needs objects around the events; name their array in input.records"
 
     def _pattern_problems(self) -> Iterator[str]:
         try:

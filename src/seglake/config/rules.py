@@ -215,6 +215,18 @@ def _escape(text: str) -> str:
     return text
 
 
+_STEPS = re.compile(r"(?:[^.\[\]]+(?:\.[^.\[\]]+)*)?(?:\[\])+(?:(?:\.[^.\[\]]+)+(?:\[\])+)*")
+
+
+def _records(text: str) -> str:
+    if not _STEPS.fullmatch(text):
+        raise ValueError(
+            f"{text!r} does not name an array of events: write [] after the name of each array, "
+            "as in 'Records[]' or 'a.b[].c[]', and '[]' for a file that is one array"
+        )
+    return text
+
+
 def _pattern(text: str) -> str:
     try:
         groups = named_groups(text)
@@ -243,6 +255,11 @@ ColumnNames = Annotated[
     BeforeValidator(_columns),
     AfterValidator(_distinct),
 ]
+EventArray = Annotated[str, AfterValidator(_records)]
+MemberNames = Annotated[
+    tuple[Annotated[str, Field(pattern=r"^[^.\[\]]+$")], ...], BeforeValidator(_names),
+    AfterValidator(_distinct),
+]  # fmt: skip
 Pattern = Annotated[str, Field(max_length=8000), AfterValidator(_pattern)]
 Escape = Annotated[str, AfterValidator(_escape)]
 OneByte = Annotated[str, AfterValidator(_one_character)]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from seglake.advice.finding import Finding
-from seglake.advice.json_shapes import json_shape_finding
+from seglake.advice.json_shapes import EventArray, json_shape_finding, known_events
 from seglake.config import Input
 from seglake.errors import InputError
 from seglake.write.input.binaries import NO_TEXT, describe_binary, is_binary
@@ -22,6 +22,7 @@ from seglake.write.input.content import InputStore
 from seglake.write.input.encodings import UTF_8
 from seglake.write.input.files import SourceFile
 from seglake.write.input.listing import HIDDEN, MissingPath, find_inputs, glob_hint, is_glob
+from seglake.write.rows.json_rows import first_events
 
 _SPREAD, _LARGEST = 5, 3  # sampled files: far apart in the listing, and the largest ones
 _SAMPLED_BYTES, _LONGEST_LINE_BYTES = 1 << 18, 1 << 24
@@ -54,12 +55,17 @@ class ChosenFiles(NamedTuple):
 
 
 class FirstLines(NamedTuple):
-    """The first nonempty lines of a file, and the line number of each, from 1."""
+    """The first nonempty lines of a file, and the line number of each, from 1.
+
+    If the file has `events` in arrays, which are `input.records` and `input.inherit`, the lines are
+    its first events.
+    """
 
     file: SourceFile
     path: str
     lines: list[str]
     numbers: list[int]
+    events: EventArray | None = None
 
 
 class FirstLinesSample(NamedTuple):
@@ -288,6 +294,9 @@ def _first_bytes(file: SourceFile, store: InputStore) -> _FirstBytes:
 def _first_lines(file: SourceFile, begin: _FirstBytes, encoding: str) -> FirstLines:
     """Return the first lines of a file. Raises InputError if it has no lines of text."""
     path, text = begin.path, begin.text(encoding).removeprefix("\ufeff")
+    if events := known_events(text):
+        some = first_events(text.encode(), events.records, _SAMPLED_LINES)
+        return FirstLines(file, path, some, [*range(1, len(some) + 1)], events)
     lines = [line.removesuffix("\r") for line in text.split("\n" if "\n" in text else "\r")]
     if not begin.whole and len(lines) > 1:
         lines.pop()  # the sample may end inside the last line

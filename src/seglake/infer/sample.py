@@ -93,6 +93,14 @@ def read_sample(
 
 def _lines(files: Sequence[SourceFile], store: InputStore) -> Sample:
     heads, encoding, findings, refused = read_first_lines(files, store)
+    events = Counter(head.events for head in heads).most_common(1)[0][0] if heads else None
+    others = [head for head in heads if head.events != events]
+    refused |= {
+        head.file: f"{head.path}: its events are not in such arrays as those of most files; ingest "
+        "it by a pipeline of its own"
+        for head in others
+    }
+    heads = [head for head in heads if head not in others]
     lines = [line for head in heads for line in head.lines]
     if not lines:
         raise InputError(f"{files[0].path}: has no lines; name other files")
@@ -104,6 +112,10 @@ def _lines(files: Sequence[SourceFile], store: InputStore) -> Sample:
             f"pipeline with input.pattern; {PATTERNS_PAGE} has patterns to copy"
         )
     settings = sample.settings | ({} if encoding == UTF_8 else {"encoding": encoding})
+    if events:
+        settings["records"] = events.records
+        settings |= {"inherit": [*events.inherit]} if events.inherit else {}
+        sample = sample._replace(reason=f"events in {events.records}")
     return sample._replace(
         settings=settings,
         refused={**refused, **sample.refused},

@@ -167,6 +167,12 @@ class JsonFields:
         parts = (sizes[:, slot] for sizes in (self._sizes[:64], self._sizes) for slot in slots)
         return any((part & 7 != MISSING).any() for part in parts)
 
+    def present(self, name: str) -> Flags:
+        """Return which texts have the field, even as null."""
+        slots = [self._slots[path] for path in paths_of(name)]
+        present: Flags = (self._sizes[:, slots] & 7 != MISSING).any(axis=1)
+        return present
+
     def _values(self, name: str) -> tuple[Int64s, Int32s, Int8s]:
         """Return starts, lengths (null if missing) and kinds of the values of a field."""
         first, *others = (self._slots[path] for path in paths_of(name))

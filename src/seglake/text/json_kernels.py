@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from seglake.compile.jit import njit
-from seglake.format.records import Bytes, Int32s, Int64s
+from seglake.format.records import Bytes, Flags, Int32s, Int64s
+from seglake.text.newlines import first_newline, mark_length
 from seglake.text.simd import PADDING, WIDTH, byte_at, lowest_bit, no_digit_mask, string_stop_mask
 from seglake.text.utf8 import utf8_sequence
 
@@ -425,3 +426,248 @@ def elements(
             if position < end:  # skip a comma
                 position = _skip_space(base, position + 1)
     return n
+
+
+# ---------------- events
+# Find the events in the arrays of JSON documents, of which only a part may be in memory.
+#
+# A path such as resourceLogs[].scopeLogs[].logRecords[] is a sequence of containers: `arrays[d]` is
+# set if the container at depth d is an array, and events are at depth len(arrays). Entry
+# CONTAINERS + d of the tree is the container at depth d. Below it are the entries of the member
+# that leads to depth d + 1 (slot 0), and of the members that events inherit (slots from 1).
+#
+# Events and other values are skipped by their brackets and quotes: their reader validates
+# them. So a bad event does not affect others while brackets and quotes match. Null on the way to an
+# event is an empty array.
+
+CONTAINERS = 2
+VALUE, OPENED, NEXT = range(3)  # what comes next: a value, an item or an end, a comma or an end
+# Why a scan ended: enough rows, no more bytes, wrong brackets, too many rows in an outermost object
+FULL, MORE, BROKEN, MANY = 0, -1, -2, -3
+MOST_INHERITING = 1 << 20
+EVENT, EMPTY, STRAY = range(3)  # kinds of rows; EMPTY is the event {}, STRAY is not in an array
+START, SIZE, KIND, OWNER = range(4)  # columns of rows
+# The state between two scans. FOUND: whether the document has the first member of the path.
+DEPTH, PHASE, FOUND, DOCUMENT, DOCUMENTS = range(5)
+
+
+@njit(cache=True, nogil=True)
+def _skip_text(base: int, position: int, end: int) -> int:
+    """Return the position after a string whose first byte is at `position`, or MORE or BROKEN."""
+    while True:
+        mask = string_stop_mask(base, position)
+        if mask == 0:
+            position += WIDTH
+            continue
+        position += lowest_bit(mask)
+        if position >= end:
+            return MORE
+        byte = byte_at(base, position)
+        if byte == 0x22:
+            return position + 1
+        if byte == 0x0A:
+            return BROKEN
+        position += 1 + (byte == 0x5C)
+        while byte_at(base, position) >= 0x80:
+            position += 1
+
+
+@njit(cache=True, nogil=True)
+def _skip_value(base: int, position: int, end: int) -> int:
+    """Return the position after the value at `position`, or MORE or BROKEN.
+
+    A value without brackets and quotes ends at a comma, a closing bracket or a blank.
+    """
+    depth = 0
+    while position < end:
+        byte = byte_at(base, position)
+        if byte == 0x22:
+            position = _skip_text(base, position + 1, end)
+            if position < 0:
+                return position
+        elif byte in (0x5B, 0x7B):
+            depth += 1
+            position += 1
+        elif byte in (0x5D, 0x7D):
+            position += depth > 0
+            depth -= 1
+        elif depth > 0:
+            position += 1
+        else:
+            while byte > 0x20 and byte not in (0x2C, 0x5D, 0x7D):
+                position += 1
+                byte = byte_at(base, position)
+            return position if position < end else MORE
+        if depth <= 0:
+            return position
+    return MORE
+
+
+@njit(cache=True, nogil=True)
+def _with_room(table: Entries, n: int) -> Entries:
+    """Return the table, or a copy of twice the size, so that it has a row `n`."""
+    if n < len(table):
+        return table
+    wider = np.empty((2 * n, table.shape[1]), np.int64)
+    wider[:n] = table
+    return wider
+
+
+@njit(cache=True, nogil=True)
+def _with_row(table: Entries, n: int, start: int, size: int, kind: int, owner: int) -> Entries:
+    """Write row `n` of a table, and return the table, which may be a larger copy."""
+    table = _with_room(table, n)
+    table[n, START], table[n, SIZE], table[n, KIND], table[n, OWNER] = start, size, kind, owner
+    return table
+
+
+@njit(cache=True, nogil=True)
+def _match_name(base: int, begin: int, end: int, parent: int, names: int, tree: Entries) -> int:
+    """Return the entry below `parent` whose name is the text [begin, end), or NOWHERE."""
+    stop, escaped = _skip_string(base, begin)
+    if stop != end:  # not a valid name
+        return NOWHERE
+    if escaped:
+        return _match_escaped(base, begin, end, parent, names, tree)
+    return _match(base, begin, end - begin, parent, names, tree)
+
+
+@njit(cache=True, nogil=True)
+def find_events(
+    data: Bytes,
+    begin: int,
+    end: int,
+    final: bool,
+    most: int,
+    arrays: Flags,
+    names: Bytes,
+    tree: Entries,
+    inherited: int,
+    state: Int64s,
+) -> tuple[int, int, int, Entries, Entries]:
+    """Find the next events in data[begin:end], which continues the scan that left `state`.
+
+    Returns why the scan ended, where it ended, up to where it is complete, a row for each event,
+    and where the inherited members of owners are. The state becomes that of the complete part. If
+    events inherit members, an outermost object is complete as a whole, and rows may be more than
+    `most`. `data` is padded; `final` says that the text ends at `end`.
+    """
+    base, names_base = data.ctypes.data, names.ctypes.data
+    levels = len(arrays)
+    unit = levels
+    if inherited:
+        unit = 0
+        while arrays[unit]:
+            unit += 1
+    rows, n = np.empty((256, 4), np.int64), 0
+    owners, m = np.full((16, 1 + 2 * inherited), -1), 1  # the first one has no members
+    owner = np.zeros(levels + 1, np.int64)  # of each open container: the innermost open object
+    depth, phase, found, document, documents = state[0], state[1], state[2], state[3], state[4]
+    position, complete, complete_rows, verdict = begin, begin, 0, BROKEN
+    while True:
+        if depth <= unit:
+            complete, complete_rows = position, n
+            state[DEPTH], state[PHASE], state[FOUND] = depth, phase, found
+            state[DOCUMENT], state[DOCUMENTS] = document, documents
+            if n + m > most:
+                verdict = FULL
+                break
+        elif n + m > most + MOST_INHERITING:
+            verdict = MANY
+            break
+        position = _skip_space(base, position)
+        if depth == 0:  # files may be joined
+            position += mark_length(base, position)
+            complete = position
+        if position >= end:
+            break
+        byte = byte_at(base, position)
+        if phase != VALUE:
+            closing = 0x5D if arrays[depth - 1] else 0x7D
+            if byte == closing:
+                position += 1
+                depth -= 1
+                phase = NEXT
+                if depth == 0:
+                    phase = VALUE
+                    documents += 1
+                    if not found:
+                        rows = _with_row(rows, n, document, position - document, STRAY, 0)
+                        n += 1
+                continue
+            if phase == NEXT:
+                if byte != 0x2C:
+                    break
+                position = _skip_space(base, position + 1)
+            if closing == 0x7D:  # a member: its name first
+                if byte_at(base, position) != 0x22:
+                    break
+                name = position + 1
+                stop = _skip_text(base, name, end)
+                if stop < 0:
+                    verdict = stop
+                    break
+                entry = _match_name(base, name, stop - 1, CONTAINERS + depth - 1, names_base, tree)
+                position = _skip_space(base, stop)
+                if byte_at(base, position) != 0x3A:
+                    break
+                position = _skip_space(base, position + 1)
+                slot = tree[entry, SLOT]
+                found |= np.int64(slot == 0 and depth == 1)
+                if slot != 0:
+                    stop = _skip_value(base, position, end)
+                    if stop < 0:
+                        verdict = stop
+                        break
+                    if slot > 0:
+                        owners[owner[depth], 2 * slot - 1] = position
+                        owners[owner[depth], 2 * slot] = stop - position
+                    position, phase = stop, NEXT
+                    continue
+            if position >= end:
+                break
+            byte = byte_at(base, position)
+        if depth < levels and byte == (0x5B if arrays[depth] else 0x7B):
+            if depth == 0:
+                document, found = position, np.int64(arrays[0])
+            owner[depth + 1] = owner[depth]
+            if inherited and not arrays[depth]:
+                owners = _with_room(owners, m)
+                owners[m] = -1
+                owners[m, 0] = owner[depth]
+                owner[depth + 1] = m
+                m += 1
+            depth += 1
+            position, phase = position + 1, OPENED
+            continue
+        if depth == 0:  # a line that is not a document
+            stop = first_newline(data, position, end)
+            if stop == end and not final:
+                verdict = MORE
+                break
+            rows = _with_row(rows, n, position, stop - position, STRAY, 0)
+            n += 1
+            position = stop
+            continue
+        stop = _skip_value(base, position, end)
+        if stop < 0:
+            verdict = stop
+            break
+        kind = EVENT if depth == levels else STRAY
+        if (
+            kind == EVENT
+            and byte == 0x7B
+            and byte_at(base, _skip_space(base, position + 1)) == 0x7D
+        ):
+            kind = EMPTY
+        if kind != STRAY or byte != 0x6E or _skip_literal(base, position) != stop:
+            rows = _with_row(rows, n, position, stop - position, kind, owner[depth])
+            n += 1
+        position, phase = stop, NEXT
+    if position >= end:  # zeros follow, which no token begins with
+        verdict = MORE
+    for k in range(1, m):  # an owner comes after the object that contains it
+        for column in range(1, owners.shape[1]):
+            if owners[k, column] < 0:
+                owners[k, column] = owners[owners[k, 0], column]
+    return verdict, position, complete, rows[:complete_rows], owners[:m]

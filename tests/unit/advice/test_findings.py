@@ -86,7 +86,7 @@ CASES = {
     "JSON over lines": Case({"a": json.dumps({"ts": T, "n": [1]}, indent=1).encode(), "b": b"{\n"},
                             unread("json-over-lines", 1)),
     "an array over lines": one(b'{"events": [\n{"ts": 1}]}\n',
-                               unread("json-over-lines", 1, field="events")),
+                               unread("json-over-lines", 1, records="events[]")),
     "objects side by side": Case(dict.fromkeys("ab", b'{"ts": 1}{"ts": 2}\n'),
                                  unread("several-objects", 2)),
     "a line that is cut off": one(b'{"ts":\n' + times(T), {}),

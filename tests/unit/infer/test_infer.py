@@ -296,8 +296,7 @@ def test_log_that_begins_with_a_time_is_read(tmp_path: Path, program: str) -> No
 
 @pytest.mark.parametrize("content", [
     b"hello\nworld\n", lines("INFO [main] %F %T {n}"), b"a b\x00\x01\n" * 9,
-    b'[{"a": 1},\n{"a": 2}]\n',
-    b'{"Records": [{"a": 1}]}\n', b'{"a": 1}{"a": 2}\n', b'{\n "a": 1\n}\n', b"a,b\r1,2\r", b"\n\n",
+    b'{"events": [{"a": 1}]}\n', b'{"a": 1}{"a": 2}\n', b'{\n "a": 1\n}\n', b"a,b\r1,2\r", b"\n\n",
 ])  # fmt: skip
 def test_what_is_not_understood_is_an_error_that_names_the_file(
     tmp_path: Path, content: bytes

@@ -739,8 +739,12 @@ class ListRejects(NamedTuple):
 REJECT = np.dtype(
     [("line", "i8"), ("hash", "i8"), ("length", "i4"), ("cut", "?"), ("line_feed", "?")]
 )
-# Reasons of rows that the quarantine may cut before 64 KiB.
-_CUT = [reason.text for reason in Reason if reason.name.endswith(("TOO_LARGE", "TOO_LONG"))]
+# Reasons of rows that the quarantine may cut before 64 KiB, or that may contain other rows.
+_CUT = [
+    reason.text
+    for reason in Reason
+    if reason.name.endswith(("TOO_LARGE", "TOO_LONG", "NOT_IN_ARRAY"))
+]
 
 Rejected = npt.NDArray[np.void]  # items of the type REJECT, in the order of lines
 RejectFlags = npt.NDArray[np.bool_]  # which of the rejects are found

@@ -75,6 +75,7 @@ class Reason(IntEnum):
     TIMESTAMP_AMBIGUOUS = 15, "timestamp ambiguous in its zone: see timestamp.ambiguous"
     TIMESTAMP_NONEXISTENT = 16, "timestamp nonexistent in its zone: see timestamp.nonexistent"
     NOT_IN_ENCODING = 17, "not in encoding: see input.encoding"
+    NOT_IN_ARRAY = 18, "no array of events: see input.records"
 
 
 REASON_TEXTS = np.array([reason.text for reason in Reason])

@@ -92,7 +92,7 @@ def test_the_recipes_run(tmp_path: Path) -> None:
 
 
 def test_the_page_of_own_files_runs(tmp_path: Path) -> None:
-    assert len(play("files.md", tmp_path, "s3://bucket")) == 9
+    assert len(play("files.md", tmp_path, "s3://bucket")) == 10
 
 
 LOOKUPS = DOCS / "lookups.md"

@@ -22,7 +22,7 @@ from seglake.config.rules import (
 from seglake.config.sections import Section
 from seglake.text.patterns import named_groups
 
-FormatName = Literal["jsonl", "csv", "parquet", "text", "dataframe"]
+FormatName = Literal["jsonl", "csv", "parquet", "avro", "text", "dataframe"]
 
 
 class InputFormat(NamedTuple):
@@ -40,6 +40,7 @@ INPUT_FORMATS: dict[FormatName, InputFormat] = {
         ("delimiter", "quote", "escape", "multiline", "skip_lines", "comment", "null_values")
     ),
     "parquet": InputFormat(columnar=True),
+    "avro": InputFormat(columnar=True),
     "text": InputFormat(("pattern", "multiline_start_pattern", "comment", "null_values")),
     "dataframe": InputFormat(("order_column",), in_files=False, columnar=True),
 }

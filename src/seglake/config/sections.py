@@ -61,7 +61,7 @@ class Timestamp(Section):
         "with a decimal comma), `iso8601` (such as `2026-01-31T12:00:00.5+01:00`; fraction, "
         "seconds, time and zone may be missing, and ` UTC` is a zone) or a strptime pattern, in "
         "which names of months and days are English; a part in brackets with seconds, a fraction "
-        "or a zone may be missing: `%H:%M:%S[.%f]`; Parquet columns with a time type need none",
+        "or a zone may be missing: `%H:%M:%S[.%f]`; times of a Parquet or Avro type need none",
     )
     zone: Zone = Field(default="UTC", description="IANA zone of times without a zone")
     ambiguous: Literal["earliest", "latest", "reject"] = Field(
@@ -185,7 +185,7 @@ class Value(Section):
         default=None,
         alias="from",
         description="`line`: the raw line; `field`: the bytes of one field; `columns`: a JSON "
-        "object of fields. Default: `line`, or `columns` for Parquet and DataFrames",
+        "object of fields. Default: `line`, or `columns` for Parquet, Avro and DataFrames",
     )
     field: FieldName | None = Field(default=None, description='the field, with `from = "field"`')
     columns: FieldNames = Field(

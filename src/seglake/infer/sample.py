@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 
 from seglake.advice.finding import Finding
 from seglake.advice.json_shapes import arrays_of_objects, parse_json
+from seglake.config.input import INPUT_FORMATS
 from seglake.config.rules import flat
 from seglake.errors import InputError
 from seglake.infer.files import (
@@ -33,10 +34,12 @@ from seglake.infer.files import (
     sampled_files,
 )
 from seglake.times.candidates import candidate_formats, candidates_at_start, expression_for
+from seglake.write.input.binaries import AVRO_MARK
 from seglake.write.input.content import InputStore
 from seglake.write.input.encodings import UTF_8
 from seglake.write.input.files import PARQUET_MARK, SourceFile
 from seglake.write.rows.arrow import column_text
+from seglake.write.rows.formats.avro import first_records
 
 PATTERNS_PAGE = "docs/files.md#patterns-to-copy"
 PACKED_FACTOR = 5  # assumed ratio of unpacked to packed size
@@ -79,9 +82,10 @@ def read_sample(
     store = InputStore(storage)
     chosen = choose_files(paths, store, root, output)
     some = sampled_files(chosen.files)
-    sample = _parquet(some, store) or _lines(some, store)
+    sample = _parquet(some, store) or _avro(some, store) or _lines(some, store)
     chosen = exclude_refused({**sample.refused}, chosen, paths)
-    packed = sample.settings["format"] != "parquet" and bool(store.packing(chosen.files[0]))
+    columnar = INPUT_FORMATS[sample.settings["format"]].columnar
+    packed = not columnar and bool(store.packing(chosen.files[0]))
     size = sum(file.size for file in chosen.files)
     return sample._replace(
         settings=chosen.settings | sample.settings,
@@ -201,6 +205,24 @@ def _unlike_most(columns: Mapping[SourceFile, tuple[str, ...]]) -> Refused:
         for file, names in columns.items()
         if names != most
     }
+
+
+# ---------------------------------------------------------------- Avro
+
+
+def _avro(files: Sequence[SourceFile], store: InputStore) -> Sample | None:
+    """Read some records of Avro files. Return None if the first file is not Avro."""
+    if (store.raw(files[0]).read(len(AVRO_MARK)) or b"") != AVRO_MARK:
+        return None
+    rows, unread = read_each(files, lambda file: first_records(file, store, _SAMPLED_ROWS))
+    others = _unlike_most(
+        {file: tuple(sorted(parse_json(some[0]))) for file, some in rows.items() if some}
+    )
+    lines = [line for file, some in rows.items() if file not in others for line in some]
+    sample = _json_lines((), lines) or Sample({}, {}, 0)
+    return sample._replace(
+        settings={"format": "avro"}, reason="Avro files", refused=unread | others
+    )
 
 
 # ---------------------------------------------------------------- JSON lines

@@ -3,6 +3,7 @@
 import re
 from typing import NamedTuple
 
+AVRO_MARK = b"Obj\x01"  # the first bytes of an Avro file
 NO_TEXT = "is no text: bytes that no text has stand in it; name other files"
 _OTHER_BYTES = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")  # not tab, line ends, or escape
 _TO_PARQUET = (
@@ -26,9 +27,7 @@ _KINDS = {
     ),
     b"FEA1": _Kind("a Feather file", _ARROW),
     b"ORC": _Kind("an ORC file", _TO_PARQUET.format("orc", "read_table(sys.argv[1])")),
-    b"Obj\x01": _Kind(
-        "an Avro file", "write it as Parquet, or as JSON lines, as `avro-tools tojson FILE` does"
-    ),
+    AVRO_MARK: _Kind("an Avro file", "set input.format = 'avro'"),
 }
 
 

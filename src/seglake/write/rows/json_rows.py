@@ -213,6 +213,11 @@ def first_events(text: bytes, records: str, most: int) -> list[str]:
     return [str(event or b"", "utf-8", "replace") for event in events]
 
 
+def elements_of(array: bytes) -> Spans:
+    """Return the elements of a JSON array."""
+    return _find_all(array, "[]", len(array))
+
+
 def _find_all(text: bytes, records: str, most: int) -> Spans:
     data, state = padded(len(text)), np.zeros(5, np.int64)
     data[:-PADDING] = np.frombuffer(text, np.uint8)

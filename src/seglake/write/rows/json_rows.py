@@ -21,7 +21,7 @@ from seglake.times.grammar import ISO, TimeFormat
 from seglake.times.readers import Times, read_times
 from seglake.times.time_kernels import READ
 from seglake.write.rows.lines import ChunkBounds, LineBuffer, LineRows, SplitStream
-from seglake.write.rows.rows import LackedFields, Reason
+from seglake.write.rows.rows import MissingFields, Reason
 
 _REASONS = np.array([Reason.NONE, Reason.NOT_PARSEABLE, Reason.INVALID_UTF8], np.int8)
 # MongoDB's Extended JSON: {"$date": "2026-01-31T12:00:00Z"}, or milliseconds since 1970.
@@ -65,13 +65,15 @@ class JsonRows(LineRows):
                 times.local[at] = found.local[good]
         return times
 
-    def absent(self, names: Iterable[str]) -> LackedFields | None:
+    def absent(self, names: Iterable[str]) -> MissingFields | None:
         """Return the fields that no row has, not even as null; None if no row can be parsed."""
         parsed = np.flatnonzero(self.reasons == Reason.NONE)
         if not len(parsed):
             return None
         fields = [name for name in names if not self._fields.has(name)]
-        return LackedFields(fields, self.take_raw(parsed[:1]).tolist()[0] or b"" if fields else b"")
+        return MissingFields(
+            fields, self.take_raw(parsed[:1]).tolist()[0] or b"" if fields else b""
+        )
 
 
 class EventPath:
@@ -166,7 +168,7 @@ def _span(starts: Int64s, sizes: Int64s) -> tuple[Int64s, Int32s]:
 
 
 def event_rows(part: SplitStream, pipeline: Pipeline) -> Iterator[JsonRows]:
-    """Yield the events of the documents in a file, as `input.records` and `input.inherit` say.
+    """Yield the events of the documents in a file, see `input.records` and `input.inherit`.
 
     Without `input.inherit`, a document may have any size, but not one of its events or of its
     members outside of the path. Raises InputError for larger ones, and for wrong brackets.
@@ -174,7 +176,7 @@ def event_rows(part: SplitStream, pipeline: Pipeline) -> Iterator[JsonRows]:
     settings, size = pipeline.input, pipeline.task.chunk_bytes
     path = EventPath(settings.records or "", settings.inherit)
     fields, names = FieldNames(pipeline.fields()), [*pipeline.fields(), *settings.inherit]
-    bounds = ChunkBounds.of(names, part.path, pipeline)
+    bounds = ChunkBounds.for_file(names, part.path, pipeline)
     buffer, state, count = LineBuffer(part.stream, size, part.limit), np.zeros(5, np.int64), 0
     while buffer.fill():
         verdict = kernels.FULL

@@ -29,7 +29,7 @@ from seglake.limits import REQUESTS
 from seglake.text.json_fields import FieldNames
 from seglake.times.grammar import ISO, TimeFormat
 from seglake.times.readers import Times
-from seglake.write.input.binaries import AVRO_MARK, binary_remark
+from seglake.write.input.binaries import AVRO_MARK, describe_binary
 from seglake.write.input.codecs import HEAD_BYTES
 from seglake.write.input.content import InputStore
 from seglake.write.input.files import SourceFile, Split
@@ -133,7 +133,7 @@ def _opened(
     except Exception as problem:
         head = store.raw(file).read(HEAD_BYTES) or b""
         if not head.startswith(AVRO_MARK):
-            remark = binary_remark(head) or "it is no Avro file: set input.format to what it is"
+            remark = describe_binary(head) or "it is no Avro file: set input.format to what it is"
             raise InputError(f"{file.path}: {remark}") from problem
         raise InputError(
             f"{file.path}: cannot be read as Avro, noticed at byte {stream.tell():,}: "

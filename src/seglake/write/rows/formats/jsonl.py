@@ -14,7 +14,7 @@ from seglake.text.newlines import split_lines
 from seglake.write.input.content import InputStore
 from seglake.write.input.files import SourceFile, Split
 from seglake.write.rows.json_rows import JsonRows, event_rows
-from seglake.write.rows.lines import LineChunk, LineFormat, streams_of
+from seglake.write.rows.lines import LineChunk, LineFormat, open_streams
 from seglake.write.rows.rows import Rows
 
 
@@ -32,7 +32,7 @@ class Jsonl(LineFormat):
         if pipeline.input.records is None:
             yield from super().read(split, store, pipeline)
             return
-        for part in streams_of(split, store):
+        for part in open_streams(split, store):
             for rows in event_rows(part, pipeline):
                 yield part.path, rows
 

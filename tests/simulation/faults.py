@@ -177,6 +177,9 @@ FAULTS: dict[str, Put] = {
     "a merge replaces segments that changed after its plan": lambda: [
         patch.object(merge, "_is_current", lambda *_: True)
     ],
+    "a compaction replaces segments that changed after its plan": lambda: [
+        patch.object(compact, "_is_current", lambda *_: True)
+    ],
     "an erasure takes who writes rows for committed": lambda: [_listed_once()],
     "an erasure does not look again": lambda: [_last_look()],
     "an erasure deletes by a look from before its last commit": lambda: [

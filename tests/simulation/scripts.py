@@ -142,6 +142,13 @@ def erased_before_a_merge_commits(s: Script) -> None:
     s.go_on("merger")
 
 
+def undone_before_a_compaction_commits(s: Script) -> None:
+    s.run(Deed("alter", number=1))
+    s.begin("compactor", Deed("compact"), before="commit")
+    s.run(Deed("undo", "run 1", flag=True))
+    s.go_on("compactor")
+
+
 def undone_before_a_redrive_commits(s: Script) -> None:
     s.begin("redrive", Deed("redrive", "run 0", flag=True), before="commit")
     s.run(Deed("undo", "run 0", flag=True))
@@ -280,6 +287,9 @@ SCRIPTS: dict[str, Planned] = {
     "a vacuum makes no fence": Planned(abandoned_before_its_commit),
     "a claim that a dead vacuum overruled is not fenced": Planned(abandoned_by_a_vacuum_that_dies),
     "a merge replaces segments that changed after its plan": Planned(erased_before_a_merge_commits),
+    "a compaction replaces segments that changed after its plan": Planned(
+        undone_before_a_compaction_commits
+    ),
     "a redrive is committed although its run was undone": Planned(undone_before_a_redrive_commits),
     "an attempt does not announce itself": Planned(erased_before_an_ingest_writes),
     "a reindex that hashes keys does not announce itself": Planned(

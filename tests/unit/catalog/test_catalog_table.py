@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
-from hypothesis import example, given
-from hypothesis import strategies as st
 
 from seglake.catalog import table as catalog_table
 from seglake.catalog.attempts import Manifest, read_manifest
@@ -35,9 +33,8 @@ from seglake.errors import (
 from seglake.layout import success_key
 from seglake.store import Listed, open_store
 from tests.harness.meanwhile import before_first
-from tests.makers.catalog_rows import append, drop_first, new_attempt, run, segment, source, topic
+from tests.makers.catalog_rows import append, new_attempt, run, segment, source, topic
 from tests.makers.lakes import create_catalog, open_catalog
-from tests.makers.strategies import examples
 
 
 def _now_ms() -> int:
@@ -453,44 +450,6 @@ def test_version_whose_log_is_gone__has_expired(catalog: CatalogTable, tmp_path:
     with pytest.raises(VersionExpired, match="version 1"):
         catalog.snapshot(1)
     assert open_catalog(str(tmp_path / "lake")).snapshot().version == 3
-
-
-ACTIONS = st.lists(
-    st.sampled_from(["a", "b", "merge", "retain", "refresh", "checkpoint"]), max_size=10
-)
-
-
-@given(ACTIONS)
-@example(["a", "a", "merge", "retain"])  # what was merged loses a segment
-@examples(15)
-def test_refresh__equals_a_fresh_load(
-    tmp_path_factory: pytest.TempPathFactory, actions: list[str]
-) -> None:
-    root = str(tmp_path_factory.mktemp("lake"))
-    catalog, other = create_catalog(root), open_catalog(root)
-    kept, lengths, starts = other.snapshot(), {"a": 0, "b": 0}, {"a": 0, "b": 0}
-    for action in actions:
-        base = catalog.snapshot()
-        if action in lengths:
-            append(catalog, base, 3, action)
-            lengths[action] += 3
-        elif action == "merge":
-            _merge(catalog)
-        elif action == "checkpoint":
-            DeltaTable(f"{root}/catalog/log").create_checkpoint()
-        elif action == "refresh":
-            kept = other.refresh(kept)
-        elif lengths["a"] > starts["a"]:
-            starts["a"] = drop_first(catalog, base, "a")
-    kept = other.refresh(kept)
-    assert _listed(kept) == _listed(catalog.snapshot())
-    assert _listed(kept) == _listed(open_catalog(root).snapshot())
-    for name, length in lengths.items():
-        if length:
-            view = kept.partition(name, 0)
-            assert (view.log_start_offset, view.end_offset) == (starts[name], length)
-            assert len(view) == (length - starts[name]) // 3
-            assert len(catalog.runs(kept, name)) == length // 3
 
 
 def _way_ahead(catalog: CatalogTable, _: pytest.MonkeyPatch) -> None:

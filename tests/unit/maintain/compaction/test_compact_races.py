@@ -13,22 +13,16 @@ from typing import Any
 import pytest
 
 import seglake
-from seglake.catalog import transaction
 from seglake.catalog.attempts import read_manifest
 from seglake.catalog.schema import MaintenanceRow, SegmentRow
-from seglake.catalog.table import CatalogTable
-from seglake.catalog.transaction import Plan
 from seglake.engine import Engine, LocalEngine
-from seglake.errors import CommitConflict, UsageError
-from seglake.format.index import IndexPolicy
+from seglake.errors import CommitConflict
 from seglake.layout import blobs_folder
 from seglake.maintain.compaction import compact as module
 from seglake.maintain.compaction.compact import CompactResult, compact, compact_topic
 from seglake.maintain.compaction.passes import CleanedLog, CompactionOptions, LogToClean, Passes
 from seglake.maintain.health.reindex import reindex
 from seglake.maintain.health.verify import verify
-from seglake.maintain.undo import undo
-from seglake.maintain.vacuum import vacuum
 from tests.harness.engines import ScatteredEngine
 from tests.judges.latest import live_rows
 from tests.makers.lakes import Event, LakeMaker, Shape, open_catalog
@@ -82,42 +76,6 @@ def test_what_is_deleted_meanwhile_stays_deleted(
     assert offsets(maker, 0) == [at for at in range(140, 150) if at >= log_start]
     view = maker.catalog.snapshot().partition("events", 0)
     assert (view.log_start_offset, view.end_offset, view.cleaned_offset) == (log_start, 150, 150)
-
-
-def test_a_log_that_another_writer_changes_is_cleaned_again(
-    maker: LakeMaker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The other partition is committed at once; in the end the lake is as without a disturbance."""
-    dense = IndexPolicy("bytes", 0)
-    attempts = set[str]()
-
-    def transact(table: CatalogTable, topic: str, attempt: str, plan: Plan) -> int | None:
-        attempts.add(attempt)
-        return transaction.transact(table, topic, attempt, plan)
-
-    monkeypatch.setattr(module, "transact", transact)
-    report = disturbed(
-        maker, monkeypatch, lambda: reindex(str(maker.root), "events", dense, partitions=[1])
-    )
-    assert len(attempts) == 2
-    assert all(each.cleaned for each in report.partitions)
-    assert {row.attempt_id for row in live_rows(maker)} == attempts
-    assert {row.index_interval for row in live_rows(maker, 1)} == {0}
-    assert offsets(maker, 1) == [*range(140, 150)]
-    vacuum(str(maker.root), dry_run=False, grace_hours=0)
-    assert verify(str(maker.root)).orphans == []
-
-
-def test_a_run_that_is_undone_meanwhile_hides_nothing(
-    maker: LakeMaker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The values before it are the latest again; behind a compaction an undo would lose them."""
-    report = disturbed(maker, monkeypatch, lambda: undo(str(maker.root), "events", "run 2"))
-    assert all(each.cleaned for each in report.partitions)
-    assert offsets(maker, 0) == [*range(90, 100)]
-    with pytest.raises(UsageError, match="compact"):
-        undo(str(maker.root), "events", "run 1")
-    assert offsets(maker, 0) == [*range(90, 100)]
 
 
 def test_compaction_that_loses_every_race_is_an_error(

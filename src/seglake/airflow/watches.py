@@ -9,8 +9,9 @@ continue with it. If the lake has not changed, a call costs one small read.
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import Any
 
 import seglake
 from seglake.catalog.schema import RunRow
@@ -29,51 +30,56 @@ _NOTHING = -1  # the version before the lake and the topic exist
 logger = logging.getLogger(__name__)
 
 
-class Watch(Protocol):
-    """An object that finds new events of a topic."""
+class Watch(ABC):
+    """Finds new events of a topic. The lake stays open, so a refresh reads only changes."""
+
+    def __init__(self, root: str, topic: str) -> None:
+        self._root, self._topic = root, topic
+        self._lake: Lake | None = None
+        self._missing = ""
 
     def poll(self, cursor: Cursor | None) -> tuple[list[Event], Cursor]:
         """Return the events since `cursor`, and the cursor after them.
 
         Raises StoreError, CorruptData and UsageError. The caller can retry with the same cursor.
         """
-        ...
+        log = self._log()
+        version = _version(log)
+        if cursor is not None and cursor["version"] == version:
+            return [], cursor
+        events, state = self._events(log, cursor)
+        return events, {"version": version, **state}
 
+    @abstractmethod
+    def _events(self, log: Log | None, cursor: Cursor | None) -> tuple[list[Event], Cursor]:
+        """Return the events of a new version, and what the cursor has besides the version."""
 
-class _NewestVersion:
-    """The newest version of a topic. The lake stays open, so a refresh reads only changes."""
-
-    def __init__(self, root: str, topic: str) -> None:
-        self.root, self.topic = root, topic
-        self._lake: Lake | None = None
-        self._missing = ""
-
-    def log(self) -> Log | None:
+    def _log(self) -> Log | None:
         """Return the topic's log, or None until the lake and the topic exist."""
         try:
             # After an error, the next call opens the lake again.
             lake, self._lake = self._lake, None
-            lake = lake.refresh() if lake else seglake.open(self.root)
+            lake = lake.refresh() if lake else seglake.open(self._root)
             self._lake = lake
-            return lake.topic(self.topic)
+            return lake.topic(self._topic)
         except UsageError as error:
             if str(error) != self._missing:
                 logger.info("nothing to watch yet: %s", error)
             self._missing = str(error)
             return None
 
-    def runs(self, version: int | None = None) -> dict[Key, RunRow]:
-        """Return the last row of each run in a version, by default the version of the last `log`.
+    def _runs(self, version: int | None = None) -> dict[Key, RunRow]:
+        """Return the last row of each run in a version, by default the version of the last `_log`.
 
         Raises VersionExpired and UnknownTopic.
         """
-        lake = self._lake if version is None else seglake.open(self.root, version)
-        rows = lake.history(self.topic) if lake else []
+        lake = self._lake if version is None else seglake.open(self._root, version)
+        rows = lake.history(self._topic) if lake else []
         rows = sorted(rows, key=lambda row: row.sequence)
         return {(row.pipeline, row.run_id): row for row in rows}
 
 
-class VersionWatch:
+class VersionWatch(Watch):
     """A watch with an event for each run that was committed, undone or replaced.
 
     The cursor has the version, and the time at which its last run ended. The time is used if the
@@ -81,24 +87,19 @@ class VersionWatch:
     """
 
     def __init__(self, root: str, topic: str) -> None:
-        self._newest = _NewestVersion(root, topic)
+        super().__init__(root, topic)
         self._known: tuple[int, dict[Key, RunRow]] = (_NOTHING, {})
 
-    def poll(self, cursor: Cursor | None) -> tuple[list[Event], Cursor]:
-        """Return the events and the next cursor, see `Watch.poll`."""
-        log = self._newest.log()
-        version = _version(log)
-        if cursor is not None and cursor["version"] == version:
-            return [], cursor
-        runs = self._newest.runs() if log else {}
+    def _events(self, log: Log | None, cursor: Cursor | None) -> tuple[list[Event], Cursor]:
+        runs = self._runs() if log else {}
         known = runs if cursor is None else self._at(cursor, runs)
         new = [run for key, run in runs.items() if _state(run) != _state(known.get(key))]
-        self._known = version, runs
+        self._known = _version(log), runs
         ended_ms = max((run.finished_at_ms for run in runs.values()), default=0)
         events = [
             _run_event(run, log) for run in sorted(new, key=lambda run: run.finished_at_ms) if log
         ]
-        return events, {"version": version, "ended_ms": ended_ms}
+        return events, {"ended_ms": ended_ms}
 
     def _at(self, cursor: Cursor, runs: dict[Key, RunRow]) -> dict[Key, RunRow]:
         """Return the runs in a cursor's version. If it has expired, use the times of their ends."""
@@ -106,7 +107,7 @@ class VersionWatch:
         if version == self._known[0]:
             return self._known[1]
         try:
-            return {} if version == _NOTHING else self._newest.runs(version)
+            return {} if version == _NOTHING else self._runs(version)
         except UnknownTopic:
             return {}
         except UsageError as error:
@@ -115,7 +116,7 @@ class VersionWatch:
             return {key: run for key, run in runs.items() if run.finished_at_ms <= ended_ms}
 
 
-class ClosedWatch:
+class ClosedWatch(Watch):
     """A watch with an event for each window that closed.
 
     Windows have a length of `window_ms`, and begin at its multiples since the epoch. As in
@@ -128,22 +129,17 @@ class ClosedWatch:
     def __init__(
         self, root: str, topic: str, *, window_ms: int, lateness_ms: int, since: Time | None = None
     ) -> None:
-        self._newest = _NewestVersion(root, topic)
+        super().__init__(root, topic)
         self._window_ms, self._lateness_ms = window_ms, lateness_ms
         self._since_ms = None if since is None else to_epoch_ms(since)
 
-    def poll(self, cursor: Cursor | None) -> tuple[list[Event], Cursor]:
-        """Return the events and the next cursor, see `Watch.poll`."""
-        log = self._newest.log()
-        version = _version(log)
-        if cursor is not None and cursor["version"] == version:
-            return [], cursor
+    def _events(self, log: Log | None, cursor: Cursor | None) -> tuple[list[Event], Cursor]:
         closed = self._closed(log.coverage() if log else [])
         told = self._first(closed) if cursor is None else [(a, b) for a, b in cursor["told"]]
         size = self._window_ms
         new = [at for low, high in without(closed, told) for at in range(low, high, size)]
         events = [_window_event(log, at, at + size) for at in new if log]
-        return events, {"version": version, "told": [list(each) for each in closed]}
+        return events, {"told": [list(each) for each in closed]}
 
     def _first(self, closed: list[tuple[int, int]]) -> list[tuple[int, int]]:
         """Return the windows that the first call omits: all windows, or windows before `since`."""

@@ -29,7 +29,7 @@ from seglake.read.log import Log
 from seglake.serve.api import ServerCounts, text_for_log
 from seglake.serve.records.batch_ranges import BatchRanges
 from seglake.serve.settings import ServerSettings
-from seglake.serve.topics.partition import ServedPartition, WholePartition, WindowPartition
+from seglake.serve.topics.partition import ServedPartition, WindowPartition
 from seglake.times.instants import to_epoch_ms
 
 _log = logging.getLogger(__name__)
@@ -409,7 +409,7 @@ class _LazyPartitions(Sequence[ServedPartition]):
         if not 0 <= number < self._count:
             raise IndexError(number)
         if number not in self._made:
-            self._made[number] = WholePartition(self._log.reader(number))
+            self._made[number] = ServedPartition(self._log.reader(number))
         return self._made[number]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterator
 from itertools import pairwise
@@ -28,57 +27,23 @@ _RANGE_BYTES = 800  # memory of a byte range and its segment, with the names of 
 _PARTITION_BYTES = 4096
 
 
-class ServedPartition(ABC):
-    """A log partition for handlers, from its log start offset `start` to its high watermark `end`.
+class ServedPartition:
+    """A log partition in one version, with its log start offset `start` and high watermark `end`.
 
-    With `remote`, some of the log is on an object store or attached from one, so that lookups wait.
-    `held_bytes` is about its memory.
+    With `remote`, some of the log is on an object store, so that lookups wait. Attached logs of a
+    local lake are on one, too. `held_bytes` is about its memory.
     """
-
-    start: int
-    end: int
-    remote: bool
-    held_bytes: int
-
-    @abstractmethod
-    def byte_ranges(self, offset: int) -> Iterator[ByteRange]:
-        """Return the byte ranges that have the records from an offset on."""
-
-    @abstractmethod
-    def at_time(self, timestamp: int) -> OffsetAndTimestamp | None:
-        """Return the first record at a time (ms) or later."""
-
-    @abstractmethod
-    def max_timestamp(self) -> OffsetAndTimestamp | None:
-        """Return the first record with the largest timestamp."""
-
-    @abstractmethod
-    def log_bytes(self) -> int:
-        """Return the bytes of its logs that are stored."""
-
-
-def is_remote(reader: PartitionReader) -> bool:
-    """Return whether reading a log may wait. A local lake may have attached logs, which do."""
-    return reader.store.remote or bool(reader.view.segments.details["external"].any())
-
-
-def held_bytes(reader: PartitionReader, byte_ranges: int) -> int:
-    """Estimate the memory of a partition: its columns of segments, and its byte ranges."""
-    segments = reader.view.segments
-    columns = sum(column.nbytes for column in segments.columns)
-    return _PARTITION_BYTES + columns + _RANGE_BYTES * byte_ranges
-
-
-class WholePartition(ServedPartition):
-    """A whole partition of a topic of the lake, in one version."""
 
     def __init__(self, reader: PartitionReader) -> None:
         self._reader, self._view = reader, reader.view
         self.start, self.end = reader.view.log_start_offset, reader.view.end_offset
-        self.remote, self.held_bytes = is_remote(reader), held_bytes(reader, len(self._view))
+        segments = reader.view.segments
+        self.remote = reader.store.remote or bool(segments.details["external"].any())
+        columns = sum(column.nbytes for column in segments.columns)
+        self.held_bytes = _PARTITION_BYTES + columns + _RANGE_BYTES * len(self._view)
 
     def byte_ranges(self, offset: int) -> Iterator[ByteRange]:
-        """See `ServedPartition`."""
+        """Return the byte ranges that have the records from an offset on."""
         for index in range(max(0, self._view.index_of(offset)), len(self._view)):
             segment = self._reader.segment(index)
             if segment.log_bytes:
@@ -86,15 +51,15 @@ class WholePartition(ServedPartition):
                 yield ByteRange(segment, 0, segment.log_bytes, base, end)
 
     def at_time(self, timestamp: int) -> OffsetAndTimestamp | None:
-        """See `ServedPartition`."""
+        """Return the first record at a time (ms) or later."""
         return self._reader.offset_for_time(timestamp)
 
     def max_timestamp(self) -> OffsetAndTimestamp | None:
-        """See `ServedPartition`."""
+        """Return the first record with the largest timestamp."""
         return self._reader.max_timestamp()
 
     def log_bytes(self) -> int:
-        """See `ServedPartition`."""
+        """Return the bytes of its logs that are stored."""
         sizes = self._view.segments.details["sizes"][:, SUFFIXES.index("log")]
         return int(sizes.sum(dtype="int64"))
 
@@ -116,14 +81,14 @@ class WindowPartition(ServedPartition):
     """
 
     def __init__(self, reader: PartitionReader, reads: SharedReads, window: Window) -> None:
-        self._reader, self._reads = reader, reads
-        self._window = window.above(reader.view.log_start_offset)
+        super().__init__(reader)
+        self._reads = reads
+        self._window = window.above(self.start)
         self._byte_ranges = list(_plan_byte_ranges(reader, self._window))
-        self.remote = is_remote(reader)
-        self.start = self.end = reader.view.log_start_offset
+        self.end = self.start  # unless a record is in the window
         self._trim()
         self._ends = [byte_range.end_offset for byte_range in self._byte_ranges]
-        self.held_bytes = held_bytes(reader, len(self._byte_ranges))
+        self.held_bytes += _RANGE_BYTES * (len(self._byte_ranges) - len(self._view))
 
     def byte_ranges(self, offset: int) -> Iterator[ByteRange]:
         """See `ServedPartition`."""

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from seglake.errors import ConfigError, StoreError
+from seglake.errors import StoreError
+from seglake.extras import extra
 from seglake.reporting.alerts import SEVERITIES, topic_alerts
 from seglake.reporting.figures import TopicFigures
 from seglake.reporting.report import LakeReport
@@ -128,12 +129,8 @@ def push(report: LakeReport, gateway: str) -> None:
 
 
 def _registry(report: LakeReport) -> CollectorRegistry:
-    try:
+    with extra("metrics", "an export of metrics"):
         from prometheus_client import CollectorRegistry, Gauge  # noqa: PLC0415  # an extra
-    except ImportError as error:
-        raise ConfigError(
-            "metrics need prometheus_client: pip install 'seglake[metrics]'"
-        ) from error
     registry, gauges = CollectorRegistry(), dict[str, Gauge]()
     for name, meaning, labels, value in metric_samples(report):
         if name not in gauges:

@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 from seglake.catalog.table import CatalogTable
 from seglake.clock import now_ms
 from seglake.config import Pipeline
-from seglake.errors import ConfigError
+from seglake.extras import extra
 from seglake.reporting import metrics
 from seglake.reporting.report import LakeReport
 from seglake.reporting.report import report as lake_report
@@ -112,10 +112,8 @@ def _send_lineage(
     """
     if not any(map(os.environ.get, _VARIABLES)):
         return
-    try:
+    with extra("lineage", "lineage"):
         from openlineage.client import OpenLineageClient, event_v2
-    except ImportError as missing:
-        raise ConfigError("lineage needs a library: pip install 'seglake[lineage]'") from missing
     namespace = os.environ.get("OPENLINEAGE_NAMESPACE", "seglake")
     run_id = report.attempt_id if report else str(uuid.uuid4())
     run = event_v2.Run(run_id, dict(_run_facets(interval, error)))

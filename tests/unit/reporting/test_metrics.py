@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import builtins
+import sys
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
@@ -95,13 +95,6 @@ def test_a_gateway_that_is_not_there_is_named(made: LakeReport) -> None:
 def test_without_the_extra_the_remedy_is_named(
     made: LakeReport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = builtins.__import__
-
-    def missing(name: str, *rest: Any) -> Any:
-        if name == "prometheus_client":
-            raise ImportError(name)
-        return real(name, *rest)
-
-    monkeypatch.setattr(builtins, "__import__", missing)
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
     with pytest.raises(ConfigError, match=r"pip install 'seglake\[metrics\]'"):
         metrics.prometheus_text(made)

@@ -248,10 +248,10 @@ def test_without_the_extra_the_remedy_is_named(
     found: LakeReport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def missing(*_: Any) -> None:
-        raise ImportError("no bokeh", name="bokeh")
+        raise ModuleNotFoundError("no bokeh", name="bokeh")
 
     monkeypatch.setattr(document, "_sections", missing)
-    with pytest.raises(ConfigError, match=r"needs bokeh: pip install 'seglake\[report\]'"):
+    with pytest.raises(ConfigError, match=r"'bokeh': pip install 'seglake\[report\]'"):
         found.as_html()
 
 

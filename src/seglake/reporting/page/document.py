@@ -10,7 +10,7 @@ from shlex import quote
 from typing import Any, NamedTuple
 
 from seglake.catalog.schema import MaintenanceRow, RunRow
-from seglake.errors import ConfigError
+from seglake.extras import extra
 from seglake.reporting.alerts import join_alerts, topic_alerts
 from seglake.reporting.figures import (
     FailedAttempt,
@@ -34,15 +34,11 @@ def render_page(
     failed_runs: Sequence[FailedAttempt],
 ) -> str:
     """Return the page. Raises ConfigError if the libraries for it are not installed."""
-    try:
+    with extra("report", "a page, unlike --json,"):
         from bokeh.resources import Resources  # noqa: PLC0415  # an extra
         from jinja2 import Environment  # noqa: PLC0415  # the same
 
         sections, script = _sections(topics[:CHARTED], root)
-    except ImportError as error:
-        raise ConfigError(
-            f"a page needs {error.name}: pip install 'seglake[report]', or take --json"
-        ) from error
     room = resources.files("seglake.reporting.page")
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.filters["code"] = _code

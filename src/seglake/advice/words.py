@@ -53,7 +53,9 @@ _SENTENCES = {
     "whole-days": "{subject} has whole days. If another field has the time of day, set "
     "timestamp.fields to both.",
     "times-ahead": "{subject} has times up to {last}, which is in the future.",
-    "before-1970": "{count:,} of {rows:,} times of {subject} are before 1970, and become rejects.",
+    "before-1970": "{count:,} of {rows:,} times of {subject} are before 1970, and become rejects. "
+    "Kafka has no such times. Set another timestamp.field, or topic.message.timestamp.type = "
+    "'LogAppendTime' and pipeline.order = 'arrival'.",
     "doubtful-number": "{subject} has numbers that are times if they are {format}, but its name "
     "does not say so.",
     # rows that cannot be read

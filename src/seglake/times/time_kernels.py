@@ -89,7 +89,7 @@ def _number(base: int, position: int, end: int, power: int) -> tuple[int, int]:
     if mantissa == 0:
         return 0, READ
     if negative:
-        return 0, OUT_OF_RANGE
+        return -1, OUT_OF_RANGE
     while power > 0 and mantissa <= MAX_MS:
         mantissa *= 10
         power -= 1

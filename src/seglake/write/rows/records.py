@@ -41,7 +41,11 @@ SOURCE_FILE, SOURCE_LINE = b"seglake.source.file", b"seglake.source.line"
 _RECORD_BYTES = OVERHEAD + 21  # 21 is Kafka's DefaultRecord.MAX_RECORD_OVERHEAD
 _OFFSET_DIGITS, _MOST_OFFSETS = 18, 10**18
 _LENGTH_BYTES = 5  # the longest varint preceding a key, a value or a part of a header
-UNREAD_TIMES = (Reason.TIMESTAMP_UNREADABLE, Reason.TIMESTAMP_OUT_OF_RANGE)
+UNREAD_TIMES = (
+    Reason.TIMESTAMP_UNREADABLE,
+    Reason.TIMESTAMP_OUT_OF_RANGE,
+    Reason.TIMESTAMP_BEFORE_1970,
+)
 _CREATE_TIME, _LOG_APPEND_TIME = (b"0", b"CreateTime"), (b"1", b"LogAppendTime")
 
 
@@ -290,7 +294,9 @@ def _timestamps(
         missing = time_texts(rows, settings).lengths < 0
         _reject(reasons, unreadable & missing, Reason.TIMESTAMP_MISSING)
     _reject(reasons, unreadable, Reason.TIMESTAMP_UNREADABLE)
-    _reject(reasons, codes == OUT_OF_RANGE, Reason.TIMESTAMP_OUT_OF_RANGE)
+    outside = codes == OUT_OF_RANGE
+    _reject(reasons, outside & (ms < 0), Reason.TIMESTAMP_BEFORE_1970)
+    _reject(reasons, outside & (ms >= 0), Reason.TIMESTAMP_OUT_OF_RANGE)
     _reject(reasons, codes == AMBIGUOUS, Reason.TIMESTAMP_AMBIGUOUS)
     _reject(reasons, codes == NONEXISTENT, Reason.TIMESTAMP_NONEXISTENT)
     return ms, local

@@ -7,9 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from seglake.write.rows.rows import Reason
 from tests.makers.files import Reject, Row, read_bytes
 
 TIME = {"field": "t", "format": "epoch_ms"}
+BEFORE_1970 = Reason.TIMESTAMP_BEFORE_1970.text
 PARTITIONED: dict[str, Any] = {"topic": {"partition_field": "p", "partitions": 3}}
 
 
@@ -32,7 +34,8 @@ def rejects(line: str | bytes, form: str = "jsonl", **tables: Any) -> list[tuple
         ('{"t":null}', {"timestamp": TIME}, "timestamp missing"),
         ('{"t":"now"}', {"timestamp": TIME}, "timestamp unreadable"),
         ('{"t":[1]}', {"timestamp": TIME}, "timestamp unreadable"),
-        ('{"t":-1}', {"timestamp": TIME}, "timestamp out of range"),
+        ('{"t":-1}', {"timestamp": TIME}, BEFORE_1970),
+        ('{"t":"1969-12-31T23:59:59Z"}', {"timestamp": {**TIME, "format": "iso8601"}}, BEFORE_1970),
         ('{"t":253402300800000}', {"timestamp": TIME}, "timestamp out of range"),
         ("{}", {"key": {"fields": ["k"], "required": True}}, "key missing"),
         ('{"k":null}', {"key": {"fields": ["k"], "required": True}}, "key missing"),
@@ -135,9 +138,10 @@ FLAWS: list[
     ("record too large", {"x": "x" * 200}),
     ("timestamp missing", {"t": None}),
     ("timestamp unreadable", {"t": "soon"}),
-    ("timestamp out of range", {"t": -1}),
+    ("timestamp out of range", {"t": 253402300800000}),
     ("key missing", {"k": None}),
     ("partition out of range", {"p": 9}),
+    (BEFORE_1970, {"t": -1}),
 ]
 
 

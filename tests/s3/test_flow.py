@@ -219,7 +219,7 @@ def test_spark_ingests_with_the_keys_of_the_environment(
     config = write_settings(
         tmp_path / "web.toml", f"{place}/lake", f"{place}/in",
         pipeline={"name": "web", "max_quarantine_ratio": 0.1}, key={"fields": ["k"]},
-        topic={"partitions": 3}, task={"chunk_bytes": 8192},
+        topic={"partitions": 3},
     )  # fmt: skip
     job = [sys.executable, "jobs/ingest.py", "--conf-file", str(config), "--run-id", "1"]
     run: dict[str, Any] = {

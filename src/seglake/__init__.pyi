@@ -2,6 +2,7 @@
 
 from seglake import errors as errors
 from seglake.config.pipeline import Pipeline as Pipeline
+from seglake.infer.append import append as append
 from seglake.kafka.attach import attach_logs as attach_logs
 from seglake.kafka.exporting import export_logs as export_logs
 from seglake.kafka.importing import import_logs as import_logs

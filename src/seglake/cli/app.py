@@ -29,7 +29,7 @@ def help_(
 GROUPS = {
     "Begin": (demo, ingest.init, ingest.check, health.warm, help_),
     "Ingest": (
-        *(ingest.ingest, ingest.redrive, lifecycle.undo, jobs.jobs),
+        *(ingest.append, ingest.ingest, ingest.redrive, lifecycle.undo, jobs.jobs),
         *(inspect.run_status, inspect.quarantine),
     ),
     "Look and read": (

@@ -1,11 +1,10 @@
-"""Define the commands `init`, `check`, `ingest` and `redrive`."""
+"""Define the commands `init`, `check`, `append`, `ingest` and `redrive`."""
 
 # ruff: noqa: PLC0415, PLR0913, PLR0917  # imports when a command runs; options are arguments
 
 from __future__ import annotations
 
 import dataclasses
-import tomllib
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import starmap
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from seglake.cli.arguments.options import Conf, DryRun, Json, Local, Master, RunId, Source
+from seglake.cli.arguments.options import Conf, DryRun, Json, Local, Master, RunId, Source, Topic
 from seglake.cli.terminal.output import complete
 from seglake.cli.terminal.progress import display, steps
 from seglake.errors import InputError, UsageError
@@ -284,7 +283,6 @@ def init(
         seglake init s3://bucket/raw/ --topic web -o web.toml
     """
     with display("looking at the files"):
-        from seglake.config import from_tables
         from seglake.infer.pipeline import infer_pipeline
         from seglake.write.check import check
 
@@ -292,9 +290,7 @@ def init(
         file = output or Path(f"{made.topic}.toml")
         if file.exists() and not force:
             raise UsageError(f"{file} is there already: give another -o FILE, or --force")
-        tables = tomllib.loads(made.toml)
-        tables["pipeline"].setdefault("name", file.stem)  # the default when the file is loaded
-        pipeline = from_tables(tables)
+        pipeline = made.pipeline(file.stem)
         with complete(file) as temporary:
             temporary.write_text(made.toml, "utf-8")
         try:
@@ -352,3 +348,42 @@ def _show_init(
         print(f"Next: correct {file}, then seglake check {option}")
         return
     print(f"Next: seglake check {option}, then seglake ingest {option} --local")
+
+
+def append(
+    context: typer.Context,
+    root: Annotated[str, typer.Argument(metavar="LAKE")],
+    topic: Topic,
+    files: list[str],
+    time: list[str] | None = None,
+    key: list[str] | None = None,
+    zone: str | None = None,
+    run_id: RunId = None,
+    json: Json = False,
+) -> None:
+    """Append files to a topic on this machine, without a pipeline file, Java or Spark.
+
+    Settings that are not passed are inferred from a sample, as by `init`. Files that the topic has
+    are not ingested again. With --json, `pipeline` is the text of a pipeline file.
+
+    Args:
+        root: The lake: a folder or URI.
+        files: Files, folders and globs; local or s3://….
+        time: The field of the time; twice: date and time of day.
+        key: The field of the key. Repeatable; "" for no key.
+        zone: Zone of times without one, such as UTC.
+
+    Example:
+        seglake append ./lake web logs/*.jsonl --time ts --key user
+    """
+    with steps(context.obj, local=True) as progress:
+        from seglake.infer.append import append as append_files
+
+        report = append_files(
+            files, root, topic, time=time, key=key and [*filter(None, key)], zone=zone,
+            run_id=run_id, progress=progress,
+        )  # fmt: skip
+    if not json:
+        report = dataclasses.replace(report, pipeline=topic)
+    print_report(report, root, as_json=json, title="append")
+    raise typer.Exit(report.exit_code)

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from os.path import commonprefix
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from seglake.advice.finding import Finding
-from seglake.errors import InputError
+from seglake.config import Pipeline, from_tables
+from seglake.errors import UsageError
 from seglake.infer.fields import KeyChoice, TimeChoice, choose_key, choose_time
 from seglake.infer.sample import Sample, read_sample
-from seglake.terminal.wording import counted, short_bytes
+from seglake.terminal.wording import counted, remedy, short_bytes
 
 _PARTITION_BYTES = 2**30
 _MOST_PARTITIONS = 64
@@ -37,6 +40,12 @@ class InferredPipeline:
     size_bytes: int
     choices: dict[str, Choice] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
+
+    def pipeline(self, name: str) -> Pipeline:
+        """Return the settings of a pipeline with this name. Raises ConfigError."""
+        tables = tomllib.loads(self.toml)
+        tables["pipeline"].setdefault("name", name)  # the default when a file is loaded
+        return from_tables(tables)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the pipeline as plain values, for JSON."""
@@ -71,35 +80,78 @@ def infer_pipeline(
     Raises:
         InputError: There are only empty files, or their format was not recognised.
     """
-    if not paths:
-        raise InputError("no path is given: name files, folders or globs")
     sample = read_sample(paths, storage or {}, root, output)
-    time, other_times = choose_time(sample)
-    key, other_keys = choose_key(sample, time.fields if time else ())
-    choices = dict(_choices(sample, time, key))
+    return infer_settings(sample, root, topic or _topic_name(paths))
+
+
+def infer_settings(
+    sample: Sample,
+    root: str,
+    topic: str,
+    settings: Mapping[str, Any] = MappingProxyType({}),
+    *,
+    time: Sequence[str] = (),
+    key: Sequence[str] | None = None,
+) -> InferredPipeline:
+    """Infer a pipeline that ingests the input of a sample.
+
+    Args:
+        sample: Rows of the input.
+        root: The root of the lake.
+        topic: The name of the topic.
+        settings: Settings that replace inferred ones, by dotted name.
+        time: The fields of the time; by default chosen.
+        key: The fields of the key; by default chosen.
+
+    Raises:
+        UsageError: No sampled row has a field of `time` or `key`, or `time` has no times.
+    """
+    chosen, other_times = choose_time(_with_fields(sample, "time", time) if time else sample)
+    if time and (chosen is None or {*chosen.fields} != {*time}):
+        raise UsageError(
+            f"time: the values of {' and '.join(time)} are not times of a known format in nearly "
+            "all sampled rows; name another field, or write a pipeline with timestamp.format"
+        )
+    chosen_key, other_keys = choose_key(sample, chosen.fields if chosen else ())
+    if key is not None:
+        _with_fields(sample, "key", key)
+        chosen_key, other_keys, settings = None, [], {"key.fields": [*key], **settings}
+    choices = dict(_choices(sample, chosen, chosen_key))
+    choices |= {name: Choice(value, "") for name, value in settings.items()}
     findings = [*sample.findings]
-    if time is not None:
-        findings = [each for each in findings if each.code != "array-of-objects"] + time.findings
+    if chosen is not None:
+        findings = [each for each in findings if each.code != "array-of-objects"]
+        findings += chosen.findings
     else:
         findings.append(Finding("no-time", facts={"fields": [*sample.fields][:20]}))
     if other_times:
         findings.append(Finding("other-times", facts={"fields": other_times[:10]}))
-    findings += key.findings if key else [Finding("no-key-field")]
+    if chosen_key is not None:
+        findings += chosen_key.findings
+    elif key is None:
+        findings.append(Finding("no-key-field"))
     if other_keys:
         findings.append(Finding("other-keys", facts={"fields": other_keys[:10]}))
-    name = topic or _topic_name(paths)
     tables: dict[str, dict[str, Any]] = {
         "pipeline": {"root": root},
-        "input": {"paths": [*paths], **sample.settings},
+        "input": {**sample.settings},
         "timestamp": {},
         "key": {},
-        "topic": {"name": name},
+        "topic": {"name": topic},
     }
     for setting, choice in choices.items():
         table, _, last = setting.partition(".")
-        tables[table][last] = choice.value
+        tables.setdefault(table, {})[last] = choice.value
     toml = "".join(_document(tables, choices, findings))
-    return InferredPipeline(name, toml, sample.files, sample.size_bytes, choices, findings)
+    return InferredPipeline(topic, toml, sample.files, sample.size_bytes, choices, findings)
+
+
+def _with_fields(sample: Sample, argument: str, names: Sequence[str]) -> Sample:
+    """Return the sample with only these fields. Raises UsageError for an unknown field."""
+    for name in {*names} - {*sample.fields}:
+        near = remedy(name, [*sample.fields])
+        raise UsageError(f"{argument}: no sampled row has a field {name!r} with one value; {near}")
+    return sample._replace(fields={name: sample.fields[name] for name in names})
 
 
 def _choices(
@@ -107,8 +159,9 @@ def _choices(
 ) -> Iterator[tuple[str, Choice]]:
     if time is None:
         yield "pipeline.order", Choice("arrival", "no time was found")
-    size = f"{counted(sample.files, 'file')}, about {short_bytes(sample.size_bytes)}"
-    yield "input.format", Choice(sample.settings["format"], f"{sample.reason}; {size}")
+    size = f"; {counted(sample.files, 'file')}, about {short_bytes(sample.size_bytes)}"
+    reason = f"{sample.reason}{size if sample.files else ''}"
+    yield "input.format", Choice(sample.settings["format"], reason)
     if time is not None:
         setting = "timestamp.field" if len(time.fields) == 1 else "timestamp.fields"
         value = time.fields[0] if len(time.fields) == 1 else [*time.fields]
@@ -119,7 +172,7 @@ def _choices(
         yield "key.fields", Choice([key.field], key.reason)
     partitions = -(-sample.size_bytes // _PARTITION_BYTES)
     partitions = min(1 << max(partitions - 1, 0).bit_length(), _MOST_PARTITIONS)
-    yield "topic.partitions", Choice(partitions, "one for each GiB of these files")
+    yield "topic.partitions", Choice(partitions, "one for each GiB of the input")
     if time is None:
         yield "topic.message.timestamp.type", Choice("LogAppendTime", "records get the run's time")
 
@@ -156,7 +209,7 @@ def _document(
     choices: Mapping[str, Choice],
     findings: Sequence[Finding],
 ) -> Iterator[str]:
-    yield "# Written by `seglake init` from a sample of the files.\n"
+    yield "# Inferred by Seglake from a sample of the input.\n"
     yield from (_comment(f"Not certain: {each}") for each in findings)
     for table, items in tables.items():
         yield f"\n[{table}]\n" if items else ""

@@ -10,7 +10,7 @@ import csv
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, filterfalse
 from pathlib import Path
@@ -79,6 +79,8 @@ def read_sample(
 
     Raises InputError if no file is found, if all files are empty, or if no recogniser fits.
     """
+    if not paths:
+        raise InputError("no path is given: name files, folders or globs")
     store = InputStore(storage)
     chosen = choose_files(paths, store, root, output)
     some = sampled_files(chosen.files)
@@ -88,7 +90,7 @@ def read_sample(
     packed = not columnar and bool(store.packing(chosen.files[0]))
     size = sum(file.size for file in chosen.files)
     return sample._replace(
-        settings=chosen.settings | sample.settings,
+        settings={"paths": [*paths], **chosen.settings, **sample.settings},
         files=len(chosen.files),
         size_bytes=size * (PACKED_FACTOR if packed else 1),
         findings=(*chosen.findings, *sample.findings),
@@ -159,15 +161,21 @@ def _parquet(files: Sequence[SourceFile], store: InputStore) -> Sample | None:
         return None
     tables, unread = read_each(files, partial(_parquet_rows, store=store))
     others = _unlike_most({file: tuple(sorted(each.schema.names)) for file, each in tables.items()})
+    read = [table for file, table in tables.items() if file not in others]
+    found = sample_tables({"format": "parquet"}, read, "Parquet files")
+    return found._replace(refused=unread | others)
+
+
+def sample_tables(settings: dict[str, Any], tables: Iterable[pa.Table], reason: str) -> Sample:
+    """Return the rows of Arrow tables as a sample."""
     fields, typed, rows = Fields(), set[str](), 0
-    for table in (_flattened(table) for file, table in tables.items() if file not in others):
+    for table in map(_flattened, tables):
         for name, column in zip(table.column_names, table.columns, strict=True):
             fields.setdefault(name, []).extend(_texts_of(column))
             if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
                 typed.add(name)
         rows += len(table)
-    return Sample({"format": "parquet"}, fields, rows, "Parquet files", typed=frozenset(typed),
-                  refused=unread | others)  # fmt: skip
+    return Sample(settings, fields, rows, reason, typed=frozenset(typed))
 
 
 def _parquet_rows(file: SourceFile, store: InputStore) -> pa.Table:

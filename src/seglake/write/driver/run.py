@@ -72,7 +72,7 @@ from seglake.write.spool.spool import (
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["DeclaredRun", "ingest_files", "ingest_frame"]
+__all__ = ["DeclaredRun", "ingest_files", "ingest_frame", "ingest_rows"]
 
 Replacing = Callable[[CatalogTable, str], Replacement]
 
@@ -119,8 +119,18 @@ def ingest_frame(
 
     `check` is called after each reading of the rows, and may raise an error.
     """
-    engine = SparkEngine(frame.sparkSession)
     rows = InputFrame(frame, order_column, check)
+    return ingest_rows(SparkEngine(frame.sparkSession), rows, pipeline, run, progress)
+
+
+def ingest_rows(
+    engine: Engine,
+    rows: InputFrame,
+    pipeline: Pipeline,
+    run: DeclaredRun,
+    progress: Progress = silent,
+) -> Report:
+    """Ingest rows of a DataFrame or of record batches, once, like `ingest_files`."""
     return _ingest(engine, pipeline, run, progress, lambda _sources: rows)
 
 

@@ -6,12 +6,13 @@ import itertools
 import logging
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from shlex import quote
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -20,7 +21,7 @@ from seglake.catalog.schema import SourceRow
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.config import Pipeline
 from seglake.engine import Engine
-from seglake.errors import InputError, MissingObject, StoreError
+from seglake.errors import CommitConflict, InputError, MissingObject, StoreError
 from seglake.limits import REQUESTS
 from seglake.terminal.wording import counted
 from seglake.write.input.content import InputStore
@@ -398,6 +399,35 @@ class InputFrame(RunInput):
     def origins(self, counts: SplitCounts) -> dict[int, SplitOrigin]:
         """Return one origin for all splits. A reject's line is its number in the order column."""
         return dict.fromkeys({0, *counts}, SplitOrigin(FRAME, -1))
+
+
+class InputBatches(InputFrame):
+    """Record batches of this process. Each row gets its number as the order column.
+
+    They are read once, and mapped in this thread.
+    """
+
+    def __init__(self, batches: Iterable[pa.RecordBatch], order_column: str) -> None:
+        self._batches, self.order_column = batches, order_column
+        self._is_read = False
+
+    def spool(self, settings: MapSettings) -> pa.Table:
+        """Run the map side over the batches. Raises CommitConflict if they were read before."""
+        if self._is_read:
+            raise CommitConflict(
+                "the topic changed while the rows were read, and they can be read only once; "
+                "nothing was committed. Call again with the same rows and run id"
+            )
+        self._is_read = True
+        settings = settings._replace(sizes=map_sizes_for_frame(settings.pipeline))
+        return unpacked_rows([MapFrame(settings, self.order_column).spool(self._numbered())])
+
+    def _numbered(self) -> Iterator[pa.RecordBatch]:
+        first = 0
+        for batch in self._batches:
+            end = first + batch.num_rows
+            yield batch.append_column(self.order_column, pa.array(np.arange(first, end)))
+            first = end
 
 
 def changes_since(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -82,25 +83,26 @@ class MapFrame(NamedTuple):
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write the blobs of one partition of the DataFrame to the spool."""
-        named = (batch.rename_columns([*self.columns]) for batch in batches)
-        yield pa.record_batch({"packed": [run_task(self._spool, named)]})
+        from pyspark import TaskContext  # noqa: PLC0415  # the module is imported without Spark
 
-    def _spool(self, batches: Iterable[pa.RecordBatch]) -> bytes:
+        context = TaskContext.get()
+        named = (batch.rename_columns([*self.columns]) for batch in batches)
+        spool = partial(self.spool, unit=context.partitionId() if context else 0)
+        yield pa.record_batch({"packed": [run_task(spool, named)]})
+
+    def spool(self, batches: Iterable[pa.RecordBatch], unit: int = 0) -> bytes:
+        """Write the blobs of some rows to the spool, and return their rows of SPOOLED, packed."""
         settings = self.settings
         # Gathered blobs are in the order of log partitions already, so the spool need not hold
         # blobs back to reorder them.
         hold_bytes = 0 if settings.sizes.gather_bytes else HOLD_BYTES
         with SpoolWriter(settings.store, settings.attempt_id, hold_bytes=hold_bytes) as spool:
-            for blob in self.blobs(batches):
+            for blob in self.blobs(batches, unit):
                 spool.add(blob)
         return pack_rows(spool.rows())
 
-    def blobs(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Blob]:
+    def blobs(self, batches: Iterable[pa.RecordBatch], unit: int = 0) -> Iterator[Blob]:
         """Yield the blobs of one partition of the DataFrame."""
-        from pyspark import TaskContext  # noqa: PLC0415  # the module is imported without Spark
-
-        context = TaskContext.get()
-        unit = context.partitionId() if context else 0
         pipeline, limits = self.settings.pipeline, self.settings.limits
         summary = UnitSummary(self.settings.interval)
         summary.begin(unit)

@@ -1,0 +1,196 @@
+"""Append files or rows to a topic without a pipeline file: infer the settings, and ingest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import replace
+from itertools import chain
+from os import PathLike, fspath
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from seglake.catalog.table import CatalogTable
+from seglake.engine import ingest_engine
+from seglake.errors import InputError, UsageError
+from seglake.infer.pipeline import InferredPipeline, infer_settings
+from seglake.infer.sample import Sample, read_sample, sample_tables
+from seglake.store import open_store
+from seglake.write.api import Interval, declared
+from seglake.write.driver.report import Progress, Report, silent
+from seglake.write.driver.run import ingest_files, ingest_rows
+from seglake.write.driver.run_input import InputBatches, InputFrame
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_SAMPLED_ROWS = 1000
+_ROW = "seglake_row"  # the order column, which numbers the rows of a table
+_ARGUMENTS = {
+    "timestamp.field": "time",
+    "timestamp.zone": "zone, such as UTC",
+    "key.fields": "key, or () for no key",
+}
+_DOUBTS = {  # findings after which an inferred setting is uncertain
+    "timestamp.field": ("no-time", "other-times", "doubtful-number"),
+    "timestamp.zone": ("no-zone", "zone-name"),
+    "timestamp.year": ("no-year",),
+    "timestamp.format": ("mixed-formats", "date-order"),
+    "key.fields": ("other-keys",),
+    "input.encoding": ("encoding", "other-encoding"),
+    "input.include": ("other-files",),
+    "input.exclude": ("file-left-out",),
+}
+
+
+def append(  # noqa: PLR0913  # the settings that most topics need
+    data: Any,
+    lake: str | PathLike[str],
+    topic: str,
+    *,
+    time: str | Sequence[str] | None = None,
+    key: str | Sequence[str] | None = None,
+    zone: str | None = None,
+    run_id: str | None = None,
+    interval: Interval = (None, None),
+    settings: Mapping[str, Any] | None = None,
+    spark: SparkSession | None = None,
+    progress: Progress = silent,
+) -> Report:
+    """Append files or rows to a topic. Settings that are not passed are inferred from a sample.
+
+    Files that the topic has are not ingested again. Rows have no files, so they need a run id: a
+    run id that is committed is not ingested again.
+
+    Args:
+        data: Files, folders or globs (one, or several), or rows: an Arrow table, a pandas or polars
+            DataFrame, record batches, or a DataFrame of Spark. An iterator of batches is read once.
+        lake: The root of the lake: a folder or URI. It is created if necessary.
+        topic: The name of the topic. It is created if necessary.
+        time: The field of the time, or two: a date and a time of day. Without it, the only field
+            with times is used.
+        key: The field or fields of the key; () for no key. Without it, the only field that looks
+            like a key is used, if there is one.
+        zone: The IANA zone of times without a zone, such as "UTC" or "Europe/Berlin".
+        run_id: See `run_pipeline`. Rows require it.
+        interval: See `run_pipeline`.
+        settings: Other settings of a pipeline, such as {"topic.partitions": 4}.
+        spark: A session that runs the tasks. Without it, threads of this process run them, except
+            for a DataFrame of Spark.
+        progress: See `run_pipeline`.
+
+    Returns:
+        The report of the run. Its `pipeline` is the text of the pipeline file: `print` it and
+        correct it when you need a setting that `append` cannot infer.
+
+    Raises:
+        UsageError: A setting is uncertain or a field is unknown. The message names the argument.
+        InputError: There are no rows.
+        SeglakeError: Any error that `run_pipeline` raises.
+
+    Example:
+        >>> report = seglake.append("raw/d1.jsonl", "lake", "requests", time="ts", key="user")
+        >>> report.records
+        600
+        >>> seglake.append("raw/d1.jsonl", "lake", "requests", time="ts", key="user").records
+        0
+    """
+    root, settings, paths = fspath(lake), settings or {}, _paths(data)
+    if run_id is None and paths is None:
+        raise UsageError("run_id is missing: rows have no files, so it must identify them")
+    storage = {name[8:]: text for name, text in settings.items() if name.startswith("storage.")}
+    run = declared(run_id, interval)
+    own = {**_partitions(root, storage, topic), **settings}
+    if zone is not None:
+        own["timestamp.zone"] = zone
+    if paths is not None:
+        sample, rows = read_sample(paths, storage, root, None), None
+    else:
+        sample, rows, columns = _rows(data)
+        own.setdefault("value.columns", columns)
+    times, keys = _names(time), _names(key)
+    made = infer_settings(sample, root, topic, own, time=times or (), key=keys)
+    _require_certain(made, own.keys() | ({"timestamp.field"} if times else set()))
+    spark = getattr(data, "sparkSession", spark)
+    engine, pipeline = ingest_engine(spark, None, local=spark is None), made.pipeline(topic)
+    if rows is None:
+        report = ingest_files(engine, pipeline, run, progress)
+    else:
+        report = ingest_rows(engine, rows, pipeline, run, progress)
+    return replace(report, pipeline=made.toml)
+
+
+def _paths(data: Any) -> list[str] | None:
+    """Return the paths of files, or None if the data are rows."""
+    items = [data] if isinstance(data, str | PathLike) else data
+    is_files = isinstance(items, Sequence) and all(isinstance(x, str | PathLike) for x in items)
+    return [*map(fspath, items)] if is_files else None
+
+
+def _rows(data: Any) -> tuple[Sample, InputFrame, list[str]]:
+    """Return a sample of rows, and the rows with their numbers in the order column."""
+    rows: InputFrame
+    if hasattr(data, "sparkSession"):
+        from pyspark.sql.functions import monotonically_increasing_id  # noqa: PLC0415  # an extra
+
+        table = data.limit(_SAMPLED_ROWS).toArrow()
+        rows = InputFrame(data.withColumn(_ROW, monotonically_increasing_id()), _ROW)
+    else:
+        batches, head, count = _batches(data), list[pa.RecordBatch](), 0
+        while count < _SAMPLED_ROWS and (batch := next(batches, None)) is not None:
+            head.append(batch)
+            count += batch.num_rows
+        table = pa.Table.from_batches(head).slice(0, _SAMPLED_ROWS) if head else pa.table({})
+        rows = InputBatches(chain(head, batches), _ROW)
+    if not len(table):
+        raise InputError("there are no rows, so nothing can be inferred or appended")
+    settings = {"format": "dataframe", "order_column": _ROW}
+    sample = sample_tables(settings, [table], "rows of a table")
+    return sample._replace(size_bytes=int(getattr(data, "nbytes", 0))), rows, table.column_names
+
+
+def _batches(data: Any) -> Iterator[pa.RecordBatch]:
+    """Yield the batches of an Arrow stream or an iterable. Raises UsageError for other data."""
+    if hasattr(data, "__arrow_c_stream__"):
+        data = pa.RecordBatchReader.from_stream(data)
+    is_one = isinstance(data, pa.RecordBatch) or not isinstance(data, Iterable)
+    schema = None
+    for batch in [data] if is_one else data:
+        if not isinstance(batch, pa.RecordBatch) or batch.schema != (schema or batch.schema):
+            raise UsageError(
+                f"data has a {type(batch).__name__} of another kind: give paths, an Arrow table, a "
+                "DataFrame, or Arrow record batches with the same columns"
+            )
+        schema = batch.schema
+        yield batch
+
+
+def _names(given: str | Sequence[str] | None) -> list[str] | None:
+    if isinstance(given, str):
+        return [given] if given else []
+    return None if given is None else [*given]
+
+
+def _partitions(root: str, storage: Mapping[str, str], topic: str) -> dict[str, Any]:
+    """Return the number of partitions of an existing topic, as a setting. A new topic has none."""
+    try:
+        table = CatalogTable.open(open_store(root, storage))
+    except UsageError:  # no lake yet
+        return {}
+    row = table.ends(topic).find_topic(topic)
+    return {} if row is None else {"topic.partitions": row.partitions}
+
+
+def _require_certain(made: InferredPipeline, decided: Set[str]) -> None:
+    """Raise UsageError for the first finding about a setting that the caller has not decided."""
+    doubts = {code: setting for setting, codes in _DOUBTS.items() for code in codes}
+    for finding in made.findings:
+        setting = doubts.get(finding.code)
+        if setting is not None and setting not in decided:
+            argument = _ARGUMENTS.get(setting, f'settings={{"{setting}": …}}')
+            is_timeless = finding.code == "no-time"
+            why = "No field has a time in nearly all rows." if is_timeless else finding
+            raise UsageError(
+                f"{setting} is uncertain. {why} Give {argument}, or write a pipeline with "
+                "`seglake init`"
+            )

@@ -226,3 +226,21 @@ def test_rows_of_sparks_kafka_source_keep_their_offsets(
     headers = F.expr("array(named_struct('k', 'a', 'v', 'b'))")
     with pytest.raises(InputError, match="must be a struct of key and value"):
         seglake.ingest(frame.withColumn("headers", headers), settings, run_id="5")
+
+
+def test_append_takes_a_frame_and_gives_the_records_of_its_table(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    rows = [(T + at, f"k{at % 7}", f"text {at}") for at in range(100)]
+    frame = spark.createDataFrame(rows, "ts long, k string, text string")
+    one, other = str(tmp_path / "one"), str(tmp_path / "other")
+    statuses = [
+        seglake.append(frame, one, "web", time="ts", key="k", run_id="1").status for _ in range(2)
+    ]
+    assert statuses == ["committed", "already done"]
+    seglake.append(frame.toArrow(), other, "web", time="ts", key="k", run_id="1", spark=spark)
+    tables = [
+        seglake.open(root).topic("web").read_range(T, T + 1000).read_all() for root in (one, other)
+    ]
+    assert tables[0] == tables[1]
+    assert len(tables[0]) == len(rows)

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 _SAMPLED_ROWS = 1000
 _ROW = "seglake_row"  # the order column, which numbers the rows of a table
 _ARGUMENTS = {
-    "timestamp.field": "time",
-    "timestamp.zone": "zone, such as UTC",
-    "key.fields": "key, or () for no key",
+    "timestamp.field": "time (--time)",
+    "timestamp.zone": "zone (--zone), such as UTC",
+    "key.fields": "key (--key), or () for no key",
 }
 _DOUBTS = {  # findings after which an inferred setting is uncertain
     "timestamp.field": ("no-time", "other-times", "doubtful-number"),

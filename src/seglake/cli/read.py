@@ -81,7 +81,7 @@ def read(
 
     Args:
         offset: From this offset on.
-        tail: The last ones of a partition.
+        tail: Only the newest records.
         follow: Then the records of later commits as they come.
         max_records: Stop after this many.
         order: Order of a window; default offset.
@@ -196,7 +196,7 @@ def find(
         keys_from: A file with a key in each line.
         where: FIELD=VALUE of the value; each must hold.
         header: NAME=VALUE of a header.
-        newest: Only the last ones of each partition.
+        newest: Only as many, those with the largest timestamps.
         format: How to write; default by a file's suffix, else jsonl.
         output: A file; default standard output.
         explain: Show what would be read, and by which way.

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -25,7 +26,7 @@ from seglake.read.consumers import offset_of_last
 from seglake.read.fields import FieldReader, Fields
 from seglake.read.log import Log
 from seglake.read.missing_fields import without_hints
-from seglake.read.window.find import FIND_COLUMNS, FIND_NAMES, FindPlan
+from seglake.read.window.find import FIND_COLUMNS, FIND_NAMES, FindPlan, newest_of
 from seglake.read.window.plan import PLAN_COLUMNS, Plan
 from seglake.read.window.reader import WindowReader
 from seglake.terminal.progress import WAITED_S, periodically
@@ -216,7 +217,7 @@ def write_matches(
     if not first.records:
         sought.print_no_match(log)
     if first.more:
-        _print_more("", "--newest N shows the last N of each log partition")
+        _print_more("", "--newest N shows the N newest")
     print_misfits(log.topic, stats)
 
 
@@ -237,6 +238,10 @@ def follow(log: Log, request: ReadRequest) -> None:
 def _reader(
     log: Log, planned: Plan, request: ReadRequest, stats: ReadStats
 ) -> WindowReader | pa.RecordBatchReader:
+    if request.tail is not None:
+        ends = planned.execute(stats=stats)
+        newest = partial(newest_of, count=request.tail, schema=ends.schema)
+        return ends.mapped(ends.schema, newest)
     if request.order == "offset":
         return planned.execute(stats=stats)
     if request.offset is not None:

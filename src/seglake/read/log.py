@@ -33,7 +33,15 @@ from seglake.read.record import Record
 from seglake.read.where import Conditions
 from seglake.read.window.around import Around, stream_of
 from seglake.read.window.edges import open_window, window_of
-from seglake.read.window.find import Criteria, FindPlan, Search, search_records, searches_of
+from seglake.read.window.find import (
+    Criteria,
+    FindPlan,
+    Search,
+    newest_of,
+    search_records,
+    searches_of,
+    with_order,
+)
 from seglake.read.window.from_offset import records_from
 from seglake.read.window.orders import in_offset_order, in_time_order
 from seglake.read.window.plan import Plan, pieces_of
@@ -359,24 +367,29 @@ class Log(ShowsTable):
         columns: Sequence[str] | None = None,
         fields: AnyFields | None = None,
     ) -> WindowReader:
-        """Return the last `count` records of each partition, one partition after another.
+        """Return the `count` newest records, one partition after another.
+
+        They are the records with the largest timestamps among the last `count` records of each
+        partition. Of equal timestamps, the highest partition counts as the newest, then the highest
+        offset.
 
         Args:
-            count: The number of records of each partition. A shorter log is returned whole.
+            count: The number of records. Fewer records are returned whole.
             partitions: The partitions to read. None reads all.
             columns: The columns of the result, see `read_range`.
             fields: Fields of the values to add as columns, see `read_range`.
 
         Example:
             >>> log.tail(2, columns=["partition", "offset"]).read_all().to_pylist()
-            [{'partition': 0, 'offset': 1027}, {'partition': 0, 'offset': 1028}, {'partition': 1,
-             'offset': 169}, {'partition': 1, 'offset': 170}]
+            [{'partition': 0, 'offset': 1027}, {'partition': 0, 'offset': 1028}]
         """
         beside = FieldReader.of(fields, columns, self.value_format)
         ends = self.end_offsets(partitions)
         starts = {p: consumers.offset_of_last(self.reader(p), count) for p in ends}
         ranges = {p: (starts[p], ends[p]) for p in ends}
-        return beside.over(self.plan_offsets(ranges, columns=beside.wanted).execute())
+        schema = schema_of(beside.wanted)
+        ends = self.plan_offsets(ranges, columns=with_order(schema).names).execute()
+        return beside.over(ends.mapped(schema, partial(newest_of, count=count, schema=schema)))
 
     def follow(
         self,
@@ -566,7 +579,7 @@ class Log(ShowsTable):
             partitions: The partitions to search. None searches all.
             columns: The columns of the result, see `read_range`.
             fields: Fields of the values to add as columns, see `read_range`.
-            newest: The most records to return of each partition: its last matching records.
+            newest: The most records to return: the newest of the matching records, see `tail`.
             version: A version number or the name of a tag. None searches this version.
             stats: Counts requests, bytes and records of all reads together.
 
@@ -639,11 +652,9 @@ class Log(ShowsTable):
             >>> log.last("u3").value
             b'{"ts": 1780316393000, "user": "u3", "status": 200}'
         """
-        log, columns = self.at(version), ["timestamp", "partition", "offset"]
+        log, columns = self.at(version), ["partition", "offset"]
         rows = log.find(key, partitions=partitions, columns=columns, newest=1).read_all()
-        places = zip(*(rows[name].cast(pa.int64()).to_pylist() for name in columns), strict=True)
-        _, partition, offset = max(places, default=(-1, -1, -1))
-        return log.record_at(partition, offset) if len(rows) else None
+        return log.record_at(*rows.to_pylist()[0].values()) if len(rows) else None
 
     def dataset(
         self,
@@ -692,8 +703,9 @@ class Log(ShowsTable):
             {'ts': 'int64', 'user': 'string', 'status': 'int64'}
         """
         share = -(-sample // len(self.partitions()))
-        values = self.tail(share, columns=["value"]).read_all()["value"]
-        return listed(values.to_pylist()[:sample], self.value_format)
+        ends = (self.tail(share, partitions=[p], columns=["value"]) for p in self.partitions())
+        values = [value for end in ends for value in end.read_all()["value"].to_pylist()]
+        return listed(values[:sample], self.value_format)
 
     def read_around(
         self,

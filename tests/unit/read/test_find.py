@@ -58,6 +58,14 @@ def _offsets(batches: Any) -> list[tuple[int, int]]:
     return list(zip(table["partition"].to_pylist(), table["offset"].to_pylist(), strict=True))
 
 
+def _newest(records: list[Written], count: int) -> list[tuple[int, int]]:
+    """Return the places of the newest among the last `count` records of each partition."""
+    partitions = sorted({record.partition for record in records})
+    ends = [[r for r in records if r.partition == p][-count:] for p in partitions if count]
+    ranked = sorted((r.timestamp, r.partition, r.offset) for end in ends for r in end)
+    return sorted(place for _, *place in ranked[-count:])
+
+
 def _check(log: Log, records: list[Written]) -> None:
     """Every question about every key has the answer of the plain list."""
     keys = {record.key for record in records if record.key is not None}
@@ -69,12 +77,12 @@ def _check(log: Log, records: list[Written]) -> None:
         assert _offsets(log.find(key, start=T + 10, end=T + 30)) == near
         dated = [r[:2] for r in own if r.timestamp >= T + 20]
         assert _offsets(log.find(key, start=T + 20)) == dated
-        newest = [p for n in log.partitions() for p in [p for p in places if p[0] == n][-2:]]
-        assert _offsets(log.find(key, newest=2)) == newest
+        for count in range(4):
+            assert _offsets(log.find(key, newest=count)) == _newest(own, count)
         last = log.last(key)
-        ends = {record.partition: record for record in own}.values()
-        expected = max(ends, key=lambda r: (r.timestamp, r.partition), default=None)
-        assert (last and last[1:4]) == (expected and expected[:3])
+        assert [last[1:3]] * (last is not None) == _newest(own, 1)
+    for count in range(4):
+        assert _offsets(log.tail(count)) == _newest(records, count)
     some = [b"a", b"user-2", ABSENT]
     assert _offsets(log.find(keys=some)) == [r[:2] for r in records if r.key in some]
 

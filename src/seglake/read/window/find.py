@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from seglake.cached import cached_property
@@ -31,6 +32,7 @@ from seglake.read.window.plan import BlockPlan
 from seglake.terminal.tables import ShowsTable, Table, number, size
 from seglake.terminal.wording import counted, short_bytes
 
+_ORDER = ("offset", "partition", "timestamp")  # of the newest records; the last counts most
 _SHOWN = 20  # log partitions in a table
 
 FIND_COLUMNS = [
@@ -180,14 +182,46 @@ def search_records(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the found records, one partition after another, in offset order. No batch is empty.
 
-    With `newest`, yield at most the last `newest` records of each partition.
+    With `newest`, yield only the records that `newest_of` selects from the last `newest` records of
+    each partition.
     """
-    for search in searches:
-        matching = _Matching(search, schema, stats)
-        if newest is None:
-            yield from matching.of(search.blocks.pieces())
-        else:
-            yield from matching.last(newest)
+    if newest is None:
+        for search in searches:
+            yield from _Matching(search, schema, stats).of(search.blocks.pieces())
+        return
+    read = with_order(schema)
+    ends = (_Matching(search, read, stats).last(newest) for search in searches)
+    yield from newest_of(chain.from_iterable(ends), newest, schema)
+
+
+def with_order(schema: pa.Schema) -> pa.Schema:
+    """Return `schema`, followed by the missing columns that `newest_of` compares."""
+    return schema_of([*dict.fromkeys([*schema.names, *_ORDER])])
+
+
+def newest_of(
+    batches: Iterable[pa.RecordBatch], count: int, schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """Yield the `count` records with the largest timestamps, with the columns of `schema`.
+
+    They keep their order. Of equal timestamps, the highest partition counts as the largest, then
+    the highest offset. At most 2 * `count` records and one batch are in memory.
+    """
+    kept, rows = list[pa.RecordBatch](), 0
+    for batch in batches:
+        kept.append(batch)
+        rows += len(batch)
+        if rows > 2 * count:
+            kept, rows = _newest(kept, count), count
+    for batch in _newest(kept, count) if rows > count else kept:
+        yield batch.select(schema.names)
+
+
+def _newest(batches: Sequence[pa.RecordBatch], count: int) -> list[pa.RecordBatch]:
+    """Return the newest records of more than `count` records."""
+    table = pa.Table.from_batches(batches)
+    order = np.lexsort([table[name].cast(pa.int64()).to_numpy() for name in _ORDER])
+    return table.take(pa.array(np.sort(order[len(order) - count :]))).to_batches()
 
 
 class _Matching:

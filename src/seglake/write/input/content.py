@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import stat
 import sys
 import tarfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from seglake.errors import InputError, StoreError
+from seglake.errors import InputError, MissingObject, StoreError
 from seglake.store import Listed, Store, open_store
 from seglake.write.input.codecs import HEAD_BYTES, Codec, Content, decompress_stream, detect_codec
 from seglake.write.input.encodings import UTF_8, Utf8Stream, is_single_byte, utf8_size
@@ -17,6 +19,9 @@ from seglake.write.input.files import FileVersion, SourceFile, locate
 from seglake.write.input.streams import FIRST_BYTES, ByteStream, RawFile
 
 Compression = Literal["auto", "none", "gzip", "bz2", "zstd"]
+
+
+_SPECIAL = {stat.S_IFIFO: "pipe", stat.S_IFSOCK: "socket", stat.S_IFCHR: "device"}
 
 
 class InputStore:
@@ -58,9 +63,14 @@ class InputStore:
             raise unreadable_error(folder, problem) from None
 
     def stat(self, path: str) -> FileVersion:
-        """Return the current version of a file. Raises StoreError."""
+        """Return the current version of a file. Raises StoreError, InputError for a pipe."""
         store, key = self.locate(path)
-        return FileVersion(*store.stat(key))
+        try:
+            return FileVersion(*store.stat(key))
+        except MissingObject:
+            if not store.remote and (kind := _special_kind(f"{store.uri}/{key}")):
+                raise InputError(f"{path}: is a {kind}: write it to a file first") from None
+            raise
 
     def raw(self, file: SourceFile, start: int = 0, head: bytes = b"") -> RawFile:
         """Return the stored bytes of a file, from `start` on.
@@ -166,6 +176,13 @@ def unreadable_error(path: str, error: StoreError) -> InputError:
     if is_dead_link(path):
         return dead_link_error(path)
     return InputError(f"{path}: cannot be read: {error}; check path and rights")
+
+
+def _special_kind(path: str) -> str | None:
+    """Return the name of a kind of local file that cannot be read twice, or None."""
+    with contextlib.suppress(OSError):
+        return _SPECIAL.get(stat.S_IFMT(Path(path).stat().st_mode))
+    return None
 
 
 def is_dead_link(path: str) -> bool:

@@ -1,7 +1,9 @@
 """Which files a path, a folder or a glob means."""
 
 import fnmatch
+import os
 import re
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -348,6 +350,21 @@ def test_folder_markers_in_a_bucket_are_no_files(path: str) -> None:
     everything = ["a.jsonl", "e/b.jsonl", "e/empty.jsonl"]
     assert keys == {"m/*": everything[:1], "m/e": everything[1:]}.get(path, everything)
     assert not found.left_out
+
+
+def test_pipes_and_sockets_are_refused_with_the_remedy(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    end, other = os.pipe()
+    with socket.socket(socket.AF_UNIX) as bound:
+        bound.bind(str(tmp_path / "socket"))
+        for path, kind in [
+            (tmp_path / "fifo", "pipe"), (tmp_path, "pipe"), (tmp_path / "f*", "pipe"),
+            (f"/dev/fd/{end}", "pipe"), (tmp_path / "socket", "socket"),
+        ]:  # fmt: skip
+            with pytest.raises(InputError, match=f"is a {kind}: write it to a file first"):
+                listed(pipeline(str(path), "text"))
+    os.close(end)
+    os.close(other)
 
 
 def test_partition_folders_are_entered_whatever_they_are_called(tmp_path: Path) -> None:

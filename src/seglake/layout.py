@@ -85,6 +85,17 @@ class SegmentFile(NamedTuple):
         return self.suffix in {"log", LINK}
 
 
+DECODED_ROOT = r"the path of a lake cannot have a backslash, or % with two digits: rename it"
+
+
+def is_decoded(root: str) -> bool:
+    """Return whether delta-rs would read and write another folder than the local folder `root`.
+
+    It decodes `%20`, and takes a backslash as a slash, in a path as in a URI.
+    """
+    return "://" not in root and re.search(r"%[0-9A-Fa-f]{2}|\\", root) is not None
+
+
 def is_topic_name(name: str) -> bool:
     """Return whether Kafka accepts the name of a topic (`Topic.validate`)."""
     return name not in {".", ".."} and re.fullmatch(_TOPIC, name) is not None

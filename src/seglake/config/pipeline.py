@@ -9,7 +9,7 @@ from typing import Literal
 from pydantic import Field
 
 from seglake.config.input import Input
-from seglake.config.rules import Location, Options
+from seglake.config.rules import Options, Root
 from seglake.config.sections import HeaderFields, Key, Section, TaskLimits, Timestamp, Value
 from seglake.config.topic import LIFECYCLE_FIELDS, Topic
 
@@ -18,7 +18,7 @@ class Pipeline(Section):
     """All settings of one pipeline. Fields other than sections are keys of `[pipeline]`."""
 
     name: str = Field(min_length=1, description="default: the file's name, without `.toml`")
-    root: Location = Field(description="folder or URI of the lake")
+    root: Root = Field(description="folder or URI of the lake")
     order: Literal["time", "arrival"] = Field(
         default="time",
         description="`time`: sort by event time, source file, position; `arrival`: without the "

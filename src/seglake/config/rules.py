@@ -14,7 +14,7 @@ import pyarrow as pa
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from seglake.credentials import has_credentials, is_secret
-from seglake.layout import is_topic_id, is_topic_name
+from seglake.layout import DECODED_ROOT, is_decoded, is_topic_id, is_topic_name
 from seglake.limits import INT64_MAX
 from seglake.text.patterns import named_groups
 from seglake.times.grammar import EPOCH_POWERS, ISO, SUPPORTED, alternatives, unsupported
@@ -123,6 +123,12 @@ def _location(value: str) -> str:
     checked = value.partition("?")[2] if hides_user else value
     if "://" in value and has_credentials(f"?{checked}" if hides_user else value):
         raise ValueError("credentials do not belong in a URI; set them in the environment")
+    return value
+
+
+def _root(value: str) -> str:
+    if is_decoded(value):
+        raise ValueError(DECODED_ROOT)
     return value
 
 
@@ -242,6 +248,7 @@ Ms = Annotated[int, BeforeValidator(_milliseconds), Field(le=INT64_MAX)]
 Size = Annotated[int, BeforeValidator(_size)]
 CleanupPolicy = Annotated[str, AfterValidator(_cleanup_policy)]
 Location = Annotated[str, Field(min_length=1), AfterValidator(_location)]
+Root = Annotated[Location, AfterValidator(_root)]
 Encoding = Annotated[str, AfterValidator(_encoding)]
 FieldName = Annotated[str, Field(min_length=1)]
 FieldNames = Annotated[tuple[FieldName, ...], BeforeValidator(_names)]

@@ -13,10 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from seglake.catalog.table import CatalogTable
 from seglake.config import Pipeline, from_tables, load, reference
 from seglake.config.input import INPUT_FORMATS, FormatName, Input
 from seglake.config.loading import SECTIONS
-from seglake.errors import ConfigError
+from seglake.errors import ConfigError, UsageError
+from seglake.store import open_store
 from seglake.write.rows.formats.registry import FORMATS
 
 CONF = Path(__file__).parents[3] / "conf"
@@ -45,6 +47,17 @@ def problem(folder: Path, text: str = GOOD, **overrides: Any) -> str:
     with pytest.raises(ConfigError) as caught:
         load(write(folder, text), overrides)
     return str(caught.value).replace(str(folder), "")
+
+
+@pytest.mark.parametrize("name", ["a%20b", "feature%2Fx", "a\\b"])
+def test_a_root_that_is_decoded_is_refused_before_anything_is_written(
+    tmp_path: Path, name: str
+) -> None:
+    root = tmp_path / name
+    assert "pipeline.root" in problem(tmp_path, **{"pipeline.root": str(root)})
+    with pytest.raises(UsageError, match="rename it"):
+        CatalogTable.create(open_store(str(root)))
+    assert not root.exists()
 
 
 def test_defaults_are_those_of_kafka(tmp_path: Path) -> None:

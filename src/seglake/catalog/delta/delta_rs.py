@@ -46,6 +46,7 @@ from seglake.errors import (
     UsageError,
     VersionExpired,
 )
+from seglake.layout import DECODED_ROOT, is_decoded
 from seglake.store import Store, is_local
 from seglake.store.forks import ThreadedLibrary
 from seglake.store.interface import reason, retry_request
@@ -213,7 +214,8 @@ def open_table(log: DeltaLog) -> DeltaTable:
     Raises:
         MissingObject: The table does not exist.
         CorruptData: The table does not keep its contract, or is damaged.
-        UsageError: This build does not read its `seglake.format`.
+        UsageError: This build does not read its `seglake.format`, or delta-rs would read another
+            folder.
         StoreError: Storage failed.
     """
     with _delta_errors(log.table_uri, "the table cannot be read"):
@@ -323,6 +325,8 @@ def _has_right_time(log: DeltaLog, written: str) -> bool:
 
 def _table(store: Store, folder: str, version: int | None = None) -> DeltaTable:
     uri = f"{store.uri}/{folder}"
+    if is_decoded(store.uri):
+        raise UsageError(f"{store.uri}: {DECODED_ROOT}")
     _DELTA_RS.use(store)
     options = store.storage_options
     return _retry_request(lambda: DeltaTable(uri, version=version, storage_options=options))

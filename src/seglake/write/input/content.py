@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from seglake.errors import InputError, MissingObject, StoreError
 from seglake.store import Listed, Store, open_store
-from seglake.write.input.codecs import HEAD_BYTES, Codec, Content, decompress_stream, detect_codec
+from seglake.write.input.codecs import HEAD_BYTES, Codec, Content, codec_of, decompressed
 from seglake.write.input.encodings import UTF_8, Utf8Stream, is_single_byte, utf8_size
 from seglake.write.input.files import FileVersion, SourceFile, locate
 from seglake.write.input.streams import FIRST_BYTES, ByteStream, RawFile
@@ -49,18 +49,19 @@ class InputStore:
 
     def list(self, folder: str) -> Iterator[Listed]:
         """Yield the objects below a folder, with keys relative to it. Raises InputError."""
+        # A URI of a folder would be decoded, unlike the keys of the files below the folder.
+        store, prefix = self.locate(folder) if "://" in folder else (open_store(folder), "")
+        below = len(prefix := prefix.rstrip("/")) and len(prefix) + 1
         try:
-            yield from open_store(folder, self._options).list()
+            for each in store.list(prefix):
+                yield each._replace(key=each.key[below:])
         except StoreError as problem:
             text = f"{folder}: cannot be listed: {problem}; check path and rights"
             raise InputError(text) from None
 
     def has_objects(self, folder: str) -> bool:
         """Return whether there are objects below a folder. Raises InputError."""
-        try:
-            return any(True for _ in open_store(folder, self._options).list())
-        except StoreError as problem:
-            raise unreadable_error(folder, problem) from None
+        return any(True for _ in self.list(folder))
 
     def stat(self, path: str) -> FileVersion:
         """Return the current version of a file. Raises StoreError, InputError for a pipe."""
@@ -91,9 +92,9 @@ class InputStore:
         """
         head = self._head(file)
         codec = self._codec(file, head)
-        content = decompress_stream(self.raw(file, head=head), codec, file.path)
+        content = decompressed(self.raw(file, head=head), codec, file.path)
         if self._is_archive(file, codec, head):
-            yield from read_members(file.path, content)
+            yield from members(file.path, content)
         else:
             yield file.path, content
 
@@ -127,7 +128,7 @@ class InputStore:
         if self._compression != "auto":
             return self._compression == "none"
         head = self.raw(file).read(BLOCK_BYTES) or b""
-        return detect_codec(head[:HEAD_BYTES], file.path) is None and not begins_archive(head)
+        return codec_of(head[:HEAD_BYTES], file.path) is None and not begins_archive(head)
 
     def packing(self, file: SourceFile) -> str:
         """Return how a file is packed: "", a codec, "tar", or "gzip tar". Raises InputError."""
@@ -141,7 +142,7 @@ class InputStore:
         try:
             current = self.stat(file.path)
         except StoreError as error:
-            raise unreadable_error(file.path, error) from error
+            raise unreadable(file.path, error) from error
         if not file.version.is_same(current):
             raise InputError(
                 f"{file.path} changed since this run listed it: run again when all writes to it "
@@ -163,18 +164,18 @@ class InputStore:
             return None
         if self._compression != "auto":
             return self._compression
-        return detect_codec(head[:HEAD_BYTES], file.path)
+        return codec_of(head[:HEAD_BYTES], file.path)
 
     def _is_archive(self, file: SourceFile, codec: Codec | None, head: bytes) -> bool:
         if codec is None:
             return begins_archive(head)
-        return is_archive(decompress_stream(self.raw(file, head=head), codec, file.path))
+        return is_archive(decompressed(self.raw(file, head=head), codec, file.path))
 
 
-def unreadable_error(path: str, error: StoreError) -> InputError:
+def unreadable(path: str, error: StoreError) -> InputError:
     """Return the error for an input path that storage cannot read."""
     if is_dead_link(path):
-        return dead_link_error(path)
+        return leads_nowhere(path)
     return InputError(f"{path}: cannot be read: {error}; check path and rights")
 
 
@@ -193,7 +194,7 @@ def is_dead_link(path: str) -> bool:
     return os.path.islink(path) and not os.path.exists(path)  # noqa: PTH110, PTH114
 
 
-def dead_link_error(link: str) -> InputError:
+def leads_nowhere(link: str) -> InputError:
     """Return the error for a dead link among the input."""
     return InputError(
         f"{link}: is a link to {Path(link).readlink()}, and nothing is there: correct the link or "
@@ -230,7 +231,7 @@ def begins_archive(head: bytes) -> bool:
     return head[_MAGIC_AT:].startswith(_MAGIC)
 
 
-def read_members(path: str, content: Content) -> Iterator[tuple[str, Content]]:
+def members(path: str, content: Content) -> Iterator[tuple[str, Content]]:
     """Yield the regular files of a tar archive as ("<path>!<name of the member>", stream)."""
     forward: Any = _Forward(content)  # Any, because the stub requires a writable file
     try:

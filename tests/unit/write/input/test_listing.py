@@ -367,6 +367,16 @@ def test_pipes_and_sockets_are_refused_with_the_remedy(tmp_path: Path) -> None:
     os.close(other)
 
 
+def test_folders_of_a_bucket_are_named_by_their_keys() -> None:
+    keys = ["a%20b/x", "a b/y", "c#d/z", "c?d/w", "q%41/v", "e/f"]
+    with object_server() as server:
+        server.objects |= dict.fromkeys(keys, b"{}")
+        for key in [key for key in keys if "?" not in key]:
+            settings = pipeline(f"{server.root}/{key.rpartition('/')[0]}", "jsonl")
+            found = find_inputs(settings.input, InputStore(server.options))
+            assert [*found.files.paths] == [f"{server.root}/{key}"]
+
+
 def test_partition_folders_are_entered_whatever_they_are_called(tmp_path: Path) -> None:
     read = ["_date=1/a.jsonl", "d=1/b.jsonl"]
     hidden = ["_date=1/_part-0.jsonl", "_tmp/c.jsonl", ".x=1/d.jsonl"]

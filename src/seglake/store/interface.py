@@ -40,12 +40,17 @@ _REMEDIES = {
     errno.EDQUOT: _NO_ROOM,
     errno.ENOTDIR: "a file stands where a folder is needed: name another folder",
 }
-# This error comes from a machine without a role of AWS. Azure and Google use the same address.
-_NO_KEYS = re.compile(r"S3 error.*169\.254\.169\.254|IMDS session token")
-_SET_KEYS = (
-    "no credentials of AWS: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give this machine "
-    "a role that may use the bucket"
-)
+# Causes and remedies, by a pattern of the message of S3. Most of these replies are a 403.
+_S3_REMEDIES = {
+    # This error comes from a machine without a role of AWS. Azure and Google use the same address.
+    r"S3 error.*169\.254\.169\.254|IMDS session token": "no credentials of AWS: set "
+    "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give this machine a role that may use the "
+    "bucket",
+    "InvalidObjectState": "the object is archived: restore it, or leave it out with input.exclude",
+    "RequestTimeTooSkewed": "the clock of this machine is wrong: set it",
+    r"\bKMS\.|\bkms:": "the KMS key of the object cannot be used: enable it, and allow this "
+    "user kms:Decrypt and, to write, kms:GenerateDataKey",
+}
 _Answer = TypeVar("_Answer")
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")  # delta-rs colours its messages
 
@@ -194,14 +199,22 @@ def _remedy(error: Exception) -> str:
 def reason(error: Exception) -> str:
     """Return the message of a storage library's exception, on one line.
 
-    Debugging output is removed. From the reply of an S3 server, only the code and the message are
-    kept. The reply repeats the headers of a refused request, with the session token.
+    Debugging output is removed. From the reply of an S3 server, only the code, the message and
+    the storage class are kept. The reply repeats the headers of a refused request, with the session
+    token.
     """
     text = _COLOURS.sub("", str(error)).partition("\n\nDebug source")[0]
     message, *answer = re.split(r"<\?xml|<Error>", text, maxsplit=1)
-    facts = re.findall(r"<(?:Code|Message)>([^<]*)<", "".join(answer))
+    facts = re.findall(r"<(?:Code|Message|StorageClass)>([^<]*)<", "".join(answer))
     told = " ".join(" ".join([message, *facts]).split()) or type(error).__name__
-    return f"{_SET_KEYS} ({told})" if _NO_KEYS.search(told) else told
+    remedy = s3_remedy(told)
+    return f"{remedy} ({told})" if remedy else told
+
+
+def s3_remedy(message: str) -> str | None:
+    """Return the cause and the remedy of an error of S3, or None if they are not known."""
+    found = (text for pattern, text in _S3_REMEDIES.items() if re.search(pattern, message))
+    return next(found, None)
 
 
 def may_retry(error: Exception, failures: int) -> bool:

@@ -504,6 +504,27 @@ def test_a_machine_without_credentials_is_told_to_set_them(told: str) -> None:
             _fail_with(other)
 
 
+@pytest.mark.parametrize(
+    ("facts", "remedy"),
+    [
+        (
+            "<Code>InvalidObjectState</Code><StorageClass>GLACIER</StorageClass>",
+            "restore it.*GLACIER",
+        ),
+        ("<Code>RequestTimeTooSkewed</Code>", "clock of this machine"),
+        ("<Code>KMS.DisabledException</Code>", "KMS key of the object.*enable it"),
+        (
+            "<Code>AccessDenied</Code><Message>no kms:Decrypt on it</Message>",
+            "allow this user kms:",
+        ),
+    ],
+)
+def test_a_refusal_of_s3_names_its_cause_and_the_remedy(facts: str, remedy: str) -> None:
+    text = f"Server returned 403 Forbidden: <Error>{facts}</Error>"
+    with pytest.raises(StoreError, match=f"s3://b/k: .*{remedy}"):
+        _fail_with(text)
+
+
 def _fail_with(told: str) -> None:
     with store_errors("s3://b", "k"):
         raise OSError(told)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from seglake.errors import InputError, StoreError
 from seglake.store import Store
+from seglake.store.interface import s3_remedy
 from seglake.write.input.files import SourceFile
 
 if TYPE_CHECKING:
@@ -54,7 +55,8 @@ class RawFile(io.RawIOBase):
             if isinstance(problem, PermissionError):
                 remedy = "give this user the right to read it"
             path = self._file.path
-            raise InputError(f"{path}: cannot be read: {problem}; {remedy}") from problem
+            text = f"{problem}" if s3_remedy(str(problem)) else f"{problem}; {remedy}"
+            raise InputError(f"{path}: cannot be read: {text}") from problem
 
     def close(self) -> None:
         """Close a local file."""

@@ -18,7 +18,7 @@ from seglake.store import Listed, open_store
 from seglake.write.input.content import InputStore
 from seglake.write.input.files import SourceFile
 from seglake.write.input.listing import BY_CHOICE, BY_LINK, BY_NAME, _expression, find_inputs
-from tests.harness.object_server import object_server
+from tests.harness.object_server import _Handler, _Reply, object_server
 from tests.makers.files import pipeline, read
 from tests.makers.inputs import chunks_of, listed, splits_of, store_of
 
@@ -365,6 +365,20 @@ def test_pipes_and_sockets_are_refused_with_the_remedy(tmp_path: Path) -> None:
                 listed(pipeline(str(path), "text"))
     os.close(end)
     os.close(other)
+
+
+def test_an_archived_object_is_not_blamed_on_rights_or_changes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    refused = b"<Error><Code>InvalidObjectState</Code></Error>"
+    monkeypatch.setattr(_Handler, "_get", lambda *_: _Reply(403, refused))
+    with object_server() as server:
+        server.objects["a"] = b"{}"
+        store = InputStore(server.options)
+        (file,) = find_inputs(pipeline(f"{server.root}/a", "jsonl").input, store).files
+        with pytest.raises(InputError, match=r"restore it, or leave it out") as caught:
+            store.packing(file)
+    assert "changed" not in str(caught.value)
 
 
 def test_folders_of_a_bucket_are_named_by_their_keys() -> None:

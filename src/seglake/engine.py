@@ -390,10 +390,7 @@ def ingest_engine(spark: SparkSession | None, master: str | None, *, local: bool
     if not local:
         return SparkEngine(spark, master)
     if spark is not None or master is not None:
-        raise UsageError(
-            "local work needs no Spark: leave out --local (in Python: local), or --master (the "
-            "session)"
-        )
+        raise UsageError("--local contradicts --master (in Python: local, spark). Keep one")
     return engine_of(None)
 
 

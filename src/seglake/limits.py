@@ -5,7 +5,7 @@ INT64_MAX = 2**63 - 1
 INT64_MIN = -(2**63)
 
 NO_END = 2**63
-"""An exclusive end after every timestamp. INT64_MAX cannot be it: a record may have that time."""
+"""An exclusive end after every timestamp. INT64_MAX would exclude records with that time."""
 
 ALL_TIMES = INT64_MIN, INT64_MAX
 """Smallest and largest timestamp in ms, both inclusive."""

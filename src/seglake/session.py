@@ -144,9 +144,9 @@ def require_version(version: str) -> None:
     minor, own = (".".join(each.split(".")[:2]) for each in (version, pyspark.__version__))
     if minor not in SPARKS or minor != own:
         raise ConfigError(
-            f"Seglake works with Spark {', '.join(SPARKS)}, and this is Spark {version} under"
-            f" pyspark {pyspark.__version__}: use pyspark {SPARKS[-1]}, or an older one of these,"
-            " with a SPARK_HOME that is unset or the same Spark"
+            f"Seglake works with Spark {', '.join(SPARKS)}, but this is Spark {version} with "
+            f"pyspark {pyspark.__version__}. Use pyspark {SPARKS[-1]} or an older one of these, "
+            f"and unset SPARK_HOME or set it to the same Spark"
         )
 
 
@@ -155,7 +155,7 @@ def require_spark_4(what: str) -> None:
     if int(pyspark.__version__.partition(".")[0]) < 4:
         raise ConfigError(
             f"{what} needs Spark 4.0 or newer, and this is {pyspark.__version__}: use pyspark"
-            f" {SPARKS[-1]}. With Spark 3.5 files are ingested and tended, and tasks read"
+            f" {SPARKS[-1]}. Spark 3.5 can only ingest files, run maintenance, and read in tasks"
         )
 
 
@@ -251,8 +251,8 @@ def _run_ivy(java: Path, ivy_module: str, scratch: Path) -> None:
     done = _run(command)
     if done.returncode or not (scratch / "jars").is_dir():
         raise SeglakeError(
-            "jars could not be fetched: run this with a network, or set SEGLAKE_JARS to a copy of"
-            f" the folder that another machine fetched. Ivy said:\n{done.stdout}{done.stderr}"
+            "cannot download jars. Run this with a network, or set SEGLAKE_JARS to a copy of the "
+            "folder of another machine. Output of Ivy:\n{done.stdout}{done.stderr}"
         )
 
 
@@ -297,9 +297,9 @@ def _start_session(settings: dict[str, str]) -> SparkSession:
             with contextlib.suppress(Exception):
                 left.stop()
         raise SeglakeError(
-            f"Spark does not start on master {master}: {_first_line(error)}. Look at that master "
-            f"and the settings of Spark, or give another --master; it must be of Spark {_SPARK}."
-            " --local needs no Spark"
+            f"Spark does not start on master {master}: {_first_line(error)}. Check the master "
+            f"and the settings of Spark, or give another --master of Spark {_SPARK}. --local "
+            f"needs no Spark"
         ) from error
 
 
@@ -307,14 +307,17 @@ def _first_line(error: Exception) -> str:
     """Return the first line of a message of Java or Spark, without the names of classes."""
     cause = str(error.java_exception) if isinstance(error, Py4JJavaError) else str(error)
     if "stopped SparkContext" in cause:  # a standalone master, after three tries of 20 s
-        return "the master did not take the application"
+        return "the master did not accept the application"
     return re.sub(r"^(?:[\w.$]+(?:Exception|Error): )+", "", cause.partition("\n")[0]).rstrip(".")
 
 
 @contextmanager
 def _warning_if_slow(master: str) -> Iterator[None]:
     """Log that the master is slow, if the block takes long; Spark logs nothing for a minute."""
-    said = "waiting until Spark's master %s takes the application; Spark gives up after a minute"
+    said = (
+        "waiting until Spark's master %s accepts the application; Spark stops waiting after a "
+        "minute"
+    )
     timer = threading.Timer(_REGISTERS_S, _log.warning, (said, master))
     timer.daemon = True
     if master.startswith("spark://"):
@@ -333,13 +336,13 @@ def require_known(master: str) -> None:
     """
     if not _MASTER.fullmatch(master):
         raise ConfigError(
-            f"{master!r} is no master of Spark: give local[*], local[N], spark://HOST:PORT, yarn "
+            f"{master!r} is not a Spark master. Give local[*], local[N], spark://HOST:PORT, yarn "
             "or k8s://HOST:PORT; --local needs no Spark"
         )
     if master == "yarn" and not any(map(os.environ.get, _OF_YARN + _WITH_OWN)):
         raise ConfigError(
-            f"master yarn needs the settings of its cluster: set {' or '.join(_OF_YARN)} to the "
-            "folder with its yarn-site.xml; --local needs no Spark"
+            f"master yarn needs the settings of the cluster. Set {' or '.join(_OF_YARN)} to the "
+            f"folder with its yarn-site.xml; --local needs no Spark"
         )
 
 
@@ -438,8 +441,8 @@ def _require_delta(session: SparkSession) -> None:
     extensions = session.conf.get("spark.sql.extensions", "") or ""
     if DELTA_SETTINGS["spark.sql.extensions"] not in extensions:
         raise ConfigError(
-            "the Spark session that already runs has no Delta extension (spark.sql.extensions):"
-            " stop it first, or start it with the extension, catalog and jars of Delta"
+            "the Spark session that already runs has no Delta extension (spark.sql.extensions). "
+            "Stop it first, or start it with Delta's extension, catalog and jars"
         )
     jars = session.conf.get("spark.jars", "") or ""
     own = f"{DELTA_ARTIFACT}-{DELTA_VERSION}"

@@ -49,7 +49,7 @@ OF_DRIVER = {
     "/report.json": "report of a failure",
     "/failed/": "name of a failure",
     "/begun": "announcement",
-    "/fate": "fate of an attempt",
+    "/fate": "claim of an attempt",
     "/clock": "question for the time",
     "/rejects": "list of rejects",
     "catalog/log.unfinished/": "mark of a rebuild",

@@ -52,7 +52,7 @@ def test_sigterm_ends_it_and_a_new_one_goes_on(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--listen", "nowhere"], "server.listen: 'nowhere' is no address; write HOST:PORT"),
+        (["--listen", "nowhere"], "server.listen: 'nowhere' is not an address; write HOST:PORT"),
         (["--listen", "127.0.0.1:99999"], "has a port above 65535"),
         (["--conf-file", "missing.toml"], "missing.toml: cannot be read"),
     ],

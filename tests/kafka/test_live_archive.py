@@ -210,7 +210,7 @@ def test_a_topic_that_is_gone_or_made_again_is_refused(world: World) -> None:
     world.producer.call("createTopic", "app", PARTITIONS)
     done = world.archivist.run(["app"])
     assert done.code == 2
-    assert "was deleted and made again" in done.topics[0]["error"]
+    assert "deleted and created again" in done.topics[0]["error"]
     assert seglake.open(str(world.root)).version == version
     assert world.archivist.run(["app:again"]).code == 0
 

@@ -213,7 +213,9 @@ def test_groups_go_on_at_the_target_where_they_stood(log: Log, lake: Path, broke
             assert goes_on(broker, group, "grouped", partition) == [s.offset for s in left[:5]]
     again = replay_window(log, START, END, Target(broker.address, "grouped", {}), groups=["a", "b"])
     assert (again.records, again.groups) == (0, {"a": {}, "b": {}})
-    with pytest.raises(UsageError, match="'c' is not kept for topic 'replayed', which has a, b"):
+    with pytest.raises(
+        UsageError, match="'c' was not archived with topic 'replayed', which has a, b"
+    ):
         replay_window(log, START, END, Target(broker.address, "never", {}), groups=["c"])
     assert ended(broker, "never") == 0
     member = Consumer({"bootstrap.servers": broker.address, "group.id": "d"})
@@ -222,7 +224,7 @@ def test_groups_go_on_at_the_target_where_they_stood(log: Log, lake: Path, broke
         member.poll(0.1)
     store_offsets(table.store, GroupInTopic(table.lake, TOPIC, "d", {0: GroupOffset(last)}))
     target = Target(broker.address, "grouped", {})
-    with pytest.raises(StoreError, match=r"group 'd' could not be moved: .*stop its members"):
+    with pytest.raises(StoreError, match=r"offsets of group 'd': .*Stop the group's members"):
         replay_window(log, START, END, target, groups=["d"])
     member.close()
     assert replay_window(log, START, END, target, groups=["d"]).groups["d"][0] > 0
@@ -284,7 +286,7 @@ def test_a_second_one_of_the_same_name_takes_over(log: Log, lake: Path, broker: 
         replay_window(log, START, END, Target(broker.address, "fenced", {}))
         _, told = first.communicate(timeout=300)
     assert first.returncode == 1
-    assert b"has taken over; this one ends" in told
+    assert b"has taken over, so this one ends" in told
     assert_whole(log, broker, "fenced")
 
 
@@ -296,7 +298,7 @@ def test_topics_that_cannot_keep_it_are_refused(log: Log, broker: Broker) -> Non
     with pytest.raises(UsageError, match="would lose the timestamps"):
         replay_window(log, START, END, Target(broker.address, "restamped", {}))
     broker.create_topic("small", 4, {"max.message.bytes": "1100"})
-    with pytest.raises(UsageError, match=r"raise its max\.message\.bytes"):
+    with pytest.raises(UsageError, match=r"Raise its max\.message\.bytes"):
         replay_window(_with(log, b"x" * 5000), START, END, Target(broker.address, "small", {}))
     with pytest.raises(UsageError, match="offset 0 of partition 0 has a header whose name"):
         replay_window(_with(log, b"", "a\0b"), START, END, Target(broker.address, "named", {}))
@@ -321,7 +323,7 @@ def test_a_transaction_of_somebody_else_is_waited_for(log: Log, broker: Broker) 
     other.begin_transaction()
     other.produce("shared", b"theirs", partition=1)
     other.flush(10)
-    assert "a transaction of another producer open" in refused(log, broker, "shared")
+    assert "an open transaction of another producer" in refused(log, broker, "shared")
     ends = threading.Timer(1, other.commit_transaction, [30])
     ends.start()
     assert replay_window(log, START, END, Target(broker.address, "shared", {})).records == 0
@@ -397,7 +399,7 @@ def test_records_that_the_broker_deletes_meanwhile_end_no_search(
 
 @pytest.mark.rest
 def test_what_is_wrong_is_said(log: Log, lake: Path, broker: Broker, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="takes the timestamp 0 for now"):
+    with pytest.raises(UsageError, match="replaces the timestamp 0"):
         replay_window(log, 0, END, Target(broker.address, "never", {}))
     with pytest.raises(ConfigError, match=r"transactional\.id is not for the client's settings"):
         Target(broker.address, "never", {"transactional.id": "mine"})
@@ -411,4 +413,4 @@ def test_what_is_wrong_is_said(log: Log, lake: Path, broker: Broker, tmp_path: P
     refused = command(lake, broker, "--kafka-file", wrong, "--topic", "never")
     done = subprocess.run(refused, check=False, capture_output=True)
     assert done.returncode == 2
-    assert b"a setting of Kafka's clients is not of the form KEY=VALUE" in done.stderr
+    assert b"a setting of the Kafka client is not of the form KEY=VALUE" in done.stderr

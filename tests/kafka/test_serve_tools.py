@@ -72,7 +72,7 @@ def test_settings_are_shown_and_stay(server: Serving) -> None:
     assert "cleanup.policy=delete" in told
     refused = run(CONFIGS, server, "--alter", *about, "--add-config", "retention.ms=1")
     assert refused.returncode == 1
-    assert "PolicyViolationException: this server only reads" in refused.stderr
+    assert "PolicyViolationException: this server is read-only" in refused.stderr
     assert printed(CONFIGS, server, "--describe", *about) == told
 
 

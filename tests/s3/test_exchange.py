@@ -38,7 +38,7 @@ def test_in_out_and_in_again(place: str, tmp_path: Path) -> None:
     for path in sorted(tmp_path.rglob("*")):
         if path.is_file():
             store.put(path.relative_to(tmp_path).as_posix(), path.read_bytes())
-    with pytest.raises(InputError, match="is no log of a broker"):
+    with pytest.raises(InputError, match="is not the log of a broker"):
         import_logs(f"{place}/lake", [f"{place}/nothing"])
     (report,) = import_logs(f"{place}/lake", [source])
     assert (report.records, report.notes) == (80, [])
@@ -64,7 +64,7 @@ def test_a_bucket_is_read_in_place(place: str, tmp_path: Path, *, compressed: bo
         if path.is_file():
             store.put(path.relative_to(tmp_path / "tier").as_posix(), path.read_bytes())
     before = {each.key: (each.size, each.modified_ms) for each in store.list()}
-    with pytest.raises(InputError, match=r"nothing is there.*key\.prefix"):
+    with pytest.raises(InputError, match=r"no object has this prefix.*key\.prefix"):
         attach_logs(f"{place}/attached", [f"{place}/teir"])
     (report,) = attach_logs(f"{place}/by-prefix", [f"{source}/t/ev"])
     assert report.segments == 2

@@ -130,7 +130,7 @@ def test_input_and_lake_stand_where_the_options_say(
     assert sum(log.end_offsets().values()) == 28
     assert check_topic_settings(settings) == ""
     fewer = {"name": "events", "partitions": 2}
-    with pytest.raises(ConfigError, match="has 3 partitions and cannot shrink to 2"):
+    with pytest.raises(ConfigError, match="has 3 partitions, which cannot be lowered to 2"):
         check_topic_settings(
             settings.model_copy(update={"topic": settings.topic.model_copy(update=fewer)})
         )
@@ -281,5 +281,5 @@ def test_spark_reads_the_format_with_the_keys_of_the_environment(
 
 
 def test_a_lake_that_does_not_exist(place: str) -> None:
-    with pytest.raises(UsageError, match="holds no lake"):
+    with pytest.raises(UsageError, match="there is no lake"):
         seglake.open(place)

@@ -260,7 +260,7 @@ def _after(play: Play, outcome: Outcome) -> None:
         play.wrong("tag is refused", f"{deed} named no version: {outcome.said}")
     if outcome.kind == "UsageError" and any(each in outcome.said for each in _OF_THE_INSIDE):
         play.wrong(f"{deed.verb} is refused", f"{deed}: {outcome.said}")
-    if "broker lost" in outcome.said or (deed.verb == "undo" and "undone already" in outcome.said):
+    if "broker lost" in outcome.said or (deed.verb == "undo" and "already undone" in outcome.said):
         play.wrong(f"{deed.verb} is refused", f"{deed}: {outcome.said}")
     if deed.verb == "erase" and outcome.kind == "done":
         if deed.flag and outcome.exit_code == 0:

@@ -149,7 +149,7 @@ def test_a_table_of_spark_in_place_of_ours__is_refused(run: Spark, tmp_path: Pat
     for _ in range(2):
         with pytest.raises(CorruptData, match=f"commit 0, CLONE by {ENGINE}, changed rows"):
             open_catalog(str(maker.root))
-    with pytest.raises(VersionExpired, match="created anew"):
+    with pytest.raises(VersionExpired):
         maker.run({0: [Event(1)]})
     assert_repaired(maker)
 

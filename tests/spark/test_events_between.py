@@ -130,7 +130,7 @@ def test_what_is_wrong_is_said_at_once(spark: SparkSession, tmp_path: Path) -> N
     log = seglake.open(str(made.root)).topic("events")
     with pytest.raises(UsageError, match="unknown column 'offsets'; columns are key, value"):
         events_between(spark, log, T, T + 9, columns=["offsets"])
-    with pytest.raises(UsageError, match="asked for twice: key, key"):
+    with pytest.raises(UsageError, match="requested twice: key, key"):
         events_between(spark, log, T, T + 9, columns=["key", "key"])
     with pytest.raises(UsageError, match="would end before it starts"):
         events_between(spark, log, T + 9, T)

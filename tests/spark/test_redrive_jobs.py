@@ -59,7 +59,10 @@ def test_the_command_redrives_once(spark: SparkSession, folder: Path) -> None:
     assert isinstance(command(folder, "--run-id", "R", conf="a").exception, QuarantineLimit)
     assert isinstance(command(folder, "--run-id", "none").exception, UsageError)
     other = command(folder, "--run-id", "R", topic="other").exception
-    assert str(other) == f"{folder}/b.toml is for the topic 'events', not 'other': correct one"
+    assert (
+        str(other)
+        == f"{folder}/b.toml has topic.name = 'events', but the command names 'other'. Correct one"
+    )
 
 
 @pytest.mark.rest

@@ -64,7 +64,7 @@ def test_a_key_and_conditions(spark: SparkSession, maker: LakeMaker) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"key": ""}, "UsageError: option key: a key is empty; base64: alone names the empty key"),
+        ({"key": ""}, "UsageError: option key: a key is empty; with an empty key, write base64:"),
         ({"where": "n=3"}, 'UsageError: option where is JSON such as {"status"'),
     ],
 )
@@ -104,10 +104,10 @@ def test_wrong_keys_are_refused_at_once(spark: SparkSession, maker: LakeMaker) -
     listed = [str(n) for n in range(10_001)]
     assert events_with_keys(spark, log, many.limit(10_000)).columns[0] == "key"
     for keys, words in (
-        (two, "one column of text or binary, and not struct<id.*: select the column"),
+        (two, "one column of text or binary, not struct<id.*Select the column"),
         (two.select("id"), "one column of text or binary"),
         (many, "more than 10,000 keys"), (listed, "more than 10,000 keys"),
-        ("ann", "put one key into a list"), ([7], "a key is bytes or text, not 7"),
+        ("ann", "Put a single key into a list"), ([7], "a key is bytes or text, not 7"),
     ):  # fmt: skip
         with pytest.raises(UsageError, match=words):
             events_with_keys(spark, log, keys)  # type: ignore[arg-type]

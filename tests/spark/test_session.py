@@ -139,7 +139,7 @@ def test_a_master_that_does_not_answer_is_told_and_refused(
 
 @pytest.mark.parametrize("master", ["lokal", "local[x]", "spark://no-port", "yarn-client", "k8s"])
 def test_a_master_that_spark_does_not_know_is_refused(master: str) -> None:
-    with pytest.raises(ConfigError, match=r"is no master of Spark: give local\[\*\], .*--local"):
+    with pytest.raises(ConfigError, match=r"is not a Spark master. Give local\[\*\], .*--local"):
         session.require_known(master)
 
 
@@ -175,7 +175,7 @@ def test_what_is_no_master_is_told_and_refused(
 @pytest.mark.parametrize("version", ["3.4.4", "4.3.0", "4.20.0", "5.0.0"])
 def test_another_spark_is_refused(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """That of the package, that of the JVM, and that of a session of one's own."""
-    remedy = f"works with Spark 3.5, 4.0, 4.1, 4.2, and this is Spark {version} .*: use pyspark 4.2"
+    remedy = f"works with Spark 3.5, 4.0, 4.1, 4.2, but this is Spark {version} .*Use pyspark 4.2"
     with monkeypatch.context() as patch:
         patch.setattr("pyspark.__version__", version)
         with pytest.raises(ConfigError, match=remedy):
@@ -194,7 +194,7 @@ def test_sparks_from_3_5_on_are_accepted(version: str, monkeypatch: pytest.Monke
     monkeypatch.setattr("pyspark.__version__", version)
     session.require_version(version)
     for other in {"4.0.0", "4.1.0", "4.2.0"} - {f"{version[:3]}.0"}:
-        with pytest.raises(ConfigError, match=f"Spark {other} under pyspark {version}"):
+        with pytest.raises(ConfigError, match=f"Spark {other} with pyspark {version}"):
             session.require_version(other)
 
 

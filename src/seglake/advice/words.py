@@ -15,8 +15,8 @@ from seglake.terminal.wording import counted
 _SENTENCES = {
     # which files
     "other-files": "Files of other kinds are left out: {count:,}, such as {subject}.",
-    "partition-folder": "Folders such as {folder} are entered, but {subject} is not a field. "
-    "headers.source = true keeps the path of each record's file.",
+    "partition-folder": "Files in folders such as {folder} are read, but {subject} is not a "
+    "field of their rows. To keep the path of each record's file, set headers.source = true.",
     "file-left-out": "A file is left out with input.exclude: {why}",
     "encoding": "The files are not UTF-8. Check that input.encoding = {encoding!r} reads letters "
     "correctly.",
@@ -32,13 +32,14 @@ _SENTENCES = {
     "on. Add a header to use input.format = 'csv'.",
     "uneven-rows": "{count:,} of {rows:,} sampled rows do not have {width} columns, and become "
     "rejects.",
-    "unusable-column": "The header has the column {subject!r} without a name, or twice, so it is "
-    "not a field.",
+    "unusable-column": "The header has the column {subject!r} without a name or more than once, "
+    "so it is not a field.",
     "array-of-objects": "{subject} is an array of objects. If these are the events, set "
     "input.records = '{subject}[]'.",
     # the time
-    "no-time": "No field is a time in nearly all rows, so records get the time of the run. If "
-    "there is one, set timestamp.field and timestamp.format, and remove pipeline.order and "
+    "no-time": "No field has a time in nearly all rows, so records get the time of the run. If "
+    "one of the fields is the time, set timestamp.field and timestamp.format, and remove "
+    "pipeline.order and "
     "topic.message.timestamp.type. Fields: {fields}.",
     "other-times": "These fields have times, too: {fields}.",
     "mixed-formats": "{count:,} of {rows:,} times of {subject} are not in the format {format!r}, "
@@ -46,7 +47,8 @@ _SENTENCES = {
     "no-year": "The times of {subject} have no year. timestamp.year = {year} is a guess.",
     "no-zone": "{count:,} of {rows:,} times of {subject} have no zone. Set timestamp.zone if it "
     "is not 'UTC'.",
-    "zone-name": "The times of {subject} end with {zone}, which is not read. Set timestamp.zone to "
+    "zone-name": "The times of {subject} end with {zone}, which cannot be read as a zone. Set "
+    "timestamp.zone to "
     "the region, such as 'Europe/Berlin'.",
     "date-order": "Days and months of {subject} may be the other way round: timestamp.format = "
     "{other!r}.",
@@ -60,21 +62,23 @@ _SENTENCES = {
     "does not say so.",
     # rows that cannot be read
     "is-parquet": "{subject} is a Parquet file. Set input.format = 'parquet'.",
-    "is-utf-16": "{subject} begins as UTF-16 does. Set input.encoding = 'utf-16'.",
+    "is-utf-16": "{subject} begins like UTF-16. Set input.encoding = 'utf-16'.",
     "not-utf-8": "{subject} has rows that are not UTF-8. Set input.encoding to the encoding of the "
     "files, such as 'cp1252' or 'latin-1'.",
-    "some-not-utf-8": "{subject} has rows that are not UTF-8, and others with letters beyond ASCII "
-    "that are. Correct these rows and redrive them, since input.encoding applies to all rows.",
-    "some-kept-not-utf-8": "{subject} has rows that are not UTF-8, and others with letters beyond "
-    "ASCII that are. Their records keep the bytes, since input.encoding applies to all rows.",
+    "some-not-utf-8": "{subject} has rows that are not UTF-8, and others that are UTF-8 with "
+    "letters beyond ASCII. Correct the first and redrive them, since input.encoding applies to "
+    "all rows.",
+    "some-kept-not-utf-8": "{subject} has rows that are not UTF-8, and others that are UTF-8 "
+    "with letters beyond ASCII. Records keep their bytes, since input.encoding applies to all "
+    "rows.",
     "documents": "The rows are the events of {count:document}.",
     "json-array": "{subject} is a JSON array. Set input.records = '[]'.",
-    "array-in-field": "{subject} has lines with an array of objects and nothing else. If these are "
+    "array-in-field": "{subject} has lines that contain only an array of objects. If these are "
     "the events, set input.records = {records!r}.",
-    "several-objects": "{subject} has several JSON objects in a line. One JSON object a line is "
-    "needed: `jq -c . < FILE`",
-    "json-over-lines": "{subject} has JSON over several lines. If its events are in an array, name "
-    "that, as in input.records = {records!r}. Otherwise one JSON object a line is needed: `jq -c . "
+    "several-objects": "{subject} has several JSON objects in a line. Write one JSON object a "
+    "line: `jq -c . < FILE`",
+    "json-over-lines": "{subject} has JSON over several lines. If its events are in an array, "
+    "set that, as in input.records = {records!r}. Otherwise write one JSON object a line: `jq -c . "
     "< FILE`",
     "nan-constants": "Some rows have NaN or Infinity, which are not JSON, though Python's "
     "json.dumps writes them. Write null instead.",
@@ -91,7 +95,7 @@ _SENTENCES = {
     "input.comment = '#'.",
     "continued-times": "{count:line} inside events begin with a time. If events begin there, "
     "correct input.multiline_start_pattern and input.pattern.",
-    "absent-field": "{subject} {name!r} is in no row; {near_or_has}",
+    "absent-field": "{subject} {name!r} is not a field of any row; {near_or_has}",
     "object-as-key": "key.fields: {subject!r} is an object, so its JSON text is the key. Set a "
     "field of it, such as {field!r}, if that is the key.",
     # times that cannot be read, or are suspicious
@@ -105,7 +109,7 @@ _SENTENCES = {
     "timestamp.format = {format!r}, and timestamp.zone to the region, such as 'Europe/Berlin': "
     "{zone} is not read.",
     "some-times-in-format": "{subject}: {count:row} can be read as {format}, and {records:other} "
-    "as {given!r}. Correct these rows, or ingest them by a pipeline of their own.",
+    "as {given!r}. Correct these rows, or ingest them with a separate pipeline.",
     "other-order": "{subject}: {count:row} can be read as {format}, and {records:other} as "
     "{given!r}, which has another order. Set timestamp.format = {format!r} if it is right for all, "
     "else correct these rows.",
@@ -134,25 +138,29 @@ _SENTENCES = {
     "records the time of the run. Remove one of the two.",
     "run-time-only": "No timestamp.field is set, so records get the time of the run.",
     "no-timestamps": "No timestamp.field is set, so records have no timestamp.",
-    "outside-interval": "{count:record} are outside of the declared interval {start} to {end}, and "
-    "none is in it: the times are {low} to {high}. Such a run does not close its interval. If this "
-    "is the input of another interval, ingest it with that one (a committed run: undo it first).",
+    "outside-interval": "{count:record} are outside the declared interval {start} to {end}, and "
+    "no record is inside: the times are {low} to {high}. Such a run does not close its interval. "
+    "If this input belongs to another interval, ingest it with that interval, after undoing this "
+    "run if it was committed.",
     # the run and its topic
     "no-keys-to-compact": "No key.fields is set, and {subject} = {policy!r}: compaction removes "
     "records without a key. Set key.fields, or cleanup.policy = 'delete'.",
-    "more-partitions": "The topic has {now} partitions from this run on, and had {before}. A key "
-    "may go to another one, and topic.partitions cannot shrink again.",
+    "more-partitions": "This run raises the topic's partitions from {before} to {now}. New "
+    "records of a key may go to another partition than before, and topic.partitions cannot be "
+    "lowered again.",
     "other-value-format": "The topic has {subject} = {has!r}, but this input has {own!r}, so "
-    "fields of its values are not found. Ingest it into another topic, or alter the setting.",
-    "other-pipeline": "Pipeline {subject!r} ingested these files, and this is pipeline {own!r}. "
-    "The name is pipeline.name, or else that of the settings file.",
+    "readers cannot find the fields of its values. Ingest it into another topic, or change the "
+    "setting with `seglake alter`.",
+    "other-pipeline": "Pipeline {subject!r} ingested these files, but this pipeline is {own!r}. "
+    "Its name is pipeline.name, or else the name of the settings file.",
     "missing-path": "{subject} does not exist, so a run reads nothing there.",
-    "unsplit-encoding": "A file in {encoding} is one split: one task reads all {size:,} bytes of "
+    "unsplit-encoding": "A file in {encoding} cannot be split: one task reads all {size:,} bytes "
+    "of "
     "the largest.",
     "archive-member": "{subject}: the sample ends in {member}; later members were not read.",
     # the key
-    "no-key-field": "No field is used as the key, so records go to any log partition. Set "
-    "key.fields if one is.",
+    "no-key-field": "No field is used as the key, so a record may go to any log partition. To "
+    "use one, set key.fields.",
     "other-keys": "These fields could be keys, too: {fields}.",
     "no-key": "{count:,} of {rows:,} sampled rows have no {subject}, which is the key.",
 }

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _JOB_KEY = "spark_job_id"  # SparkSubmitOperator.external_id_key
 _CODE = re.compile(r"(?:error|exit)[ _]code(?: is)?[ :=]*(\d+)", re.IGNORECASE)
 _HOPELESS = {
-    ConfigError.exit_code: "the settings, the input or the question is wrong",
+    ConfigError.exit_code: "the settings, the input or the arguments are wrong",
     QuarantineLimit.exit_code: "too many rows are rejected",
     OutsideInterval.exit_code: "no record is in the declared interval",
 }
@@ -32,7 +32,7 @@ class SeglakeRetryPolicy(RetryPolicy):
 
     def __init__(self, root: str = "", topic: str = "", run_id: str = "") -> None:
         if any((root, topic, run_id)) and not all((root, topic, run_id)):
-            raise ConfigError("a retry policy asks for a run: give it root, topic and run_id")
+            raise ConfigError("a retry policy needs root, topic and run_id")
         self._run = root, topic, run_id
 
     def evaluate(

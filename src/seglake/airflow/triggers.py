@@ -80,7 +80,9 @@ class _LakeTrigger(BaseEventTrigger):
             return await asyncio.to_thread(watch.poll, cursor)
         # A watcher continues after any failure of a poll.
         except Exception as error:
-            self.log.warning("%s looks again in %s s: %s", self, self._poll_seconds, error)
+            self.log.warning(
+                "%s failed and tries again in %s s: %s", self, self._poll_seconds, error
+            )
             return [], cursor
 
     async def _saved(self) -> Cursor | None:
@@ -90,10 +92,14 @@ class _LakeTrigger(BaseEventTrigger):
                 saved: Cursor | None = await self.asset_state_store.aget(self._key)
             # Airflow raises this if several assets share the watcher.
             except ValueError as error:
-                self.log.warning("%s begins anew with every triggerer: %s", self, error)
+                self.log.warning(
+                    "%s cannot keep its cursor, so it begins again with every triggerer: %s",
+                    self,
+                    error,
+                )
                 self.asset_state_store = None
             except Exception as error:
-                self.log.warning("%s waits for its cursor: %s", self, error)
+                self.log.warning("%s cannot read its cursor and tries again: %s", self, error)
                 await asyncio.sleep(self._poll_seconds)
             else:
                 return saved

@@ -64,7 +64,7 @@ class Watch(ABC):
             return lake.topic(self._topic)
         except UsageError as error:
             if str(error) != self._missing:
-                logger.info("nothing to watch yet: %s", error)
+                logger.info("there is nothing to watch yet: %s", error)
             self._missing = str(error)
             return None
 
@@ -111,7 +111,10 @@ class VersionWatch(Watch):
         except UnknownTopic:
             return {}
         except UsageError as error:
-            logger.warning("new runs are found by the time at which they ended: %s", error)
+            logger.warning(
+                "the last watched version is gone, so new runs are found by their end time: %s",
+                error,
+            )
             ended_ms = cursor["ended_ms"]
             return {key: run for key, run in runs.items() if run.finished_at_ms <= ended_ms}
 

@@ -93,9 +93,9 @@ def require_not_abandoned(store: Store, attempt_id: str) -> None:
     """Raise AttemptAbandoned if an attempt was abandoned, and StoreError."""
     if is_abandoned(store, attempt_id):
         raise AttemptAbandoned(
-            f"a vacuum or an erasure gave up attempt {attempt_id}, which had written nothing for "
-            "longer than the grace period, and may delete its files; nothing was committed: run "
-            "again with the same run id, and give that command a longer --grace-hours"
+            f"a vacuum or an erasure abandoned attempt {attempt_id}, which had written nothing "
+            f"for longer than the grace period. Nothing was committed. Run again with the same "
+            f"run id, and give the vacuum or erasure a longer --grace-hours"
         )
 
 
@@ -150,7 +150,7 @@ def _encode_claim(decision: str, topic: str | None) -> bytes:
 def _read_claim(store: Store, attempt_id: str) -> _Claim:
     key = claim_key(attempt_id)
     data = bytes(store.read_all(key))
-    with corrupt_unless_parsed("the fate of an attempt", key):
+    with corrupt_unless_parsed("the claim of an attempt", key):
         content: Any = json.loads(data)
         if content["fate"] == "committing":
             return _Claim(abandoned=False, topic=str(content["topic"]))
@@ -225,7 +225,11 @@ def _parsed_manifest(attempt_id: str, data: bytes, key: str) -> Manifest:
     with corrupt_unless_parsed("a manifest", key):
         content: Any = json.loads(data)
         if content["format"] != FORMAT:
-            raise CorruptData(f"a manifest of format {content['format']}, not {FORMAT}", file=key)
+            raise CorruptData(
+                f"the manifest has format {content['format']}, and this version "
+                f"reads format {FORMAT}",
+                file=key,
+            )
         rows: list[Row] = [_ROW_TYPES[row.pop("kind")](**row) for row in content["rows"]]
         replaced = [SegmentId(**fields) for fields in content["replaced"]]
         forgotten = list(map(str, content["forgotten"]))
@@ -379,19 +383,22 @@ def _write_archive(store: Store, lines: list[bytes]) -> None:
     key = new_archive_key()
     store.put(key, data)
     if bytes(store.read_all(key)) != data:
-        raise CorruptData("storage does not give back what was written", file=key)
+        raise CorruptData("storage returned other bytes than were written", file=key)
 
 
 def _lines(store: Store, key: str) -> Iterator[tuple[str, bytes]]:
     """Yield each attempt in an archive with its manifest. Raises CorruptData."""
     data = bytes(store.read_all(key))
-    with corrupt_unless_parsed("a chronicle", key, zstandard.ZstdError):
+    with corrupt_unless_parsed("a manifest archive", key, zstandard.ZstdError):
         text = zstandard.ZstdDecompressor().decompress(data, allow_extra_data=False)
         first, *lines = text.split(b"\n")
         head: Any = json.loads(first)
         is_whole = head["format"] == ARCHIVE_FORMAT and head["manifests"] == len(lines)
     if not is_whole:
-        raise CorruptData(f"a chronicle of {head} has {len(lines)} manifests", file=key)
+        raise CorruptData(
+            f"the header of the manifest archive is {head}, but it has {len(lines)} manifests",
+            file=key,
+        )
     for line in lines:
         attempt_id, _, manifest = line.partition(b" ")
         yield attempt_id.decode(), manifest

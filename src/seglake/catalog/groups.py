@@ -82,6 +82,7 @@ def _read(store: Reader, key: str, lake: str) -> GroupInTopic | None:
         return None
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise CorruptData(
-            f"this is no position of a group ({error}): delete it, and archive again", file=key
+            f"this is not a list of a group's offsets ({error}). Delete it, and archive again",
+            file=key,
         ) from error
     return stood if stood.lake == lake else None

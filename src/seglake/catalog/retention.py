@@ -153,7 +153,7 @@ def tagged_rows(table: CatalogTable, tags: Iterable[TagRow]) -> Iterator[Retaine
                     yield RetainedRows(file.topic, rows, committed=True)
         except MissingObject as error:
             if tag in table.tags():
-                what = f"tag {tag.name} names an object that is gone: {error}"
+                what = f"an object of tag {tag.name} is missing: {error}"
                 raise CorruptData(what, file=tag_key(tag.attempt_id)) from error
 
 
@@ -209,7 +209,7 @@ def _read_removed_files_list(store: Store, there: Mapping[int, int]) -> dict[int
     except MissingObject:
         return {}
     except (zstandard.ZstdError, ValueError, KeyError, TypeError) as error:
-        _log.warning("%s: a vacuum writes it anew, since it cannot be read: %r", TOMBSTONES, error)
+        _log.warning("%s cannot be read, so this vacuum writes it again: %r", TOMBSTONES, error)
         return {}
     return {version: each for version, each in known.items() if there.get(version) == each[0]}
 
@@ -225,6 +225,6 @@ def _parse(data: bytes) -> dict[int, RemovedFiles]:
     text = zstandard.ZstdDecompressor().decompress(data, allow_extra_data=False)
     head, *rows = map(json.loads, text.splitlines())
     if head != {"format": FORMAT, "commits": len(rows)}:
-        raise ValueError(f"{head} has {len(rows)} commits")
+        raise ValueError(f"the header is {head}, but there are {len(rows)} commits")
     pairs: list[Any] = [(version, RemovedFiles(ms, paths)) for version, ms, paths in rows]
     return dict(pairs)

@@ -128,7 +128,7 @@ class CatalogTable:
         except MissingObject as error:
             near = nearby_root(store, layout.LOG_TABLE)
             helps = f"did you mean {near}?" if near else "check the path; an ingest creates a lake"
-            raise UsageError(f"{store.uri} holds no lake; {helps}") from error
+            raise UsageError(f"there is no lake at {store.uri}; {helps}") from error
 
     @staticmethod
     def create(store: Store) -> CatalogTable:
@@ -335,7 +335,7 @@ class CatalogTable:
             return snapshot_files.load(self.store, tag.version, files, topics)
         except MissingObject as error:
             if tag in self.tags():
-                what = f"tag {tag.name} names an object that is gone: {error}"
+                what = f"an object of tag {tag.name} is missing: {error}"
                 raise CorruptData(what, file=layout.tag_key(tag.attempt_id)) from error
             raise VersionExpired(f"tag {tag.name} was deleted or changed: {error}") from error
 
@@ -624,9 +624,11 @@ class CatalogTable:
             due = file_merges.groups_to_merge(files, file_merges.FAN_IN)
             made += file_merges.merge_groups(self._delta_log, version, due)
         except CommitConflict as error:
-            _log.debug("another commit merges the files of the catalog: %s", error)
+            _log.debug("another commit is merging the files of the catalog: %s", error)
         except SeglakeError as error:
-            _log.warning("a later commit has to merge the files of the catalog: %s", error)
+            _log.warning(
+                "cannot merge the files of the catalog; a later commit tries again: %s", error
+            )
         delta_rs.checkpoint_if_due(self._delta_log, made)
 
 
@@ -660,7 +662,7 @@ def _open_complete(store: Store) -> CatalogTable:
 def _require_rebuilt(store: Store) -> None:
     """Raise CorruptData if a rebuild of the catalog has begun and has not ended."""
     if is_rebuilding(store):
-        what = f"the catalog is only rebuilt in part; {CONTRACT.at(store.uri).remedy}"
+        what = f"the last rebuild of the catalog did not finish; {CONTRACT.at(store.uri).remedy}"
         raise CorruptData(what, file=layout.REBUILDING)
 
 

@@ -27,8 +27,8 @@ from seglake.layout import tag_folder, tag_key
 from seglake.store import Store
 
 NAME_RULE = (
-    "the name of a tag has 1 to 64 characters out of a-z 0-9 _ -, begins with a letter, and is "
-    "neither v or x with digits nor key or key64"
+    "the name of a tag has 1 to 64 characters from a-z 0-9 _ -, begins with a letter, and is not "
+    "v or x with digits, key or key64"
 )
 NAME = r"(?!(?:[vx][0-9]+|key|key64)(?![a-z0-9_-]))[a-z][a-z0-9_-]{0,63}"  # a regular expression
 _FORMAT = 1
@@ -120,11 +120,14 @@ def read_object(store: Store, tag: TagRow) -> TaggedVersion:
     key = tag_key(tag.attempt_id)
     data = bytes(store.read_all(key))
     if (len(data), crc32c.crc32c(data)) != (tag.object_bytes, tag.object_crc32c):
-        raise CorruptData(f"its size or checksum is not the one that tag {tag.name} has", file=key)
+        raise CorruptData(f"its size or checksum differs from the one in tag {tag.name}", file=key)
     with corrupt_unless_parsed("a tagged version", key):
         content: Any = json.loads(data)
         if content["format"] != _FORMAT:
-            what = f"a tagged version of format {content['format']}, not {_FORMAT}"
+            what = (
+                f"the tagged version has format {content['format']}, and this version reads "
+                f"format {_FORMAT}"
+            )
             raise CorruptData(what, file=key)
         folder = tag_folder(tag.attempt_id)
         files = frozenset(DataFile(**each, folder=folder) for each in content["files"])

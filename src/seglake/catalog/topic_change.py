@@ -79,7 +79,9 @@ def divide_files(
         if missing == 0:
             break
     if missing:
-        raise CommitConflict(f"{folder}: {missing} {removal.kind} rows to remove are gone")
+        raise CommitConflict(
+            f"{folder}: another commit removed {missing} of the {removal.kind} rows to remove"
+        )
     return parts
 
 
@@ -202,7 +204,7 @@ def check_change(change: Change, topic: str, base: Snapshot) -> TopicChange:
     if topic != layout.WHOLE_LAKE:
         layout.check_topic(topic)
     if not rows or any(row.topic != topic for row in rows):
-        raise UsageError(f"a commit to {topic!r} needs rows of this topic, and of no other")
+        raise UsageError(f"a commit to {topic!r} must have rows of this topic only")
     for row in rows:
         _check_row(row, base)
     removed = {(topic, each): offsets for each, offsets in _by_partition(replaced).items()}
@@ -274,7 +276,7 @@ def _check_topic(row: TopicRow, base: Snapshot) -> None:
         return
     if row.sequence <= stored.sequence:
         raise UsageError(
-            f"topic {row.topic!r} is at sequence {stored.sequence}; {row} is not newer"
+            f"topic {row.topic!r} is already at sequence {stored.sequence}; {row} is not newer"
         )
     if row.partitions < stored.partitions:
         raise UsageError(
@@ -290,7 +292,8 @@ def _check_partition(row: PartitionRow, base: Snapshot) -> None:
         raise UsageError(f"{row} is not newer than sequence {stored.sequence}")
     if row.log_start_offset < stored.log_start_offset or row.next_offset < stored.end_offset:
         raise UsageError(
-            f"{row} would go back: the log holds {stored.log_start_offset} to {stored.end_offset}"
+            f"{row} would move the log start or end back: they are {stored.log_start_offset} and "
+            f"{stored.end_offset}"
         )
 
 
@@ -299,7 +302,9 @@ def _live(topic: str, partition: int, base_offsets: Int64s, base: Snapshot) -> S
     live = base.partition(topic, partition).segments
     if len(live.beginning_at(base_offsets)) < len(base_offsets):
         offsets = base_offsets.tolist()
-        raise UsageError(f"{topic}-{partition}: no segment begins at some of {offsets}")
+        raise UsageError(
+            f"{topic}-{partition}: no segment begins at one or more of the offsets {offsets}"
+        )
     return live
 
 

@@ -115,8 +115,8 @@ def write_marker(store: Store, attempt_id: str) -> None:
                 time.sleep(PAUSE_S)
                 continue
             _log.warning(
-                "the commit is made, but its success mark for `seglake repair` is not written; "
-                "`seglake vacuum` writes it later: %s", error,
+                "the commit succeeded, but its success marker for `seglake repair` cannot be "
+                "written; `seglake vacuum` writes it later: %s", error,
             )  # fmt: skip
         return
 
@@ -171,11 +171,16 @@ def announce(
             if any(ended):
                 _delete_own_segments(table, topic, partitions, [*compress(own, ended)])
         except SeglakeError as error:
-            _log.warning("what this attempt wrote is left for `seglake vacuum`: %s", error)
+            _log.warning(
+                "cannot delete the files of this attempt; `seglake vacuum` deletes them later: %s",
+                error,
+            )
         try:
             store.delete([announcement_key(attempt_id)])
         except StoreError as error:
-            _log.warning("an announcement is left for `seglake vacuum` to delete: %s", error)
+            _log.warning(
+                "cannot delete an announcement; `seglake vacuum` deletes it later: %s", error
+            )
 
 
 def _delete_own_segments(
@@ -240,7 +245,12 @@ class _Transaction:
             try:
                 confirm_abandoned(self._table.store, each)
             except StoreError as error:
-                _log.warning("%s counts as running until `seglake vacuum` ends it: %s", each, error)
+                _log.warning(
+                    "cannot abandon attempt %s; it counts as running until `seglake "
+                    "vacuum` abandons it: %s",
+                    each,
+                    error,
+                )
 
     def _withdraw(self) -> int | None:
         """Abandon all ids, so that no commit can land. Return a version if one already has."""
@@ -255,7 +265,11 @@ class _Transaction:
         try:
             abandon_all(self._table, self._owners, committed)
         except SeglakeError as error:
-            _log.warning("this attempt counts as running until `seglake vacuum` ends it: %s", error)
+            _log.warning(
+                "cannot abandon this attempt; it counts as running until `seglake "
+                "vacuum` abandons it: %s",
+                error,
+            )
             return None
         return made
 

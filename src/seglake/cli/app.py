@@ -15,7 +15,9 @@ from seglake.cli.demo.run import demo
 
 def help_(
     context: typer.Context,
-    everything: Annotated[bool, typer.Option("--all", help="Also those for experts.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Show the commands for experts, too.")
+    ] = False,
 ) -> None:
     """Show the commands of this program.
 
@@ -32,15 +34,15 @@ GROUPS = {
         *(ingest.append, ingest.ingest, ingest.redrive, lifecycle.undo, jobs.jobs),
         *(inspect.run_status, inspect.quarantine),
     ),
-    "Look and read": (
+    "Inspect and read": (
         *(inspect.topics, inspect.segments, inspect.offsets, read.read, read.find, read.dump),
         *(inspect.history, inspect.report, inspect.metrics),
     ),
-    "The life of a topic": (
+    "Lifecycle of a topic": (
         *(inspect.describe, lifecycle.alter, lifecycle.maintain, lifecycle.retain),
         *(lifecycle.compact, lifecycle.delete_records, lifecycle.erase, lifecycle.merge),
     ),
-    "Care of a lake": (
+    "Maintenance of a lake": (
         *(lifecycle.tag, health.verify, health.repair, health.reindex, health.vacuum),
     ),
     "Kafka": (

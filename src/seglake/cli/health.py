@@ -44,7 +44,7 @@ def verify(
     """Check catalog, sizes and checksums; with --deep every record and index entry.
 
     Args:
-        topic: Some topics; default all.
+        topic: Only this topic. Repeatable. Default: all topics.
         deep: Decode every record, rebuild every index.
 
     Examples:
@@ -66,11 +66,11 @@ def _show_verified(report: VerifyResult) -> None:
     else:
         how = "every record and index entry" if report.deep else "every file's size and checksum"
         segments = counted(report.segments, "segment")
-        print(f"Version {report.version} is sound: {segments}, {how} checked.")
+        print(f"Version {report.version} is intact: checked {segments}, {how}.")
     if report.orphans:
         orphans, one = counted(len(report.orphans), "object"), len(report.orphans) == 1
         belongs, them = ("belongs", "it") if one else ("belong", "them")
-        print(f"{orphans} {belongs} to no version; `seglake vacuum` removes {them} after a day.")
+        print(f"{orphans} {belongs} to no version. `seglake vacuum` deletes {them} after a day.")
 
 
 def repair(
@@ -85,8 +85,8 @@ def repair(
 
     Args:
         catalog: Rebuild the catalog from manifests.
-        trust: With --catalog: an attempt known as committed.
-        force: With --catalog: even if it can be read.
+        trust: With --catalog: treat this attempt as committed. Repeatable.
+        force: With --catalog: rebuild even a readable catalog.
 
     Examples:
         seglake repair ./lake --dry-run
@@ -95,14 +95,18 @@ def repair(
     from seglake.maintain.health.repair import rebuild_catalog, repair_indexes
 
     if not catalog and (trust or force):
-        raise UsageError(f"{'--trust' if trust else '--force'} is for --catalog: add it")
+        raise UsageError(
+            f"{'--trust' if trust else '--force'} is only valid with --catalog. Add --catalog"
+        )
     reports: Sequence[MaintenanceReport]
     if catalog:
-        nothing = "The catalog can be read: it needs no rebuild (--force makes one all the same)."
+        nothing = (
+            "The catalog can be read, so it was not rebuilt. To rebuild it anyway, add --force."
+        )
         rebuilt = rebuild_catalog(root, trust=trust or [], force=force, dry_run=dry_run)
         reports, done, damaged = [rebuilt], rebuilt.status != "already done", False
     else:
-        nothing = "No index file is missing or damaged. (`seglake verify` looks at logs, too.)"
+        nothing = "No index file is missing or damaged. (`seglake verify` also checks the logs.)"
         with display("looking" if dry_run else "repairing") as shown:
             repaired = repair_indexes(root, dry_run=dry_run, progress=shown.amount)
         reports, done = repaired, bool(repaired)
@@ -130,8 +134,8 @@ def reindex(
     """Write a topic's index files again, at the same density or another.
 
     Args:
-        partition: Repeatable; default all.
-        index_interval_bytes: Bytes between entries; 0: an entry for every batch.
+        partition: Only this partition. Repeatable. Default: all.
+        index_interval_bytes: Bytes between entries. 0 makes an entry for every batch.
         index_interval_records: Records between entries.
         index_interval_ms: Milliseconds of event time between entries.
 
@@ -182,40 +186,35 @@ def _show_vacuumed(grace_hours: float, report: VacuumResult) -> None:
     for key in (*report.catalog_files, *report.deleted):
         print(key)
     if report.marked:
-        marks = f"marks of success for {counted(len(report.marked), 'committed attempt')}"
-        print(
-            f"Missing {marks}: without --dry-run they are written."
-            if dry_run
-            else f"Wrote {marks}."
-        )
+        marks = f"success markers of {counted(len(report.marked), 'committed attempt')}"
+        print(f"Would write the missing {marks}." if dry_run else f"Wrote the missing {marks}.")
     if report.folded:
-        folded = f"{counted(report.folded, 'manifest')} of old commits into a chronicle"
-        print(f"{'Would fold' if dry_run else 'Folded'} {folded}.")
+        folded = f"{counted(report.folded, 'manifest')} of old commits into a manifest archive"
+        print(f"{'Would merge' if dry_run else 'Merged'} {folded}.")
     if report.rewritten:
-        done = "To be written" if dry_run else "Written"
+        done = "Would rewrite" if dry_run else "Rewrote"
         files = counted(len(report.rewritten), "merged file")
-        print(f"{done} anew, without rejects that no longer count: {files} of the quarantine.")
-    ends = "have come to their end" if dry_run else "came to their end and are deleted"
+        print(f"{done} {files} of the quarantine, without the rejects of undone or replaced runs.")
+    ended = "Would delete expired tags" if dry_run else "Deleted expired tags"
     if report.ended_tags:
-        print(f"Tags that {ends}: {', '.join(report.ended_tags)}.")
+        print(f"{ended}: {', '.join(report.ended_tags)}.")
     for hold in report.tags:
         if hold["held_bytes"]:
             print(
-                f"Tag {hold['name']} holds {counted(hold['held_bytes'], 'byte')} of version "
+                f"Tag {hold['name']} keeps {counted(hold['held_bytes'], 'byte')} of version "
                 f"{hold['version']}."
             )
     objects = counted(len(report.deleted) + len(report.catalog_files), "object")
     size = counted(report.deleted_bytes, "byte")
-    done = "would be deleted; without --dry-run they are" if dry_run else "deleted"
-    print(f"{objects}, {size} {done}.{_of_young(len(report.young), grace_hours)}")
+    done = "Would delete" if dry_run else "Deleted"
+    print(f"{done} {objects} ({size}).{_of_young(len(report.young), grace_hours)}")
 
 
 def _of_young(count: int, grace_hours: float) -> str:
     """Return a sentence about objects that an attempt may still need, or ""."""
     if not count:
         return ""
-    verb = "is" if count == 1 else "are"
-    return f" {count:,} {verb} younger than {grace_hours:g} h (--grace-hours), so may be in use."
+    return f" Kept {count:,} younger than {grace_hours:g} h (--grace-hours), which may be in use."
 
 
 def warm() -> None:
@@ -226,7 +225,7 @@ def warm() -> None:
     """
     from runpy import run_module
 
-    said = "Some 150 kernels are compiled, which takes about a minute of one core."
+    said = "Compiling about 150 kernels, which takes about a minute of one core."
     print(said, file=sys.stderr)
     # The module is in a higher layer, which also imports this module, so it is run by name.
     run_module("seglake.warm", run_name="__main__")

@@ -48,12 +48,12 @@ def ingest(
     """Ingest what a pipeline file names: with Spark, or without it on this machine.
 
     Args:
-        root: The lake, instead of the file's.
-        interval_start: Start of what it covers.
-        interval_end: Its end, exclusive.
-        replace: Replace what the run ingested before.
-        replace_interval: … and the pipeline's runs in the interval.
-        replace_with_nothing: … even if nothing takes its place.
+        root: The lake, instead of pipeline.root.
+        interval_start: Start of the interval that the input covers.
+        interval_end: End of that interval, exclusive.
+        replace: Replace the records of an earlier run with this run id.
+        replace_interval: Replace the pipeline's runs in the interval, too.
+        replace_with_nothing: Replace even if the new input has no records.
 
     Examples:
         seglake ingest --conf-file web.toml --local
@@ -67,15 +67,12 @@ def ingest(
     work: Callable[..., Report] = run_pipeline
     if replace or replace_interval:
         if run_id is None:
-            raise UsageError("--replace needs --run-id: the run that is replaced")
+            raise UsageError("--replace needs the --run-id of the run to replace")
         work = partial(
             replace_run, whole_interval=replace_interval, with_nothing=replace_with_nothing
         )
     elif replace_with_nothing:
-        raise UsageError(
-            "--replace-with-nothing needs --replace or --replace-interval, which say what is "
-            "replaced"
-        )
+        raise UsageError("--replace-with-nothing needs --replace or --replace-interval")
     changes = {"pipeline.root": root, "input.paths": source or None}
     settings = {name: value for name, value in changes.items() if value is not None}
     pipeline, interval = load(conf_file, settings), (interval_start, interval_end)
@@ -115,10 +112,10 @@ def redrive(
     """Ingest rows that a run rejected, with corrected settings: with Spark, or without it.
 
     Args:
-        run_id: The run whose rejects are ingested.
+        run_id: The run whose rejects to ingest.
         conf_file: A TOML file with corrected settings.
-        root: The lake; default the file's.
-        topic: The topic; it must be the file's.
+        root: The lake. Default: pipeline.root.
+        topic: The topic. It must equal topic.name.
 
     Example:
         seglake redrive --run-id 2026-11-20T10 --conf-file mended.toml --local
@@ -129,7 +126,8 @@ def redrive(
     pipeline = load(conf_file, {} if root is None else {"pipeline.root": root})
     if topic not in {None, pipeline.topic.name}:
         raise UsageError(
-            f"{conf_file} is for the topic {pipeline.topic.name!r}, not {topic!r}: correct one"
+            f"{conf_file} has topic.name = {pipeline.topic.name!r}, but the command names "
+            f"{topic!r}. Correct one"
         )
     with steps(context.obj, local=local) as progress:
         report = redrive_run(
@@ -161,7 +159,7 @@ def check(
     Exit code 3 if a row is rejected, or if times of January 1970 would stop a run.
 
     Args:
-        sample: How many rows to show.
+        sample: Number of rows to show.
 
     Example:
         seglake check --conf-file web.toml --sample 5
@@ -172,7 +170,7 @@ def check(
         from seglake.write.check import check as checked_input
 
         pipeline = load(conf_file, {"input.paths": source} if source else {})
-        shown.step("looking at the files")
+        shown.step("reading the files")
         remark = check_topic_settings(pipeline)
         whole = json or terminal_width() is None  # `grep` and `less -S` need whole lines
         checked = checked_input(pipeline, sample, None if whole else TEXT_BYTES)
@@ -198,7 +196,7 @@ def _show_check(checked: CheckResult, remark: str) -> None:
         show(f"{counted(len(rejects), 'reject')} in {rows}", Listing([places, *_REJECTS], rejects))
     if not checked.rows:
         if checked.size_bytes or not checked.files:
-            print("There is no row in the sample.")
+            print("The sample has no rows.")
         else:
             one = checked.files == 1
             print("The file is empty." if one else f"All {checked.files:,} files are empty.")
@@ -272,11 +270,11 @@ def init(
     """Write a pipeline file for files that have no description, with a reason for each choice.
 
     Args:
-        paths: Files, folders and globs; local or s3://….
-        output: The file; default TOPIC.toml here.
+        paths: Files, folders and globs, local or s3://….
+        output: The file to write. Default: TOPIC.toml in this folder.
         root: The lake: a folder or URI.
-        topic: The topic; default as the files.
-        force: Write over a file that is there.
+        topic: The topic. Default: a name made from the files' names.
+        force: Overwrite an existing file.
 
     Examples:
         seglake init logs/*.jsonl
@@ -297,8 +295,8 @@ def init(
             checked = check(pipeline, _SAMPLE)
         except InputError as error:
             raise InputError(
-                f"{error}. {file} is written: what it reads can be corrected there, and a file be "
-                "left out with input.exclude"
+                f"{error}. Wrote {file}: correct input.paths in it, or leave files out with "
+                f"input.exclude"
             ) from error
     if json:
         tried = {"sampled": len(checked.rows), "reasons": checked.reasons}
@@ -314,13 +312,13 @@ def _rejects(checked: CheckResult) -> Iterator[str]:
     for reason, count in checked.reasons.items():
         first = next(row for row in checked.rows if row.reason == reason)
         tried = counted(len(checked.rows), "row")
-        yield f"{reason}: {count:,} of {tried} tried, first {place_of(first)}"
+        yield f"{reason}: {count:,} of {tried} tried, the first at {place_of(first)}"
 
 
 def _fails(rejected: int, rows: int, pipeline: Pipeline) -> str:
     """Return the reason why an ingest would commit nothing."""
     if rejected == rows:
-        return "No row tried would be a record"
+        return "None of the rows tried would become a record"
     ratio = pipeline.max_quarantine_ratio
     return (
         f"Of {counted(rows, 'row')} tried, {rejected:,} would be rejected, and "
@@ -334,17 +332,17 @@ def _show_init(
     rejected = sum(checked.reasons.values())
     records = counted(len(checked.rows) - rejected, "record")
     tried = f"{counted(len(checked.rows), 'row')} tried: {records}, {counted(rejected, 'reject')}."
-    print(wrap(f"{file} is written. {tried}"))
+    print(wrap(f"Wrote {file}. {tried}"))
     for setting, choice in made.choices.items():
         reason = f": {choice.reason}" if choice.reason else ""
         print(wrap(f"  {setting} = {dumps(choice.value, ensure_ascii=False)}{reason}"))
     warnings = map(str, made.findings)
     for warning in dict.fromkeys((*warnings, *map(str, checked.findings), *_rejects(checked))):
-        print(wrap(f"  not certain: {warning}"))
+        print(wrap(f"  uncertain: {warning}"))
     option = f"--conf-file {quote(str(file))}"
     if not pipeline.allows_rejects(rejected, len(checked.rows)):
         fails = _fails(rejected, len(checked.rows), pipeline)
-        print(wrap(f"{fails}: an ingest commits nothing if the other rows are like these"))
+        print(wrap(f"{fails}. An ingest commits nothing if the other rows are like these"))
         print(f"Next: correct {file}, then seglake check {option}")
         return
     print(f"Next: seglake check {option}, then seglake ingest {option} --local")

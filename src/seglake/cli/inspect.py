@@ -224,7 +224,7 @@ def describe(root: Root, topic: Topic, json: Json = False) -> None:
         return
     show(f"settings of {topic}", Listing(_DESCRIBE_COLUMNS, settings))
     if tags:
-        show(f"tags that hold {topic}", tag_rows(tags))
+        show(f"tags that keep {topic}", tag_rows(tags))
 
 
 def history(root: Root, topic: str | None = None, failed: bool = False, json: Json = False) -> None:
@@ -234,7 +234,7 @@ def history(root: Root, topic: str | None = None, failed: bool = False, json: Js
 
     Args:
         topic: One topic.
-        failed: Instead: attempts that failed, with their run ids.
+        failed: List failed attempts and their run ids instead.
 
     Examples:
         seglake history ./lake --topic web
@@ -326,7 +326,7 @@ def run_status(
 
     Args:
         run_id: The run's id.
-        pipeline: If several have this run id.
+        pipeline: The pipeline, if several have this run id.
 
     Example:
         seglake run-status ./lake web --run-id 2026-11-20T10
@@ -357,8 +357,8 @@ def quarantine(
     A sample has rows of every reason and of many files, and says what it leaves out.
 
     Args:
-        run_id: Rejects of this run; a sample if it failed.
-        limit: At most this many rows; default 20, with --json all.
+        run_id: Only rejects of this run. A failed run has only a sample.
+        limit: Rows to show, at most. Default: 20, or all with --json.
 
     Examples:
         seglake quarantine ./lake web --run-id 2026-11-20T10
@@ -392,7 +392,7 @@ def report(
     Args:
         topic: One topic; without it all.
         output: Write the page to this file.
-        list_objects: Also list all objects, for what a vacuum would free.
+        list_objects: Also list all objects, to show how much a vacuum would free.
 
     Examples:
         seglake report ./lake
@@ -433,8 +433,8 @@ def metrics(
 
     Args:
         topic: One topic; without it all.
-        output: A file, replaced as a whole.
-        push: The URL of a Prometheus push gateway.
+        output: A file to write. It is replaced in one step.
+        push: URL of a Prometheus push gateway.
 
     Example:
         seglake metrics ./lake -o /var/lib/node_exporter/seglake.prom
@@ -443,7 +443,7 @@ def metrics(
     from seglake.reporting.report import report
 
     if output is not None and push is not None:
-        raise UsageError("--output contradicts --push: keep one")
+        raise UsageError("--output contradicts --push. Keep one")
     figures = report(root, topic, list_objects=False)
     if output is not None:
         exported.write_file(figures, output)

@@ -33,4 +33,4 @@ def jobs(name: Annotated[str | None, typer.Argument()] = None, json: Json = Fals
     elif name in files:
         typer.echo(files[name])
     else:
-        raise UsageError(f"there is no job {name!r}; there are {', '.join(files)}")
+        raise UsageError(f"unknown job {name!r}. The jobs are {', '.join(files)}")

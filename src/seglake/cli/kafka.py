@@ -46,7 +46,7 @@ def print_groups(groups: Mapping[str, Mapping[int, int]]) -> None:
     """Print, for each group, the offset at which it continues in each partition."""
     for group, offsets in groups.items():
         stands = ", ".join(f"{partition}: {offset}" for partition, offset in offsets.items())
-        words = f"goes on at (partition: offset) {stands}" if stands else "stays where it is"
+        words = f"continues at (partition: offset) {stands}" if stands else "keeps its offsets"
         print(f"Group {group} {words}")
 
 
@@ -66,12 +66,12 @@ def archive(
     """Archive what is new in topics of a broker, with Spark; offsets stay.
 
     Args:
-        topic: Topics of the broker; NAME:TOPIC renames one in the lake.
-        bootstrap: Servers of the broker: HOST:PORT,…
-        kafka: KEY=VALUE for Kafka's clients; repeatable.
+        topic: Topics of the broker. NAME:TOPIC gives a topic another name in the lake.
+        bootstrap: Bootstrap servers: HOST:PORT,…
+        kafka: KEY=VALUE, a setting of the Kafka client. Repeatable.
         kafka_file: A properties file with more of them.
-        group: A consumer group whose committed offsets are kept, too; repeatable.
-        quarantine: Records that cannot be archived go to the quarantine.
+        group: A consumer group whose committed offsets are archived, too. Repeatable.
+        quarantine: Write records that cannot be archived to the quarantine.
 
     Examples:
         seglake archive ./lake web users --bootstrap broker:9092
@@ -119,9 +119,9 @@ def export(
     """Write a topic as partition folders that a broker mounts, every record at its offset.
 
     Args:
-        dest: An empty folder: a path or a URI.
-        start: Only from this time on.
-        end: Only up to this time, exclusive.
+        dest: An empty folder: path or URI.
+        start: Only records at or after this time.
+        end: Only records before this time.
         topic_id: The topic's id on the broker, for partition.metadata.
 
     Example:
@@ -232,7 +232,7 @@ def _show_logs(reports: list[ImportResult], *, as_json: bool) -> None:
         print("Nothing else is new." if amiss else "Nothing is new.")
         return
     would = any(report.dry_run for report in reports)
-    show("offsets that would come in" if would else "offsets new", Listing(_IMPORTED, new))
+    show("offsets to import" if would else "imported offsets", Listing(_IMPORTED, new))
     records = sum(report.records for report in reports)
     size = sum(report.new_log_bytes for report in reports)
     print(f"{counted(records, 'record')}, {counted(size, 'byte')} of log")
@@ -242,14 +242,14 @@ def _notes(report: ImportResult) -> Iterator[str]:
     """Yield notes about an imported topic, for standard error."""
     yield from report.notes
     if report.refused:
-        yield f"{report.topic} is left out: {report.refused}"
+        yield f"{report.topic} was left out: {report.refused}"
     if report.gone:
         count = len(report.gone)
         yield (
             f"{report.topic}: {counted(count, 'object')} that the lake reads "
-            f"{'are' if count > 1 else 'is'} gone from the bucket, and reads of those records "
-            f"fail: {', '.join(report.gone[:_GONE])}{', …' * (count > _GONE)}; keep the topic's "
-            "retention below the broker's"
+            f"{'are' if count > 1 else 'is'} missing from the bucket, and reads of those records "
+            f"fail: {', '.join(report.gone[:_GONE])}{', …' * (count > _GONE)}. Set the topic's "
+            f"retention below the broker's"
         )
 
 
@@ -283,13 +283,13 @@ def replay(
     """Write a window into a real Kafka: every record once, also after a kill, at any speed.
 
     Args:
-        to: Servers of the Kafka to write to: HOST:PORT,…
-        speed: 10 is ten times as fast as it was; default: no waiting.
-        max_rate: At most this many records a second.
-        new_topic: The topic there; default the same name.
-        name: Name of the replay; another name sends everything again.
-        group: A consumer group of the archive that continues there; repeatable.
-        kafka: KEY=VALUE for librdkafka; repeatable.
+        to: Bootstrap servers of the target Kafka: HOST:PORT,…
+        speed: 1 keeps the original pace, 10 is ten times as fast. Default: do not wait.
+        max_rate: Records per second, at most.
+        new_topic: Name of the target topic. Default: the same name.
+        name: Name of the replay. Another name sends everything again.
+        group: An archived consumer group to continue on the target. Repeatable.
+        kafka: KEY=VALUE, a setting of librdkafka. Repeatable.
         kafka_file: A properties file with more of them.
 
     Examples:
@@ -307,7 +307,10 @@ def replay(
     if start is None or end is None:
         raise UsageError("a replay needs --start and --end, or --last")
     if speed is not None and not 0 < speed < float("inf"):
-        raise UsageError(f"--speed {speed} is no speed: write 1 for as fast as it was, 10, 0.5 …")
+        raise UsageError(
+            f"--speed {speed} is not a number above 0. Write 1 for the original "
+            f"speed, 10 for ten times as fast"
+        )
     target = Target(to, new_topic or topic, client_settings(kafka or [], kafka_file))
     log = seglake.open(root, version).topic(topic)
     with log_lines(), line_every(_LINE_S):

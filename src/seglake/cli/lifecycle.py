@@ -47,7 +47,7 @@ def show_moves(reports: Sequence[DeleteRecordsResult | RetainResult], *, dry_run
     """Print the partitions of topics whose log starts moved, or would move."""
     rows = [{"topic": each.topic, **move.as_dict()} for each in reports for move in each.moved]
     if not rows:
-        print("Nothing is to be removed." if dry_run else "Nothing was removed.")
+        print("Nothing would be removed." if dry_run else "Nothing was removed.")
         return
     title = "log starts that would move" if dry_run else "log starts that moved"
     show(title, Listing(_LOG_STARTS_COLUMNS, rows), as_json=False)
@@ -85,16 +85,16 @@ def _show_altered(root: str, report: AlterResult) -> None:
     if "compact" in new and "compact" not in old:
         count = f"`seglake compact {quote(root)} {topic} --dry-run`"
         print(
-            f"compaction removes records without a key, which {count} counts once the topic has "
-            "this policy: a pipeline gives records keys by key.fields"
+            f"compaction will remove records without a key. {count} then counts them. To give "
+            f"new records keys, set key.fields in the pipeline"
         )
     if report.unindexed:
         segments = counted(report.unindexed, "segment")
         have = "has" if report.unindexed == 1 else "have"
         reindex = f"`seglake reindex {quote(root)} {topic}`"
-        print(f"{segments} {have} no index of it yet: {reindex} makes it")
+        print(f"{segments} {have} no such index yet. {reindex} builds it")
     if not report.changes:
-        print(f"{topic} has these settings already.")
+        print(f"{topic} already has these settings. Nothing was changed.")
 
 
 def _settings(texts: Sequence[str]) -> dict[str, Any]:
@@ -106,7 +106,7 @@ def _settings(texts: Sequence[str]) -> dict[str, Any]:
         key, equals, text = setting.partition("=")
         if not equals:
             has_default = key in DEFAULTS
-            problem = f"{key} has no value" if has_default else f"{key!r} is no setting"
+            problem = f"{key} has no value" if has_default else f"{key!r} is not a setting"
             raise UsageError(f"{problem}: write {key if has_default else 'KEY'}=VALUE")
         if not text and key in {"index.fields", "index.headers"}:
             raise UsageError(f"{key}= is an empty name; --delete {key} removes the setting")
@@ -144,7 +144,7 @@ def compact(
     """Keep the latest record of each key, of a topic whose cleanup.policy has `compact`.
 
     Args:
-        force: Also log partitions with few or no dirty bytes.
+        force: Also compact log partitions with few or no dirty bytes.
 
     Example:
         seglake compact ./lake users --dry-run
@@ -186,9 +186,9 @@ def delete_records(
     """Delete the oldest records: the log then begins after them.
 
     Args:
-        partition: Repeatable with --before-time; default all.
-        before_offset: Below this offset of one --partition; -1: all.
-        before_time: Before the first record of this time or later.
+        partition: A partition. Repeatable with --before-time. Default: all.
+        before_offset: Delete records below this offset of one --partition. -1 deletes all.
+        before_time: Delete records before the first one at or after this time.
 
     Examples:
         seglake delete-records ./lake web --before-time 2026-11-01T00:00Z
@@ -198,11 +198,14 @@ def delete_records(
 
     partitions = partition or []
     if before_offset is None and before_time is None:
-        raise UsageError("what is to be deleted? give one of --before-offset and --before-time")
+        raise UsageError("delete-records needs --before-offset or --before-time")
     if before_offset is not None and before_time is not None:
-        raise UsageError("--before-offset does not go with --before-time: keep one")
+        raise UsageError("--before-offset contradicts --before-time. Keep one")
     if before_offset is not None and len(partitions) != 1:
-        raise UsageError("--before-offset needs one --partition: each has its own offsets")
+        raise UsageError(
+            "--before-offset needs exactly one --partition, because offsets count "
+            "within a partition"
+        )
     report = move_starts(
         root,
         topic,
@@ -214,7 +217,7 @@ def delete_records(
     finish(report, lambda done: show_moves([done], dry_run=dry_run), as_json=json)
 
 
-_RAN = "ran meanwhile: erase again when it has ended"
+_RAN = "began while records were erased. Erase again when it has ended"
 
 
 def erase(
@@ -231,15 +234,15 @@ def erase(
 ) -> None:
     """Erase record keys: their records, and rejected rows that have one.
 
-    Exit code 1 if an attempt began meanwhile: erase again when it has ended, or with --wait.
+    Exit code 1 if an attempt began during the erasure. Then erase again, or use --wait.
 
     Args:
-        key: A record key; base64:… for bytes.
+        key: A key to erase. Repeatable. Write binary keys as base64:….
         keys_from: A file with a key in each line.
-        raw_containing: Also rejected rows with this text.
-        vacuum: Also delete the old objects that held them.
-        wait: Wait for attempts that run, and erase what they add.
-        grace_hours: Younger attempts count as running.
+        raw_containing: Also erase rejected rows that contain this text.
+        vacuum: Also delete the old objects that contain the records.
+        wait: Wait for running attempts, then erase what they added.
+        grace_hours: Treat attempts younger than this as running.
 
     Examples:
         seglake erase ./lake web --key ann --dry-run
@@ -249,7 +252,7 @@ def erase(
     from seglake.maintain.erasure.erase import erase as erase_keys
 
     keys = parse_keys(key or [], keys_from)
-    with display("looking" if dry_run else "erasing") as shown:
+    with display("searching" if dry_run else "erasing") as shown:
         report = erase_keys(
             root, topic, keys, raw_containing=raw_containing, vacuum=vacuum, wait=wait,
             dry_run=dry_run, grace_hours=grace_hours, progress=shown.amount,
@@ -268,14 +271,14 @@ def _show_erased(report: EraseResult) -> None:
     )
     old = counted(len(report.deleted), "old object")
     if report.dry_run:
-        print(f"would erase {counts}; would delete {old}")
+        print(f"would erase {counts}, and delete {old}")
     elif report.version < 0:
         print(f"nothing to erase; deleted {old}")
     else:
-        print(f"version {report.version} has no record of the keys: erased {counts}; deleted {old}")
+        print(f"erased {counts} (version {report.version}); deleted {old}")
     for name, count in report.tags.items():
-        lost = "would lose" if report.dry_run else "has lost"
-        print(f"tag {name} {lost} {counted(count, 'record')}")
+        lost = "would lose" if report.dry_run else "lost"
+        print(f"tag {name!r} {lost} {counted(count, 'record')}")
     for attempt_id in report.running:
         now = f"may still run: {IF_RUNNING}" if report.dry_run else _RAN
         print(f"attempt {attempt_id} {now}")
@@ -349,8 +352,8 @@ _MERGE_PLAN = [
     number("segments", "segments"),
     size("log_bytes", "log bytes"),
 ]
-_NONE_FIT = "no neighbouring segments fit into one: segment.bytes and segment.ms bound it"
-_FEW_FIT = "too few small segments are neighbours; --all merges whatever fits into one"
+_NONE_FIT = "no adjacent segments fit into one segment within segment.bytes and segment.ms"
+_FEW_FIT = "too few small segments are adjacent. --all merges all segments that fit into one"
 _DAMAGED = [Column("file", "file"), number("position", "byte"), prose("problem", "problem")]
 
 
@@ -366,8 +369,8 @@ def merge(
     """Make few segments of many small neighbours; records, offsets and batches stay.
 
     Args:
-        everything: Merge all that fits in one segment, for any gain.
-        rebatch: Join small record batches up to batch.size, too.
+        everything: Merge all segments that fit into one, however small the gain.
+        rebatch: Also join small record batches, up to batch.size.
 
     Example:
         seglake merge ./lake web --dry-run
@@ -395,7 +398,7 @@ def _show_merged(everything: bool, report: MergeResult) -> None:
         print(f"nothing to merge: {_NONE_FIT if everything else _FEW_FIT}")
         return
     groups = counted(report.skipped, "group")
-    changed = f", {groups} changed meanwhile" if report.skipped else ""
+    changed = f". Skipped {groups} that another commit changed" if report.skipped else ""
     became = "would become" if report.dry_run else "became"
     print(
         f"{counted(report.segments, 'segment')} {became} {report.new_segments:,}: "
@@ -404,8 +407,8 @@ def _show_merged(everything: bool, report: MergeResult) -> None:
 
 
 _NO_LIMIT = (
-    "retention.ms and retention.bytes are -1: no limit is set; `seglake alter {} {} "
-    "retention.ms=30d` sets one"
+    "no limit is set, because retention.ms and retention.bytes are -1. To set one: `seglake "
+    "alter {} {} retention.ms=30d`"
 )
 
 
@@ -473,9 +476,9 @@ def tag(
     The list has the bytes that a tag holds and the newest version does not.
 
     Args:
-        name: The name, such as q3-train; without it, list the tags.
-        version: The version; without it the newest.
-        until: A vacuum deletes the tag from then on: 2027-06-01, in UTC.
+        name: The tag, such as q3-train. Without a name, list the tags.
+        version: The version to tag. Default: the newest.
+        until: When the tag expires, in UTC, such as 2027-06-01. A vacuum then deletes it.
         delete: Delete the tag.
 
     Examples:
@@ -500,17 +503,20 @@ def tag(
 
 def _show_tagged(root: str, delete: bool, report: TagResult) -> None:
     if delete:
-        print(f"Tag {report.name} is deleted. `seglake vacuum` removes what only it held.")
+        print(
+            f"Deleted tag {report.name!r}. `seglake vacuum` deletes the objects that only this "
+            f"tag kept."
+        )
         return
     until = "" if report.until_ms is None else f" until {short_time(report.until_ms)}"
     if report.status == "already done":
         print(
-            f"Tag {report.name} is there already, and names version {report.tagged}{until}. "
-            f"`seglake tag {quote(root)} {report.name} --delete` makes the name free for another "
-            "version."
+            f"Tag {report.name!r} already names version {report.tagged}{until}. To use the name "
+            f"for another version, delete the tag first: `seglake tag {quote(root)} "
+            f"{report.name} --delete`"
         )
         return
-    print(f"Tag {report.name} names version {report.tagged}{until}.")
+    print(f"Tagged version {report.tagged} as {report.name!r}{until}.")
 
 
 def undo(
@@ -527,7 +533,7 @@ def undo(
     Args:
         run_id: The run to remove.
         pipeline: The pipeline of the run.
-        force: Also if compaction has cleaned its offsets.
+        force: Undo the run even if compaction has cleaned its offsets.
 
     Example:
         seglake undo ./lake web --run-id 2026-11-20T10 --dry-run
@@ -540,11 +546,11 @@ def undo(
 
 def _show_undone(report: UndoResult) -> None:
     gone = (
-        f"{counted(report.records, 'record')} gone, "
-        f"{counted(report.files, 'input file')} free to be ingested again"
+        f"removed {counted(report.records, 'record')}; {counted(report.files, 'input file')} can "
+        f"be ingested again"
     )
     if report.status == "already done":
-        print(f"run {report.run_id} is undone already: {gone}")
+        print(f"run {report.run_id} is already undone: {gone}")
         return
     ranges = [
         {"partition": partition, "start": start, "end": end}
@@ -561,4 +567,4 @@ def _show_undone(report: UndoResult) -> None:
             f"{counted(report.segments, 'segment')}, {counted(report.files, 'input file')}"
         )
     else:
-        print(f"version {report.version} has no record of {runs}: {gone}")
+        print(f"undid {runs} (version {report.version}): {gone}")

@@ -87,7 +87,7 @@ def read(
         order: Order of a window; default offset.
         format: How to write; default by a file's suffix, else jsonl.
         output: A file; default standard output.
-        explain: Show what would be read, and read nothing.
+        explain: Show what would be read, without reading records.
 
     Examples:
         seglake read ./lake web --last 1h --format table
@@ -129,12 +129,17 @@ def check_options(how: Mapping[str, object], *, explain: bool, as_json: bool) ->
     """Raise UsageError if one of the options `how` would have no effect."""
     options = [name for name, value in how.items() if value is not None]
     if explain and options:
-        raise UsageError(f"--explain reads and writes no record: leave out {', '.join(options)}")
+        raise UsageError(f"--explain reads and writes no records. Leave out {', '.join(options)}")
     form = how["--format"]
     if as_json and form not in (None, "jsonl"):
-        raise UsageError(f"--json is --format jsonl, which contradicts --format {form}: keep one")
+        raise UsageError(
+            f"--json is short for --format jsonl, which contradicts --format {form}. Keep one"
+        )
     if form == "table" and how["--output"] is not None:
-        raise UsageError("--output is for jsonl, csv, arrow and parquet: a table is printed")
+        raise UsageError(
+            "--output cannot take a table, which is only printed. Use --format "
+            "jsonl, csv, arrow or parquet"
+        )
 
 
 def choose_form(form: OutputFormat | None, output: Path | None, as_json: bool) -> OutputFormat:
@@ -148,12 +153,14 @@ def choose_form(form: OutputFormat | None, output: Path | None, as_json: bool) -
     named = _SUFFIXES.get(suffix)
     if suffix and asked is None and named is None:
         raise UsageError(
-            f"--output {output}: no format has the suffix {suffix}; use {', '.join(_SUFFIXES)}, or "
-            "say --format"
+            f"--output {output}: no format has the suffix {suffix}. Use {', '.join(_SUFFIXES)}, "
+            f"or give --format"
         )
     if asked is not None and named not in {None, asked}:
         option = "--json" if as_json else f"--format {asked}"
-        raise UsageError(f"{option} contradicts --output {output}, a name of {named}: change one")
+        raise UsageError(
+            f"{option} contradicts --output {output}, whose suffix selects {named}. Change one"
+        )
     return asked or named or OutputFormat.JSONL
 
 
@@ -161,9 +168,7 @@ def check_following(how: Mapping[str, object]) -> None:
     """Raise UsageError for an option that contradicts --follow."""
     options = [name for name, value in how.items() if value not in {None, OutputFormat.JSONL}]
     if options:
-        raise UsageError(
-            f"--follow writes lines as commits come, without an end: leave out {', '.join(options)}"
-        )
+        raise UsageError(f"--follow writes lines without an end. Leave out {', '.join(options)}")
 
 
 def find(
@@ -199,7 +204,7 @@ def find(
         newest: Only as many, those with the largest timestamps.
         format: How to write; default by a file's suffix, else jsonl.
         output: A file; default standard output.
-        explain: Show what would be read, and by which way.
+        explain: Show what would be read and which indexes are used.
 
     Examples:
         seglake find ./lake web --key u140030
@@ -233,7 +238,7 @@ def find(
         **what, start=start, end=end, partitions=partitions, newest=newest,
         fields=chosen, stats=stats,
     )  # fmt: skip
-    when = "" if start is None and end is None else "in the time that is asked for"
+    when = "" if start is None and end is None else "in the requested time"
     sought = Query(what["keys"] or [], what["where"], what["headers"], when)
     records.write_matches(reader, log, sought, form, output, stats, chosen, newest)
 
@@ -242,7 +247,7 @@ def dump(file: str, deep: bool = False, json: Json = False) -> None:
     """Print a segment's file as text, whatever wrote it.
 
     Args:
-        file: A .log, .index, .timeindex, .zonemap or .keyindex.
+        file: A file of a segment: .log, .index, .timeindex, .zonemap or .keyindex.
         deep: Print a .log's records as JSON lines.
 
     Example:

@@ -66,7 +66,7 @@ def plan(log: Log, request: ReadRequest) -> Plan:
     in_window = (request.start, request.end) != (None, None)
     if request.tail is not None:
         if in_window or request.offset is not None or request.order == "time":
-            raise UsageError("--tail does not go with --offset, a window or an order: keep one")
+            raise UsageError("--tail contradicts --offset, a window and --order. Keep one")
         last = {p: offset_of_last(log.reader(p), request.tail) for p in partitions}
         return log.plan_offsets({p: (offset, INT64_MAX) for p, offset in last.items()})
     if in_window and request.offset is None:
@@ -74,9 +74,9 @@ def plan(log: Log, request: ReadRequest) -> Plan:
     if request.offset is None:
         return log.plan_offsets(dict.fromkeys(partitions, (0, INT64_MAX)))
     if in_window:
-        raise UsageError("--offset does not go with --start and --end")
+        raise UsageError("--offset contradicts --start and --end. Keep one")
     if len(partitions) > 1:
-        raise UsageError("--offset needs --partition: offsets count within one partition")
+        raise UsageError("--offset needs --partition, because offsets count within a partition")
     log.read(partitions[0], request.offset, max_records=0)  # raises for an offset outside the log
     return log.plan_offsets({partitions[0]: (request.offset, INT64_MAX)})
 
@@ -245,7 +245,7 @@ def _reader(
     if request.order == "offset":
         return planned.execute(stats=stats)
     if request.offset is not None:
-        raise UsageError("--order time is for a window, not for --offset")
+        raise UsageError("--order time contradicts --offset. Use --start and --end")
     partitions = log.partitions() if request.partition is None else [request.partition]
     return log.read_range(
         request.start, request.end, partitions=partitions, order="time", stats=stats
@@ -254,7 +254,7 @@ def _reader(
 
 def _print_more(of: str, how: str) -> None:
     """Print that a table has only the first records, and how to get the others."""
-    print(f"the first {_TABLE_ROWS} records{of} are shown: {how}, --format jsonl too")
+    print(f"only the first {_TABLE_ROWS} records{of} are shown. {how}, and so does --format jsonl")
 
 
 def _write_batches(
@@ -328,7 +328,9 @@ def _sink(output: Path | None, *, binary: bool) -> Iterator[IO[bytes]]:
         with complete_file(output) as file:
             yield file
     elif binary and sys.stdout.isatty():
-        raise UsageError("this form is not for a terminal: name a file with --output, or pipe it")
+        raise UsageError(
+            "this format cannot be printed to a terminal. Name a file with --output, or pipe it"
+        )
     else:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()

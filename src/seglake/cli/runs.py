@@ -71,7 +71,10 @@ class Rejects(NamedTuple):
     def show(self, limit: int | None, *, as_json: bool) -> None:
         """Print a sample of the rejects. As JSON without a limit, print all rejects."""
         if not self.runs:
-            hint = "has no committed run with open rejects; give --run-id for those of a failed one"
+            hint = (
+                "no committed run has open rejects. To see the rejects of a failed run, give "
+                "--run-id"
+            )
             print(f"{self.topic}: {hint}", file=sys.stderr)
         if as_json and limit is None:
             stream_json(self.table(None).rows)
@@ -142,11 +145,11 @@ def describe_hidden_rows(counts: Mapping[Group, int], shown: int, unkept: int) -
         reasons = ", ".join(f"{reason}: {count:,}" for reason, count in of_reason.most_common())
         files = counted(len({group[2] for group in counts}), "file")
         said.append(
-            f"{shown:,} of {total:,} rejected rows are shown ({reasons}; {files}): "
-            f"--limit {total} shows all, --json without --limit too"
+            f"{shown:,} of {total:,} rejected rows are shown ({reasons}; {files}). --limit "
+            f"{total:,} shows all, and so does --json without --limit"
         )
     if unkept:
-        said.append(f"{unkept:,} more were rejected by runs that failed, which keep a sample")
+        said.append(f"{unkept:,} more rows were rejected by failed runs, which keep only a sample")
     return said
 
 
@@ -227,7 +230,10 @@ class Runs:
                 runs[name] = gone
         named = runs if pipeline is None else {pipeline: runs.get(pipeline)}
         if len(named) > 1:
-            raise UsageError(f"pipelines {', '.join(named)} have a run {run_id!r}: give --pipeline")
+            raise UsageError(
+                f"several pipelines have a run {run_id!r} ({', '.join(named)}). "
+                f"Choose one with --pipeline"
+            )
         for run in named.values():
             if isinstance(run, RunRow):
                 if run.state == "committed":

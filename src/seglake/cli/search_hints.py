@@ -34,7 +34,7 @@ class Query(NamedTuple):
 
     def print_no_match(self, log: Log) -> None:
         """Print that nothing was found, and suggest another search."""
-        _print_hint(log, f"nothing is found {self.when}".rstrip())
+        _print_hint(log, f"nothing was found {self.when}".rstrip())
         if self.keys:
             _print_key_hints(log, self.keys)
         if self.headers:
@@ -46,8 +46,8 @@ class Query(NamedTuple):
                 if (number := _number_in(text)) is not None:
                     _print_hint(
                         log,
-                        f"{name}={text} finds a number that is spelt so; in Python "
-                        f"find(where={{{name!r}: {number}}}) finds each that is equal",
+                        f"{name}={text} finds only numbers that are written like this; in Python, "
+                        f"find(where={{{name!r}: {number}}}) finds all equal numbers",
                     )
 
 
@@ -79,11 +79,11 @@ def print_no_records(log: Log, partitions: Iterable[int], asked: str) -> None:
     columns = [log.reader(partition).view.segments for partition in partitions]
     newest = max((int(each.max_timestamps.max(initial=-1)) for each in columns), default=-1)
     if newest >= 0:
-        there = f"the newest record is of {format_ms(newest)}"
+        there = f"the newest record has the time {format_ms(newest)}"
     elif any(each.details["record_count"].any() for each in columns):
-        there = "no record has a time"
+        there = "no record has a timestamp"
     else:
-        there = "no record is there"
+        there = "there are no records"
     _print_hint(log, f"nothing {asked}; {there}" if asked else there)
 
 
@@ -106,10 +106,10 @@ def print_field_hints(log: Log, names: Iterable[str], option: str) -> None:
     field_names = [field.name for field in sample.fields]
     if sample.sampled and not sample.objects:
         instead = "leave out --fields" if option == "--fields" else _other_ways(log)
-        _print_hint(log, f"{_no_fields(log)}, so they have no fields: {instead}")
+        _print_hint(log, f"{_no_fields(log)}, so they have no fields; {instead}")
         if not log.value_format:
             alter = f"`seglake alter {quote(log.store.uri)} {log.topic} {_SAYS_HOW}"
-            _print_hint(log, f"if they are CSV or lines of text: {alter}")
+            _print_hint(log, f"if they are CSV or lines of text, {alter}")
         return
     for name in names if sample.objects else ():
         if name not in field_names:
@@ -118,11 +118,11 @@ def print_field_hints(log: Log, names: Iterable[str], option: str) -> None:
 
 def _no_fields(log: Log) -> str:
     if not log.value_format:
-        return "the values are no JSON objects"
+        return "the values are not JSON objects"
     settings: dict[str, Any] = json.loads(log.settings.settings)
     said = {key: value for key, value in settings.items() if key.startswith("value.")}
     shown = ", ".join(f"{key} = {value!r}" for key, value in said.items())
-    return f"the values are not as the topic says ({shown})"
+    return f"the values do not have the format in the topic's settings ({shown})"
 
 
 def _of_field(name: str, field_names: list[str]) -> str:
@@ -130,7 +130,7 @@ def _of_field(name: str, field_names: list[str]) -> str:
     if inside is not None:
         return f"the field {name!r} is an object; name a field of it, such as {inside!r}"
     hint = similar_names_hint(name, field_names, "it")
-    return f"no value of a sample has the field {name!r}; {hint}"
+    return f"no sampled value has the field {name!r}; {hint}"
 
 
 def _print_key_hints(log: Log, asked: Collection[bytes]) -> None:
@@ -141,10 +141,10 @@ def _print_key_hints(log: Log, asked: Collection[bytes]) -> None:
     if keys and not present:
         fields = log.fields().objects > 0
         instead = "search with --where" if fields else _other_ways(log)
-        _print_hint(log, f"no record of a sample has a key; {instead}")
+        _print_hint(log, f"no sampled record has a key; {instead}")
     elif 2 * len(binary) > len(present) and all(map(_is_text, asked)):
         example = b64encode(min(binary, key=len)).decode()
-        _print_hint(log, f"the keys are bytes, not text; give one as --key base64:{example}")
+        _print_hint(log, f"the keys are binary, not text; write them as in --key base64:{example}")
 
 
 def _print_header_hints(log: Log, asked: Iterable[str]) -> None:
@@ -152,11 +152,11 @@ def _print_header_hints(log: Log, asked: Iterable[str]) -> None:
     sampled = _sampled(log, "headers").to_pylist()
     names = sorted({header["key"] for headers in sampled for header in headers or ()})
     if sampled and not names:
-        _print_hint(log, "no record of a sample has a header; search with --key or --where")
+        _print_hint(log, "no sampled record has a header; search with --key or --where")
     for name in asked if names else ():
         if name not in names:
             hint = similar_names_hint(name, names, "it")
-            _print_hint(log, f"no record of a sample has the header {name!r}; {hint}")
+            _print_hint(log, f"no sampled record has the header {name!r}; {hint}")
 
 
 def _other_ways(log: Log) -> str:
@@ -166,7 +166,11 @@ def _other_ways(log: Log) -> str:
         ways.append("--key")
     if any(_sampled(log, "headers").to_pylist()):
         ways.append("--header")
-    return f"search with {' or '.join(ways)}" if ways else "`seglake read` and grep find text"
+    return (
+        f"search with {' or '.join(ways)}"
+        if ways
+        else ("search the output of `seglake read` with grep")
+    )
 
 
 def _sampled(log: Log, column: str) -> Any:

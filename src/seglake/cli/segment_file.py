@@ -39,12 +39,12 @@ def dump_file(file: str, *, deep: bool, as_json: bool) -> None:
     match = re.fullmatch(r"([0-9]{20})\.(log|index|timeindex|zonemap|keyindex)", name)
     if not match:
         raise UsageError(
-            f"{file}: a segment's file has a name of 20 digits and ends in .log, .index, "
-            ".timeindex, .zonemap or .keyindex"
+            f"{file}: is not a segment's file. Its name needs 20 digits and the suffix .log, "
+            f".index, .timeindex, .zonemap or .keyindex"
         )
     base_offset, suffix = int(match[1]), match[2]
     if deep and suffix != "log":
-        raise UsageError("--deep is for .log files")
+        raise UsageError("--deep is only valid for .log files")
     store = open_store(folder or ".")
     try:
         if deep:
@@ -83,7 +83,7 @@ def _chunks(store: Store, folder: str, name: str, base_offset: int) -> Iterator[
         at = damage.position
         if size - at > _HEAD_BYTES or bytes(store.read(name, at, size)).strip(b"\0"):
             raise
-        print(f"{name}: {size - at} zeros stand behind the last record batch", file=sys.stderr)
+        print(f"{name}: {size - at} zeros follow the last record batch", file=sys.stderr)
         if end < at:
             rest = segment.log._replace(starts=np.array([end]), ends=np.array([at]))
             yield from fetch.chunks_of(segment, rest)

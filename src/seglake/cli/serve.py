@@ -24,12 +24,12 @@ def serve(
     Log lines go to standard error.
 
     Args:
-        listen: Where clients connect; default 127.0.0.1:9092.
-        advertise: The address that clients get; default the same.
-        topics: Some topics, with commas between them; default all.
-        listed: A window, version or tag for lists of topics: web.v12, 'web.q3-*'. Repeatable.
-        conf_file: A TOML file of settings.
-        insecure: Listen to other machines without TLS and SASL.
+        listen: Address to listen on. Default: 127.0.0.1:9092.
+        advertise: Address that clients connect to. Default: the listen address.
+        topics: Topics to serve, separated by commas. Default: all.
+        listed: A window, version or tag to list as a topic: web.v12, 'web.q3-*'. Repeatable.
+        conf_file: A settings file (TOML).
+        insecure: Accept connections of other machines without TLS and SASL.
 
     Examples:
         seglake serve ./lake

@@ -24,7 +24,7 @@ from seglake.errors import SeglakeError
 
 Command = Callable[..., None]
 
-_EPILOG = "An argument can be given by its name, too: --root lake. The report is always JSON."
+_EPILOG = "Arguments can also be given by name, as in --root lake. The report is always JSON."
 _HELP = {"help_option_names": ["-h", "--help"]}
 _AFTER_THE_REPORT = "py4j"  # a logger with lines about closed connections after the report
 

@@ -9,8 +9,8 @@ from seglake.errors import UsageError
 
 # This is appended to the error if a broker does not answer.
 UNREACHABLE = (
-    "; check host and port, that the broker runs, and --kafka security.protocol=… if it wants TLS "
-    "or a login"
+    "; check host and port, that the broker runs, and --kafka security.protocol=… if it requires "
+    "TLS or a login"
 )
 
 
@@ -32,6 +32,8 @@ def client_settings(pairs: Sequence[str], file: Path | None) -> dict[str, str]:
         key, separator, value = pair.partition("=")
         if not separator or not key.strip():
             # The message does not quote the setting, which may be a secret.
-            raise UsageError("a setting of Kafka's clients is not of the form KEY=VALUE: mend it")
+            raise UsageError(
+                "a setting of the Kafka client is not of the form KEY=VALUE. Correct it"
+            )
         settings[key.strip()] = value.strip()
     return settings

@@ -172,11 +172,11 @@ def tables_of(
     except OSError as problem:
         raise ConfigError(f"{file}: cannot be read ({problem.strerror}); check the path") from None
     except UnicodeDecodeError:
-        raise ConfigError(f"{file}: is not UTF-8, as TOML has to be: save it as UTF-8") from None
+        raise ConfigError(f"{file}: is not UTF-8, which TOML requires. Save it as UTF-8") from None
     except tomllib.TOMLDecodeError as problem:
         raise ConfigError(f"{file}: is not TOML: {problem}; correct that line") from None
     loose = [key for key, value in document.items() if not isinstance(value, dict)]
     if loose:
         tables = " or ".join(f"[{name}]" for name in owners(loose[0]) or [first])
-        raise ConfigError(f"{file}: {loose[0]}: is in no table; put it under {tables}")
+        raise ConfigError(f"{file}: {loose[0]}: is not in a table; put it under {tables}")
     return {name: dict(flat(table)) for name, table in document.items()}

@@ -136,19 +136,20 @@ class Pipeline(Section):
         if self.input.format == "text":
             groups = self.input.groups()
             for name in (name for name in self.fields() if name not in groups):
-                yield f"field {name!r} is no named group of input.pattern; add (?P<{name}>...)"
+                yield f"field {name!r} is not a named group of input.pattern; add (?P<{name!r}>...)"
 
     def _time_problems(self) -> Iterator[str]:
         clock = self.topic.message_timestamp_type
         if not self.timestamp.names and clock == "CreateTime":
             yield (
-                "timestamp.field is missing; name it, or for the time of the run set "
+                "timestamp.field is missing; set it. To give records the time of the run "
+                "instead, set "
                 "topic.message.timestamp.type = 'LogAppendTime' and pipeline.order = 'arrival'"
             )
         if not self.timestamp.names and self.order == "time":
             yield "timestamp.field is missing, but pipeline.order = 'time' needs it; use 'arrival'"
         if self.timestamp.field and not self.timestamp.format and not self.input.columnar:
-            yield "timestamp.format is missing; say how the time is written, as in 'iso8601'"
+            yield "timestamp.format is missing; set the format of the time, such as 'iso8601'"
 
     def _offset_problems(self) -> Iterator[str]:
         if self.topic.offset_field is None:
@@ -163,4 +164,6 @@ class Pipeline(Section):
         if not self.timestamp.names:
             yield "topic.offset_field needs timestamp.field; name the field that holds the time"
         if self.input.order_column is not None:
-            yield "input.order_column contradicts topic.offset_field, which orders; remove it"
+            yield (
+                "input.order_column contradicts topic.offset_field, which sets the order; remove it"
+            )

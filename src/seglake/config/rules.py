@@ -41,7 +41,9 @@ def _key_field(value: object) -> object:
     """Convert a list of names to a tuple: fields of which the first that is not null is used."""
     names = _names(value) if isinstance(value, list | tuple) else (value,)
     if not (isinstance(names, tuple) and names and all(isinstance(n, str) and n for n in names)):
-        raise ValueError(f"{value!r} is no field; write a name, or a list of names to choose from")
+        raise ValueError(
+            f"{value!r} is not a field; write a name, or a list of names to choose from"
+        )
     return names if isinstance(value, list | tuple) else value
 
 
@@ -60,15 +62,17 @@ def _listed(value: object) -> object:
 
 def _topic_name(name: str) -> str:
     if not is_topic_name(name):
-        raise ValueError("a topic name has 1 to 249 of a-z A-Z 0-9 . _ - and is not '.' or '..'")
+        raise ValueError(
+            "a topic name has 1 to 249 characters from a-z A-Z 0-9 . _ - and is not '.' or '..'"
+        )
     return name
 
 
 def _topic_id(text: str) -> str:
     if not is_topic_id(text):
         raise ValueError(
-            f"{text!r} is no id of a topic, which has 22 of a-z A-Z 0-9 _ -; "
-            "`kafka-topics --describe` shows it"
+            f"{text!r} is not a topic id, which has 22 characters from a-z A-Z 0-9 _ -; "
+            f"`kafka-topics --describe` shows it"
         )
     return text
 
@@ -77,7 +81,7 @@ def _zone(name: str) -> str:
     try:
         ZoneInfo(name)
     except (KeyError, ValueError, OSError):
-        raise ValueError(f"{name!r} is no IANA zone; use a name such as Europe/Paris") from None
+        raise ValueError(f"{name!r} is not an IANA zone; use a name such as Europe/Paris") from None
     return name
 
 
@@ -99,7 +103,7 @@ def _encoding(name: str) -> str:
         codec = None
     named = "" if codec is None else codec.name.replace("-", "_")
     if codec is None or codec.incrementaldecoder is None or named in _NO_ENCODINGS:
-        raise ValueError(f"{name!r} is no encoding; {_other_encodings(name)}")
+        raise ValueError(f"{name!r} is not an encoding; {_other_encodings(name)}")
     return "utf-8" if named == "utf_8_sig" else codec.name
 
 
@@ -140,14 +144,14 @@ def _time_format(text: str) -> str:
         return text
     if "%" not in text:
         raise ValueError(
-            f"{text!r} is no format; use {', '.join(EPOCH_POWERS)}, {ISO} or a strptime pattern"
+            f"{text!r} is not a format; use {', '.join(EPOCH_POWERS)}, {ISO} or a strptime pattern"
         )
     unknown = unsupported(text)
     if unknown:
         directives = " ".join(f"%{d}" for d in SUPPORTED)
         raise ValueError(f"%{unknown[0]} is not supported; use {directives}")
     if len(alternatives(text)) > _ALTERNATIVES:
-        raise ValueError("at most three parts in brackets may be missing; write fewer")
+        raise ValueError("at most three parts may be in brackets; write fewer")
     return text
 
 
@@ -157,7 +161,7 @@ def _milliseconds(value: object) -> object:
         return value
     ms = duration_ms(value)
     if ms is None:
-        raise ValueError(f"{value!r} is no duration; write milliseconds, or as in 90s, 12h, 7d, 2w")
+        raise ValueError(f"{value!r} is not a duration; write milliseconds, or 90s, 12h, 7d, 2w")
     return ms
 
 
@@ -167,7 +171,7 @@ def _size(value: object) -> object:
         return value
     size = size_bytes(value)
     if size is None:
-        raise ValueError(f"{value!r} is no size; write bytes, or as in 64KiB, 512MiB, 1GiB")
+        raise ValueError(f"{value!r} is not a size; write bytes, or 64KiB, 512MiB, 1GiB")
     return size
 
 
@@ -188,7 +192,7 @@ def _cleanup_policy(policies: str) -> str:
     """Convert Kafka's list of policies to one spelling: sorted, without blanks."""
     named = [policy.strip() for policy in policies.split(",")]
     if unknown := [policy for policy in named if policy not in {"compact", "delete"}]:
-        raise ValueError(f"{unknown[0]!r} is no policy; use delete, compact or compact,delete")
+        raise ValueError(f"{unknown[0]!r} is not a policy; use delete, compact or compact,delete")
     return ",".join(sorted(set(named)))
 
 
@@ -203,7 +207,7 @@ def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
     twice = [name for at, name in enumerate(names) if name and name in names[:at]]
     if twice:
         raise ValueError(
-            f"{twice[0]!r} is there twice: rename one; the name of a column may be empty"
+            f"{twice[0]!r} occurs twice: rename one, or leave the name of an unused column empty"
         )
     return names
 
@@ -239,7 +243,9 @@ def _pattern(text: str) -> str:
     except pa.ArrowInvalid as problem:
         raise ValueError(f"{problem}; use RE2 syntax and (?P<name>...) groups") from None
     if not groups:
-        raise ValueError("the expression has no named group; name what is a field: (?P<name>...)")
+        raise ValueError(
+            "the expression has no named group; name the group of each field: (?P<name>...)"
+        )
     _distinct(groups)
     return text
 
@@ -306,5 +312,5 @@ def size_bytes(text: str) -> int | None:
             f"{number}{prefix.upper()}iB for the second, or the number of bytes"
         )
     if size.denominator != 1:
-        raise ValueError(f"{text!r} has a part of a byte: write a whole number of bytes")
+        raise ValueError(f"{text!r} is not a whole number of bytes: write one")
     return int(size)

@@ -125,8 +125,8 @@ class Timestamp(Section):
         parts = parts_of(pattern)
         if parts.isdisjoint({YEAR, SHORT_YEAR, MONTH, DAY, YEAR_DAY}):
             yield (
-                "timestamp.format has no date: write one in front of the times, or leave "
-                "timestamp.field out, so that records get the time of the run"
+                "timestamp.format has no date: write a date before each time in the input, or "
+                "leave out timestamp.field, so that records get the time of the run"
             )
             return
         has_year = not parts.isdisjoint({YEAR, SHORT_YEAR})
@@ -145,9 +145,9 @@ class Timestamp(Section):
         if self.field is not None and self.fields:
             yield "timestamp.field contradicts timestamp.fields; remove one"
         if len(self.fields) == 1:
-            yield "timestamp.fields needs two names or more; use timestamp.field for one"
+            yield "timestamp.fields needs at least two names; use timestamp.field for one"
         if self.fields and self.format is None:
-            yield "timestamp.fields needs timestamp.format; say how the joined texts are written"
+            yield "timestamp.fields needs timestamp.format; set the format of the joined texts"
         if not self.names and (self.format or self.year):
             yield "timestamp.field is missing; name the field that holds the time"
 

@@ -258,7 +258,7 @@ class Topic(Section):
                 "topic.min.compaction.lag.ms is above topic.max.compaction.lag.ms; lower the first"
             )
         if len(f"{self.name}-{self.partitions - 1}") > 255:
-            yield "topic.name leaves no room for '-<partition>' in a file name; shorten it"
+            yield "topic.name is too long for a file name with '-<partition>'; shorten it"
 
     def _value_problems(self) -> Iterator[str]:
         others = [own for name, own in OWN_SETTINGS.items() if name != self.value_format]
@@ -266,17 +266,17 @@ class Topic(Section):
             if getattr(self, key.replace(".", "_")) != default:
                 yield f"topic.{key} contradicts value.format = {self.value_format!r}; remove it"
         if self.value_format == "csv" and not any(self.value_columns):
-            yield "topic.value.columns is missing: name the columns of the CSV, in order"
+            yield "topic.value.columns is missing: list the columns of the CSV, in order"
         if self.value_format == "text" and self.value_pattern is None:
             yield "topic.value.pattern is missing: write an expression with (?P<name>...) groups"
         marks = (self.value_delimiter, self.value_quote, self.value_escape or "")
         if len({*marks}) < len(marks):
             yield (
-                "of topic.value.delimiter, topic.value.quote and topic.value.escape, two are the "
+                "two of topic.value.delimiter, topic.value.quote and topic.value.escape are the "
                 "same character; change one"
             )
         if len(value_format_of(self.settings)) > _FORMAT_BYTES:
-            yield f"topic.value.columns takes more than {_FORMAT_BYTES} bytes; shorten the names"
+            yield f"topic.value.columns is longer than {_FORMAT_BYTES} bytes; shorten the names"
 
 
 IDENTITY = {"name", "partitions", "partition_field", "offset_field", "message_timestamp_type"}

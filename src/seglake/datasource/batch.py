@@ -57,8 +57,8 @@ def plan(lake: Lake, options: Options, starting: Bound, ending: Bound) -> list[t
     for partition in readers:
         if starts[partition] > ends[partition]:
             raise UsageError(
-                f"{partition} would be read from offset {starts[partition]} ({starting.name}) to"
-                f" {ends[partition]} ({ending.name}), backwards"
+                f"{partition} would be read backwards, from offset {starts[partition]} "
+                f"({starting.name}) to {ends[partition]} ({ending.name}). Swap them"
             )
     ranges = clip_to_logs(starts, ends, readers, fail_on_data_loss=options.fail_on_data_loss)
     times = open_window(options.start_time_ms, options.end_time_ms)

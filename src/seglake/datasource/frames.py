@@ -131,7 +131,7 @@ def events_with_keys(
     asked = _collected(keys) if isinstance(keys, DataFrame) else _listed(keys)
     if len(asked) > _MOST_KEYS:
         raise UsageError(
-            f"there are more than {_MOST_KEYS:,} keys: ask for them in parts, or join them with"
+            f"there are more than {_MOST_KEYS:,} keys. Split them, or join them with"
             ' spark.read.format("seglake"), which reads everything'
         )
     written = [f"base64:{base64.b64encode(key).decode()}" for key in asked]
@@ -143,7 +143,7 @@ def events_with_keys(
 
 def _listed(keys: Any) -> list[bytes]:
     if isinstance(keys, str | bytes):
-        raise UsageError("keys are a list or a DataFrame: put one key into a list")
+        raise UsageError("keys must be a list or a DataFrame. Put a single key into a list")
     return keys_of(None, [*keys])
 
 
@@ -152,8 +152,8 @@ def _collected(frame: DataFrame) -> list[bytes]:
     kinds = [field.dataType for field in frame.schema.fields]
     if len(kinds) != 1 or not isinstance(kinds[0], StringType | BinaryType):
         raise UsageError(
-            f"keys are one column of text or binary, and not {frame.schema.simpleString()}: select"
-            " the column, and cast it"
+            f"keys must be one column of text or binary, not {frame.schema.simpleString()}. "
+            f"Select the column, and cast it"
         )
     rows = frame.distinct().limit(_MOST_KEYS + 2).collect()  # one may be null
     keys = [row[0] for row in rows if row[0] is not None]

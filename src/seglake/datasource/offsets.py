@@ -29,7 +29,7 @@ def open_readers(lake: Lake, topics: TopicChoice) -> Readers:
     partitions = sorted(logs if topics.assigned is None else topics.assigned)
     for partition in partitions:
         if partition not in logs:
-            raise UnknownTopic(f"there is no partition {partition}, which option assign names")
+            raise UnknownTopic(f"option assign names partition {partition}, which does not exist")
     return _readers(logs, partitions)
 
 
@@ -85,8 +85,8 @@ def clip_to_logs(
         start, end = starts[partition], ends[partition]
         if start < low or max(start, end) > high:
             report_loss(
-                f"offsets {start} to {end} (exclusive) of {partition} are asked for, but its log"
-                f" has {low} to {high}",
+                f"offsets {start} to {end} (exclusive) of {partition} are requested, but its log "
+                f"has {low} to {high}",
                 fail=fail_on_data_loss,
             )
         first = min(max(start, low), high)
@@ -97,8 +97,8 @@ def clip_to_logs(
 def report_loss(message: str, *, fail: bool) -> None:
     """Raise OffsetOutOfRange, or only log a warning if the option failOnDataLoss is false."""
     if fail:
-        raise OffsetOutOfRange(f"{message}; to read what there is, set failOnDataLoss to false")
-    _log.warning("%s; what is missing is skipped, as failOnDataLoss is false", message)
+        raise OffsetOutOfRange(f"{message}; to skip missing records, set failOnDataLoss to false")
+    _log.warning("%s; skipping the missing records, because failOnDataLoss is false", message)
 
 
 def _require_all(name: str, offsets: Mapping[TopicPartition, int], readers: Readers) -> None:
@@ -116,7 +116,7 @@ def _first_at(
     place = reader.offset_for_time(time)
     if place is None and no_match == "error":
         raise UsageError(
-            f"option {name}: {partition} has no record at {time} or later; to start at the end of"
-            " such a log, set startingOffsetsByTimestampStrategy to latest"
+            f"option {name}: {partition} has no record at or after {time}; to start at the end "
+            f"of the log instead, set startingOffsetsByTimestampStrategy to latest"
         )
     return LATEST if place is None else place.offset

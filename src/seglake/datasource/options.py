@@ -104,8 +104,8 @@ class Options:
         """Return the start of a new streaming query. Raises UsageError for options of batches."""
         if self.only_in_batches:
             raise UsageError(
-                f"option {self.only_in_batches[0]} is not valid in a streaming query,"
-                " which has no end and follows the newest version"
+                f"option {self.only_in_batches[0]} is only valid in a batch query: a streaming "
+                f"query has no end and follows the newest version"
             )
         return self.starting or Bound("startingOffsets", LATEST)
 
@@ -137,7 +137,7 @@ _REFUSED = {
     "kafka.enable.auto.commit": "Spark's checkpoint holds the offsets",
     "kafka.interceptor.classes": "transform the DataFrame instead",
     # Spark adds this option to the options of CREATE TABLE, and later reads the table without any.
-    "provider": "use CREATE TEMPORARY VIEW … USING seglake, for Spark loses a table's options",
+    "provider": "use CREATE TEMPORARY VIEW … USING seglake, because Spark loses a table's options",
 }
 
 
@@ -190,7 +190,9 @@ class _Values:
     def root(self) -> str:
         root = self.text("path")
         if not root:
-            raise UsageError("the lake is missing: give its root as option path, or to load(…)")
+            raise UsageError(
+                "the path is missing: pass the root of the lake as option path, or to load(…)"
+            )
         return root
 
     def integer(self, name: str, least: int) -> int | None:
@@ -199,7 +201,9 @@ class _Values:
             return None
         number = _whole(value)
         if number is None or number < least:
-            raise UsageError(f"option {name} is a whole number of at least {least}, not {value!r}")
+            raise UsageError(
+                f"option {name} must be a whole number of at least {least}, not {value!r}"
+            )
         return number
 
     def version(self) -> int | str | None:
@@ -211,7 +215,7 @@ class _Values:
     def flag(self, name: str, *, otherwise: bool) -> bool:
         value = self.text(name)
         if value is not None and value.lower() not in ("true", "false"):
-            raise UsageError(f"option {name} is true or false, not {value!r}")
+            raise UsageError(f"option {name} must be true or false, not {value!r}")
         return otherwise if value is None else value.lower() == "true"
 
     def time(self, name: str) -> int | None:
@@ -222,7 +226,9 @@ class _Values:
         value = self.text(name) or otherwise
         ms = int(value) if re.fullmatch(r"[0-9]{1,18}", value) else duration_ms(value)
         if ms is None:
-            raise UsageError(f"option {name} is a time such as 500ms, 10s or 15m, not {value!r}")
+            raise UsageError(
+                f"option {name} must be a duration such as 500ms, 10s or 15m, not {value!r}"
+            )
         return ms
 
     def no_match(self) -> Literal["error", "latest"]:
@@ -232,7 +238,7 @@ class _Values:
                 return "error"
             case "latest":
                 return "latest"
-        raise UsageError(f"option {name} is error or latest, not {self.text(name)!r}")
+        raise UsageError(f"option {name} must be error or latest, not {self.text(name)!r}")
 
     def columns(self) -> tuple[str, ...]:
         listed = self.text("columns")
@@ -246,7 +252,7 @@ class _Values:
             if column not in COLUMNS:
                 raise UsageError(_unknown("column", column, COLUMNS) + ", in option columns")
         if not columns or len(set(columns)) < len(columns):
-            raise UsageError(f"option columns names each column once, not {listed!r}")
+            raise UsageError(f"option columns must name each column once, not {listed!r}")
         if "includeHeaders" in self and headers != ("headers" in columns):
             raise UsageError(f"options includeHeaders={headers} and columns={listed!r} disagree")
         return columns
@@ -260,8 +266,8 @@ class _Values:
         fields = Fields.parse(text)
         if twice := fields.kinds.keys() & {*self.columns()}:
             raise UsageError(
-                f"{min(twice)!r} is a column and a field: name the other columns that are wanted"
-                " in option columns"
+                f"{min(twice)!r} would be both a column and a field. Set option columns to the "
+                f"other columns to read"
             )
         return fields
 
@@ -277,8 +283,8 @@ class _Values:
         names = [name for name in ("assign", "subscribe", "subscribePattern") if name in self]
         if len(names) != 1:
             raise UsageError(
-                "exactly one of the options assign, subscribe and subscribePattern says what to"
-                f" read, but {' and '.join(names) or 'none'} was given"
+                "exactly one of the options assign, subscribe and subscribePattern must be set, "
+                "not {' and '.join(names) or 'none'}"
             )
         name, value = names[0], self.text(names[0]) or ""
         if name == "assign":
@@ -288,7 +294,7 @@ class _Values:
         else:
             topics = TopicChoice(pattern=_pattern(value) if value else None)
         if not any(topics):
-            raise UsageError(f"option {name} names no topic: {value!r}")
+            raise UsageError(f"option {name} has no topic: {value!r}")
         return topics
 
     def bound(self, side: Literal["starting", "ending"]) -> Bound | None:
@@ -345,7 +351,7 @@ def _forbid(bound: Bound, offset: int, sentence: str) -> None:
         raise UsageError(sentence)
     for partition, number in (bound.offsets or {}).items():
         if number == offset:
-            raise UsageError(f"{sentence}, but is for {partition}")
+            raise UsageError(f"{sentence}, but it is for {partition}")
 
 
 def _require_order(starting: Bound, ending: Bound) -> None:
@@ -390,7 +396,7 @@ def _read_json(name: str, text: str, kind: type, example: str) -> list[tuple[str
         entries = json.loads(text).items()
         return [(topic, _numbers(entry, kind)) for topic, entry in entries]
     except (ValueError, TypeError, AttributeError):
-        raise UsageError(f"option {name} is JSON such as {example}, not {text!r}") from None
+        raise UsageError(f"option {name} must be JSON such as {example}, not {text!r}") from None
 
 
 def _numbers(entry: Any, kind: type) -> Any:

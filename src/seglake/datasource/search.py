@@ -29,7 +29,7 @@ def parse_criteria(options: Mapping[str, str]) -> Criteria:
 def _keys(options: Mapping[str, str]) -> list[bytes] | None:
     """Return the keys, or None without such an option. `base64:` begins a binary key."""
     if "key" in options and "keys" in options:
-        raise UsageError("options key and keys were given: put all keys into keys")
+        raise UsageError("option key contradicts option keys. Put all keys into keys")
     if "keys" not in options and "key" not in options:
         return None
     name = "keys" if "keys" in options else "key"
@@ -47,7 +47,7 @@ def _conditions(name: str, text: str | None) -> Conditions | None:
         return None
     conditions: dict[str, Any] = _read_json(name, text, dict, _EXAMPLES[name])
     if not conditions:
-        raise UsageError(f"option {name} has no condition: name one, or leave the option out")
+        raise UsageError(f"option {name} has no condition. Give one, or leave out the option")
     try:
         Where(conditions, None) if name == "where" else Where(None, conditions)
     except UsageError as error:
@@ -66,7 +66,7 @@ def _read_json(name: str, text: str, kind: type, example: str) -> Any:
     except (ValueError, ArithmeticError, RecursionError):
         document = None
     except _Twice as twice:
-        raise UsageError(f"option {name} has {twice} twice: give it a list of values") from None
+        raise UsageError(f"option {name} has {twice} twice. Give it a list of values") from None
     if not isinstance(document, kind):
         raise _no_json(name, text, example)
     return document
@@ -74,7 +74,7 @@ def _read_json(name: str, text: str, kind: type, example: str) -> Any:
 
 def _no_json(name: str, text: str, example: str) -> UsageError:
     shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
-    return UsageError(f"option {name} is JSON such as {example}, not {shown!r}")
+    return UsageError(f"option {name} must be JSON such as {example}, not {shown!r}")
 
 
 class _Twice(Exception):

@@ -111,7 +111,7 @@ class SparkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         try:
             return self._planned(self._at(end.get(VERSION)), start, end, ends)
         except VersionExpired as error:
-            _log.warning("%s: this micro-batch is read from the newest version", error)
+            _log.warning("%s; reading this micro-batch from the newest version", error)
         newest = open_lake(self._options.root, storage_options=self._options.storage)
         return self._planned(newest, start, end, ends)
 
@@ -180,7 +180,7 @@ class SparkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         for partition in sorted(starts.keys() ^ ends.keys()):
             if partition in starts:
-                self._loss(f"{partition} is missing; it was read to offset {starts[partition]}")
+                self._loss(f"{partition} is missing; it was read up to offset {starts[partition]}")
             elif partition in readers and readers[partition].view.log_start_offset:
                 at = readers[partition].view.log_start_offset
                 self._loss(f"{partition} is new and starts at offset {at}, not at 0")

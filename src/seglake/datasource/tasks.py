@@ -181,7 +181,7 @@ class _TaskReader:
         except MissingObject as error:
             if self._fail:
                 raise
-            _log.warning("skipped, as failOnDataLoss is false: %s", error)
+            _log.warning("skipping, because failOnDataLoss is false: %s", error)
         except VersionExpired as gone:
             for piece in self._newer_pieces(part.piece, next_offset, gone):
                 yield from self.records(ReadPart(piece, piece.size_bytes, cut=False))
@@ -207,11 +207,11 @@ class _TaskReader:
         left = 0 if reader is None else self._left(reader.view, piece, rest.start_offset)
         if self._fail and left != segment.record_count:
             raise VersionExpired(
-                f"{segment.log_key} is gone, and the newest version has {left} of its "
-                f"{segment.record_count} records: run the query again, or, to read what there is, "
-                "set failOnDataLoss to false"
+                f"{segment.log_key} was deleted, and the newest version has {left} of its "
+                f"{segment.record_count} records. Run the query again, or set failOnDataLoss to "
+                f"false to skip the missing records"
             )
-        _log.warning("%s: what is left of it is read from the newest version", gone)
+        _log.warning("%s; reading its remaining records from the newest version", gone)
         return pieces_of([] if reader is None else [(reader, rest)])
 
     def _newest_reader(self, piece: Piece) -> PartitionReader | None:

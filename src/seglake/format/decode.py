@@ -106,7 +106,7 @@ def check_crcs(data: Any, table: BatchTable, *, base_position: int = 0) -> None:
         return
     checksum = crc32c.crc32c(log[starts[row] + CRC_START : starts[row] + table["size"][row]].data)
     raise CorruptData(
-        f"CRC-32C of the record batch is {checksum:08x}, its header says {stored[row]:08x}",
+        f"CRC-32C of the record batch is {checksum:08x}, but its header has {stored[row]:08x}",
         position=int(table["position"][row]),
     )
 

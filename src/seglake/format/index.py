@@ -118,7 +118,9 @@ class IndexPolicy:
     def __post_init__(self) -> None:
         """Check the values. Raises ConfigError."""
         if self.by not in POLICIES:
-            raise ConfigError(f"an index policy is by bytes, records or ms, not by {self.by!r}")
+            raise ConfigError(
+                f"an index policy must be by bytes, records or ms, not by {self.by!r}"
+            )
         if self.interval < (0 if self.by == "bytes" else 1):
             raise ConfigError(f"index.interval.{self.by} must be positive, not {self.interval}")
 

@@ -58,7 +58,7 @@ def read_batch(data: bytes, max_bytes: int) -> list[Record]:
     for _ in range(count):
         timestamp_delta, offset_delta, key, value, headers = _read_record(reader)
         if not previous < offset_delta <= last_delta:
-            raise CorruptData("an offset lies outside its batch or out of order")
+            raise CorruptData("an offset is outside its batch or out of order")
         previous, timestamp = offset_delta, base_timestamp + timestamp_delta
         if attributes & LOG_APPEND_TIME:
             timestamp = max_timestamp
@@ -99,7 +99,9 @@ class _Reader:
 
     def take(self, count: int) -> bytes:
         if not 0 <= count <= len(self._data) - self._at:
-            raise CorruptData(f"{count} bytes are wanted, {len(self._data) - self._at} are left")
+            raise CorruptData(
+                f"{count} bytes are needed, but only {len(self._data) - self._at} are left"
+            )
         self._at += count
         return self._data[self._at - count : self._at]
 

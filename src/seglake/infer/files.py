@@ -150,10 +150,10 @@ def _files_with_bytes(paths: Sequence[str], store: InputStore, root: str) -> lis
         raise InputError(f"{', '.join(listed.missing)}: does not exist; correct the path")
     if not listed.files:
         hint = next((glob_hint(path) for path in paths if is_glob(path, store)), f" ({HIDDEN})")
-        raise InputError(f"{names}: no file is found; name other paths{hint}")
+        raise InputError(f"{names}: no file found; give other paths{hint}")
     files = [file for file in listed.files if file.size]
     if not files:
-        raise InputError(f"{names}: all files are empty; name other paths")
+        raise InputError(f"{names}: all files are empty; give other paths")
     return files
 
 
@@ -287,7 +287,9 @@ def _first_bytes(file: SourceFile, store: InputStore) -> _FirstBytes:
     if remark := describe_binary(bytes(data[:HEAD_BYTES])):
         raise InputError(f"{path}: {remark}")
     if codec := detect_codec(bytes(data[:HEAD_BYTES]), path):
-        raise InputError(f"{path}: is {codec} inside another archive or packed file; unpack that")
+        raise InputError(
+            f"{path}: is {codec} inside another archive or compressed file. Unpack the outer file"
+        )
     return _FirstBytes(path, bytes(data), whole)
 
 
@@ -305,7 +307,7 @@ def _first_lines(file: SourceFile, begin: _FirstBytes, encoding: str) -> FirstLi
     head = FirstLines(file, path, [line for _, line in rows], [number for number, _ in rows])
     if "\n" not in text and len(head.lines) > 1 and not is_binary(text.encode("utf-8", "replace")):
         raise InputError(
-            f"{path}: lines end with CR, which does not end a line here: end them with LF, as "
+            f"{path}: lines end with CR, which is not supported. End them with LF, as "
             "`tr '\\r' '\\n' < FILE` does"
         )
     if is_binary("".join(head.lines[:_LOOKED_AT]).encode("utf-8", "replace")):

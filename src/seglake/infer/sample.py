@@ -109,12 +109,12 @@ def _lines(files: Sequence[SourceFile], store: InputStore) -> Sample:
     heads = [head for head in heads if head not in others]
     lines = [line for head in heads for line in head.lines]
     if not lines:
-        raise InputError(f"{files[0].path}: has no lines; name other files")
+        raise InputError(f"{files[0].path}: has no lines; give other files")
     sample = _w3c(heads, lines) or _without_comments(heads) or _recognised(heads, lines)
     if sample is None:
         raise InputError(
-            f"{heads[0].path}: line {heads[0].numbers[0]:,} and others were not understood: they "
-            "are not JSON objects, CSV with a header, or lines that begin with a time. Write a "
+            f"{heads[0].path}: line {heads[0].numbers[0]:,} and others cannot be read: they are "
+            f"not JSON objects, CSV with a header, or lines that begin with a time. Write a "
             f"pipeline with input.pattern; {PATTERNS_PAGE} has patterns to copy"
         )
     settings = sample.settings | ({} if encoding == UTF_8 else {"encoding": encoding})
@@ -208,8 +208,8 @@ def _unlike_most(columns: Mapping[SourceFile, tuple[str, ...]]) -> Refused:
     most = Counter(columns.values()).most_common(1)[0][0]
     return {
         file: f"{file.path}: its columns differ from those of the other files "
-        f"({', '.join(sorted({*names} ^ {*most})) or 'order of columns'}); "
-        "ingest it by a pipeline of its own"
+        f"({', '.join(sorted({*names} ^ {*most})) or 'order of columns'}); ingest it with a "
+        f"separate pipeline"
         for file, names in columns.items()
         if names != most
     }
@@ -381,8 +381,8 @@ def _w3c(heads: Sequence[FirstLines], lines: Sequence[str]) -> Sample | None:
         facts = {"rows": len(data), "width": len(names)}
         found.append(Finding("uneven-rows", "", facts, len(data) - len(rows)))
     refused = {
-        file: f"{file.path}: has no line `#Fields:`, as other files have; ingest it by a pipeline "
-        "of its own"
+        file: f"{file.path}: has no line `#Fields:`, as other files have; ingest it with a "
+        f"separate pipeline"
         for file, each in named.items()
         if not each
     }

@@ -98,11 +98,11 @@ def _plan_attach(buckets: Sequence[TieredBucket], names: Collection[str] | None)
             topics[part.topic].append(part)
     where = ", ".join(bucket.store.uri for bucket in buckets)
     for topic in {*(names or ())} - {*topics, *refused}:
-        refused[topic] = InputError(f"{where} holds no topic {topic}: name one that is there")
+        refused[topic] = InputError(f"{where} has no topic {topic}. Give another --topic")
     every = {*topics, *refused} if names else {*filterfalse(is_internal, {*topics, *refused})}
     if not every:
         raise InputError(
-            f"{where} holds only the broker's own topics: name one that is there by --topic"
+            f"{where} has only internal topics of the broker. To attach one of them, give --topic"
         )
     reasons = {topic: error for topic, error in refused.items() if topic in every}
     return _AttachPlan(buckets, {topic: topics[topic] for topic in every - {*refused}}, reasons)
@@ -160,8 +160,8 @@ def _require_plain(extent: Extent) -> None:
     if extent.unsettled is not None:
         raise UsageError(
             f"{extent.folder.path}: the record batch at offset {extent.unsettled} is of a "
-            "transaction, or ends one; where the log lies nothing can take aborted records out: "
-            "import the topic, `seglake import` reads the same source"
+            "transaction, or ends one; and an attached log cannot be rewritten without aborted "
+            "records. Import the topic from the same source: `seglake import`"
         )
 
 

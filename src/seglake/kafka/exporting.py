@@ -115,14 +115,14 @@ def export_logs(
     """
     window = _window(start, end)
     if topic_id is not None and not is_topic_id(topic_id):
-        raise UsageError(f"{topic_id!r} is no topic id: `kafka-topics --describe` shows it")
+        raise UsageError(f"{topic_id!r} is not a topic id. `kafka-topics --describe` shows it")
     table = CatalogTable.open(open_store(root, storage_options))
     snapshot = table.snapshot(version)
     views = {view.partition: view for view in snapshot.partitions(topic)}
     target = open_store(dest, storage_options)
     require_outside(table.store, target)
     for item in target.list():
-        raise UsageError(f"{target.uri} is not empty, it holds {item.key}: name a new folder")
+        raise UsageError(f"{target.uri} is not empty: it has {item.key}. Name a new folder")
     rows = [row for row in table.segments(snapshot, topic) if _is_wanted(row, views, window)]
     work = partial(_write, target=target, window=window)
     tasks = [*_tasks(rows, views)]
@@ -170,7 +170,7 @@ def require_outside(lake: Store, target: Store) -> None:
         existing = (folder for folder in (place, *place.parents) if folder.exists())
         inside = any(folder.samefile(lake.uri) for folder in existing)
     if inside:
-        raise UsageError(f"{target.uri} lies in the lake {lake.uri}: name a folder outside it")
+        raise UsageError(f"{target.uri} is inside the lake {lake.uri}. Name a folder outside it")
 
 
 class _ExportTask(NamedTuple):
@@ -200,7 +200,7 @@ def _window(start: Time | None, end: Time | None) -> Window | None:
         return None
     window = open_window(start, end)
     if window.end_ms <= window.start_ms:
-        raise UsageError(f"no time is between {start} and {end}: give a later end")
+        raise UsageError(f"the window from {start} to {end} is empty. Give a later end")
     return window
 
 

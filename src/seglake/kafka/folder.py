@@ -143,7 +143,8 @@ def _folders(
         return root, {name: {key: item for key, item in own.items() if "/" not in key}}
     if not any(_LOG.fullmatch(file) for files in folders.values() for file in files):
         raise InputError(
-            f"{store.uri} is no log of a broker: give a folder `topic-partition` with segments "
+            f"{store.uri} is not the log of a broker. Give a folder `topic-partition` with "
+            f"segments "
             "(00000000000000000000.log and so on), or a log.dir that holds such folders"
         )
     return store, folders
@@ -196,12 +197,12 @@ def _logs(folder: str, files: Mapping[str, Listed]) -> list[LogFile]:
     for file in files:
         if file.endswith(".log") and _base(_LOG, file) is None:
             raise InputError(
-                f"{folder}/{file} is no segment's log: remove it, or name other folders"
+                f"{folder}/{file} is not the log of a segment. Remove it, or name other folders"
             )
         if (base := _base(_SWAPPED, file)) is not None and base not in bases:
             raise InputError(
-                f"{folder}/{file} is what an interrupted cleaning left in place of the segment: "
-                "start the broker, which completes it, and stop it again"
+                f"{folder}/{file} is left from an interrupted log cleaning. Start the broker, "
+                f"which completes the cleaning, and stop it again"
             )
     return sorted(
         LogFile(item.key, base, item.size)
@@ -230,8 +231,8 @@ def _require_stopped(root: Store) -> None:
             fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError) as error:
             raise InputError(
-                f"a running broker has {root.uri}, and its active segments change: stop it, or "
-                "import a copy"
+                f"a running broker uses {root.uri}, and its active segments change. Stop it, or "
+                f"import a copy"
             ) from error
 
 
@@ -279,7 +280,7 @@ def read_topic_id(data: bytes, file: str) -> str:
     """Parse the topic id in a `partition.metadata`. Raises CorruptData, which names the file."""
     lines = dict(line.split(": ", 1) for line in _lines(data, file) if ": " in line)
     if lines.get("version") != _VERSION or not is_topic_id(lines.get("topic_id", "")):
-        raise CorruptData("no topic id of version 0 stands here", file=file)
+        raise CorruptData("the file has no topic id of version 0", file=file)
     return lines["topic_id"]
 
 
@@ -299,7 +300,7 @@ def _rows(data: bytes, file: str) -> list[str]:
     version, count, *rows = [*_lines(data, file), "", ""]
     rows = [row for row in rows if row]
     if version != _VERSION or count != str(len(rows)):
-        raise CorruptData(f"this is no checkpoint of version {_VERSION}", file=file)
+        raise CorruptData(f"this is not a checkpoint of version {_VERSION}", file=file)
     return rows
 
 

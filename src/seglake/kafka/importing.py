@@ -150,17 +150,22 @@ def _folders_by_topic(
     for folder in folders:
         topics[folder.topic].append(folder)
     if not topics:
-        what = "only the broker's own topics" if topic is None else f"no topic {topic}"
-        raise InputError(f"{', '.join(sources)} holds {what}: name one that is there by --topic")
+        what = "only internal topics of the broker" if topic is None else f"no topic {topic}"
+        raise InputError(f"{', '.join(sources)} has {what}. Give another --topic")
     return topics, [
-        f"{path} is set aside, or no partition of a topic: left out" for path in skipped
+        f"left out {path}: it is to be deleted or moved by the broker, or is not a partition of "
+        f"a topic"
+        for path in skipped
     ]
 
 
 def require_single_topic(topics: Iterable[str], name: str | None) -> None:
     """Raise UsageError if `name` is set and there are several topics."""
     if name is not None and len([*topics]) > 1:
-        raise UsageError(f"one name for {', '.join(sorted(topics))}: choose one with --topic")
+        raise UsageError(
+            f"--name contradicts several topics ({', '.join(sorted(topics))}). "
+            f"Choose one with --topic"
+        )
 
 
 class ImportMethod(NamedTuple):
@@ -252,7 +257,7 @@ class TopicIntake:
                     return self.report
             self.survey(self._lake.newest())
         raise CommitConflict(
-            f"other commits to {self._name} came first, again and again: try later"
+            f"other commits to {self._name} were faster in every try. Try again later"
         )
 
     def _has_anything_new(self) -> bool:
@@ -352,8 +357,8 @@ def _start(view: PartitionView, folder: PartitionFolder) -> int:
     if folder.log_start_offset > view.end_offset:
         raise UsageError(
             f"{folder.path} begins at offset {folder.log_start_offset}, and partition "
-            f"{view.partition} of {view.topic} ends at {view.end_offset}: the offsets between are "
-            "gone; import into a topic of another name"
+            f"{view.partition} of {view.topic} ends at {view.end_offset}: the offsets between "
+            f"them are missing. Import into a topic of another name"
         )
     return view.end_offset
 
@@ -365,13 +370,13 @@ def _require_continued(view: PartitionView, extent: Extent) -> None:
     path, end = extent.folder.path, f"partition {view.partition} of {view.topic} ends"
     if 0 <= extent.log_end < extent.start:
         raise UsageError(
-            f"{path} ends at offset {extent.log_end}, below {extent.start}, where {end}: this is "
-            "an older copy, or another topic"
+            f"{path} ends at offset {extent.log_end}, below {extent.start}, where {end}. This is "
+            f"an older copy, or another topic"
         )
     if extent.parts and extent.parts[0].base_offset < extent.start:
         raise UsageError(
             f"{path}: a record batch begins at offset {extent.parts[0].base_offset}, below "
-            f"{extent.start}, where {end}: this is another topic"
+            f"{extent.start}, where {end}. This is another topic"
         )
 
 
@@ -381,22 +386,22 @@ def _require_imported(row: TopicRow | None, folders: Iterable[PartitionFolder], 
     if len(ids) > 1:
         one, other = list(ids.values())[:2]
         raise UsageError(
-            f"{one.path} is of topic id {one.topic_id}, {other.path} of {other.topic_id}: a topic "
-            "that was deleted and made again is another one; import each under a name of its own"
+            f"{one.path} is of topic id {one.topic_id}, {other.path} of {other.topic_id}: the "
+            f"topic was deleted and created again. Import each under its own name"
         )
     if row is None:
         return
     if row.partitioner != PARTITIONER:
         raise UsageError(
-            f"topic {name} of the lake was not made by an import, and its offsets are others: "
-            "import under another name"
+            f"topic {name} of the lake does not come from an import, so its offsets differ. "
+            f"Import under another name"
         )
     had = json.loads(row.settings).get(TOPIC_ID)
     for topic_id, folder in ids.items():
         if had is not None and had != topic_id:
             raise UsageError(
                 f"{folder.path} is of topic id {topic_id}, and {name} came from {had}: the topic "
-                "was deleted and made again; import it under another name"
+                f"was deleted and created again. Import it under another name"
             )
 
 
@@ -419,21 +424,24 @@ def _notes(extent: Extent) -> Iterator[str]:
     folder = extent.folder
     if extent.last_stable is not None:
         yield (
-            f"{folder.path}: a transaction is open from offset {extent.last_stable} on, the last "
-            "stable offset: the import ends there, and a later one goes on"
+            f"{folder.path}: a transaction is open at the last stable offset "
+            f"{extent.last_stable}. The import ends there, and a later import continues"
         )
     if folder.high_watermark is None:
         yield (
-            f"{folder.path}: no replication-offset-checkpoint beside it says where the high "
-            "watermark is: the whole log counts"
+            f"{folder.path}: there is no replication-offset-checkpoint with the high watermark "
+            f"next to it, so the whole log is imported"
         )
     elif folder.high_watermark > max(extent.end, extent.log_end) and extent.last_stable is None:
         yield (
             f"{folder.path}: the log ends at offset {extent.end}, below the high watermark "
-            f"{folder.high_watermark}: the broker lost what was between"
+            f"{folder.high_watermark}: the broker lost the records between them"
         )
     if folder.skipped:
-        yield f"{folder.path}: {counted(len(folder.skipped), 'file')} of no segment left out"
+        yield (
+            f"{folder.path}: left out {counted(len(folder.skipped), 'file')} that belong to no "
+            f"segment"
+        )
 
 
 def _topic_rows(
@@ -601,6 +609,6 @@ def _disagreement(sides: tuple[_Side, _Side], batches: tuple[Any, Any]) -> Input
     byte = int(differ.argmax()) if differ.any() else both
     return InputError(
         f"byte {place + byte} of {other} is not what byte {at + byte} of {one} is, in the record "
-        f"batch of offset {batches[0]['base_offset']}: two folders of one partition disagree; "
-        "import the right one alone"
+        f"batch of offset {batches[0]['base_offset']}: two folders of one partition differ. "
+        f"Import only the right one"
     )

@@ -95,14 +95,14 @@ def find_bucket(source: str, storage_options: Mapping[str, str] | None) -> Tiere
     names = [item.key.rpartition("/")[2] for item in open_store(source, storage_options).list()]
     if any(map(folder.is_log, names)):
         raise UsageError(
-            f"{source} is not in a bucket of tiered storage, and a broker changes its folders: "
-            "import it"
+            f"{source} is not in a bucket of tiered storage, and a broker changes its local "
+            f"folders. Import it instead"
         )
     if not names:
-        raise InputError(f"{source}: nothing is there, no key begins so: {_MEANT}")
+        raise InputError(f"{source}: no object has this prefix. {_MEANT}")
     raise InputError(
         f"{source}: none of {len(names):,} objects is a manifest of tiered storage "
-        f"(<topic>-<topic id>/<partition>/<offset>-<segment id>.rsm-manifest): {_MEANT}"
+        f"(<topic>-<topic id>/<partition>/<offset>-<segment id>.rsm-manifest). {_MEANT}"
     )
 
 
@@ -351,11 +351,14 @@ def parse_manifest(data: bytes, key: str, file: str) -> RemoteLog:
     try:
         manifest: Mapping[str, Any] = json.loads(data)
         if manifest["version"] != _VERSION:
-            raise InputError(f"{file}: a manifest of version {manifest['version']}, not {_VERSION}")
+            raise InputError(
+                f"{file}: the manifest has version {manifest['version']}, and only "
+                f"version {_VERSION} can be read"
+            )
         if manifest.get("encryption") is not None:
             raise InputError(
-                f"{file}: the segment is encrypted, and only the broker has the key: archive the "
-                "topic from the broker, with `seglake archive`"
+                f"{file}: the segment is encrypted, and only the broker has the key. Archive the "
+                f"topic from the broker, with `seglake archive`"
             )
         about = manifest["remoteLogSegmentMetadata"]
         place = about["remoteLogSegmentId"]["topicIdPartition"]
@@ -367,7 +370,7 @@ def parse_manifest(data: bytes, key: str, file: str) -> RemoteLog:
             tuple(sorted(epochs)), _chunks(manifest, file),
         )  # fmt: skip
     except (ValueError, KeyError, TypeError, AttributeError, zstandard.ZstdError) as error:
-        raise CorruptData(f"this is no manifest of a segment: {error!r}", file=file) from error
+        raise CorruptData(f"this is not the manifest of a segment: {error!r}", file=file) from error
     _check(log, file)
     return log
 
@@ -377,10 +380,10 @@ def _check(log: RemoteLog, file: str) -> None:
     topic, topic_id, partition = log.place
     firsts = [at for _, at in log.epochs]
     if not is_topic_name(topic) or not is_topic_id(topic_id) or not 0 <= partition <= INT32_MAX:
-        raise CorruptData(f"{topic!r}, {topic_id!r}, {partition} is no partition", file=file)
+        raise CorruptData(f"{topic!r}, {topic_id!r}, {partition} is not a partition", file=file)
     if not 0 <= log.base_offset < log.end_offset or firsts != sorted(firsts) or not firsts:
         what = f"offsets {log.base_offset} to {log.end_offset} with epochs {log.epochs}"
-        raise CorruptData(f"{what} cannot be those of a segment", file=file)
+        raise CorruptData(f"{what} cannot belong to a segment", file=file)
 
 
 def _chunks(manifest: Mapping[str, Any], file: str) -> Chunks:
@@ -392,8 +395,8 @@ def _chunks(manifest: Mapping[str, Any], file: str) -> Chunks:
     if min(size, chunk_bytes) > MAX_CHUNK_BYTES:
         raise InputError(
             f"{file}: the log is compressed in chunks of {chunk_bytes:,} bytes, and chunks above "
-            f"{MAX_CHUNK_BYTES:,} are not read: archive the topic from the broker, with "
-            "`seglake archive`"
+            f"{MAX_CHUNK_BYTES:,} cannot be read. Archive the topic from the broker, with "
+            f"`seglake archive`"
         )
     if index["type"] == "variable":
         sizes = _sizes(index["transformedChunks"])
@@ -414,7 +417,7 @@ def _sizes(text: str) -> tuple[int, ...]:
     except binascii.Error as error:
         raise ValueError(f"sizes of chunks: {error}") from error
     if not 0 <= zstandard.frame_content_size(packed) <= _MAX_INDEX_BYTES:
-        raise ValueError("the sizes of chunks are too many")
+        raise ValueError("there are too many sizes of chunks")
     data = zstandard.ZstdDecompressor().decompress(packed)
     count, rest = int.from_bytes(data[:4], "big"), data[4:]
     if count < 2:
@@ -422,7 +425,7 @@ def _sizes(text: str) -> tuple[int, ...]:
     else:
         smallest, width, rest = int.from_bytes(rest[:4], "big"), rest[4], rest[5:]
     if width > 4 or len(rest) != max(count - 1, 0) * width + 4 * (count > 0):
-        raise ValueError(f"{len(data)} bytes are not the sizes of {count} chunks")
+        raise ValueError(f"{len(data)} bytes cannot be the sizes of {count} chunks")
     if not count:
         return ()
     digits = np.frombuffer(rest[:-4], np.uint8).reshape(count - 1, width).astype(np.int64)
@@ -472,9 +475,9 @@ def choose_logs(logs: Sequence[RemoteLog]) -> list[RemoteLog]:
         end = ends[chosen[-1].key]
         if log.base_offset > end:
             raise InputError(
-                f"offsets {end} to {log.base_offset} of {log.place[0]}-{log.place[2]} are in no "
-                f"segment, between {chosen[-1].key} and {log.key}: the bucket lost one, or its "
-                "copy has not ended; try again later, or take another copy"
+                f"offsets {end} to {log.base_offset} of {log.place[0]}-{log.place[2]} are "
+                f"missing between {chosen[-1].key} and {log.key}. The bucket lost a segment, or "
+                f"is still being copied. Try again later, or use another copy"
             )
         if ends[log.key] > end:
             while len(chosen) > 1 and ends[chosen[-2].key] >= log.base_offset:

@@ -130,7 +130,10 @@ def _require_order(table: BatchTable, first: int, end: int) -> None:
     follows = np.append(first, table["last_offset"][:-1] + 1)
     for row in np.flatnonzero((table["base_offset"] < follows) | (table["last_offset"] >= end))[:1]:
         low, high = table["base_offset"][row], table["last_offset"][row]
-        what = f"offsets {low} to {high} cannot stand here, between {follows[row]} and {end}"
+        what = (
+            f"the record batch has offsets {low} to {high}, but only {follows[row]} to {end - 1} "
+            f"are possible here"
+        )
         raise CorruptData(what, position=int(table["position"][row]))
 
 
@@ -225,7 +228,9 @@ def surveyed_ranges(store: Reader, log: LogFile) -> Iterator[SurveyedRange | Cor
             return
         size = READ_BYTES if whole else _size_at(data, damage, size)
         if size > MAX_BATCH_BYTES + OVERHEAD:
-            yield CorruptData(f"a record batch of {size} bytes is not read", position=at)
+            yield CorruptData(
+                f"the record batch has {size} bytes, more than a reader accepts", position=at
+            )
             return
         at += whole
 
@@ -266,7 +271,7 @@ def _require_torn(task: LogToScan, damage: CorruptData, log_end: int) -> str:
     head = bytes(folder.store.read(log.key, position, min(position + OVERHEAD, log.size)))
     magic = head[MAGIC_AT : MAGIC_AT + 1]
     if _is_zero(folder.store, log, position):
-        return _cut(task, position, "are zeros that the broker set aside")
+        return _cut(task, position, "are zeros that the broker preallocated")
     if magic in {b"", b"\2"} and _batch_bytes(head) > log.size - position:
         return _cut(task, position, "are the beginning of a record batch")
     written = INT64_MAX if folder.clean or folder.recovery_point is None else folder.recovery_point
@@ -290,7 +295,7 @@ def _is_zero(store: Reader, log: LogFile, position: int) -> bool:
 
 def _cut(task: LogToScan, position: int, what: str) -> str:
     place, size = task.folder.place(task.log.key), task.log.size - position
-    return f"{place}: the last {size:,} bytes, from byte {position} on, {what}: left out"
+    return f"{place}: left out the last {size:,} bytes, from byte {position} on, which {what}"
 
 
 def _largest_epoch(data: Any, rows: BatchTable) -> int:
@@ -438,10 +443,10 @@ def read_entries(data: Any) -> npt.NDArray[np.void]:
     """Parse the entries of a .txnindex. Raises CorruptData for invalid bytes."""
     size = memoryview(data).cast("B").nbytes
     if size % ENTRY.itemsize:
-        raise CorruptData(f"{size} bytes are no entries of {ENTRY.itemsize} bytes")
+        raise CorruptData(f"{size} bytes are not a multiple of the entry's {ENTRY.itemsize}")
     entries = np.frombuffer(data, ENTRY)
     for row in np.flatnonzero(entries["version"] != 0)[:1].tolist():
-        what = f"version {entries['version'][row]} of an aborted transaction is not known"
+        what = f"version {entries['version'][row]} of an aborted transaction is unknown"
         raise CorruptData(what, position=row * ENTRY.itemsize)
     return entries
 

@@ -95,7 +95,7 @@ class ChunkedLog:
         try:
             declared = zstandard.frame_content_size(data)
             if declared != size:  # prevent a frame from decompressing to more than a chunk
-                raise self._damage(number, f"it says that it holds {declared} bytes, not {size}")
+                raise self._damage(number, f"its header has a size of {declared} bytes, not {size}")
             return zstandard.ZstdDecompressor().decompress(data, allow_extra_data=False)
         except zstandard.ZstdError as error:
             raise self._damage(number, str(error)) from error
@@ -105,7 +105,7 @@ class ChunkedLog:
         return min(chunks.chunk_bytes, chunks.log_bytes - number * chunks.chunk_bytes)
 
     def _damage(self, number: int, why: str) -> CorruptData:
-        what = f"chunk {number} is no zstd frame of the log: {why}"
+        what = f"chunk {number} is not a zstd frame of the log: {why}"
         return CorruptData(what, file=self.uri, position=self._starts[number])
 
 

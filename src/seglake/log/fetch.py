@@ -297,12 +297,12 @@ def _placed(
     if not problem:
         return Chunk(data, table, owner_of, log_positions, pieces, None, cost)
     batch = table[row]
-    what = "the record batch goes on behind the bytes that hold it"
+    what = "the record batch is longer than its part of the log"
     if problem == BAD_OFFSETS:
         number = stretches.number_at(batch["position"])
         what = (
-            f"offsets {batch['base_offset']} to {batch['last_offset']} cannot stand here, among "
-            f"those from {max(lows[number], last_offset + 1)} to {highs[number] - 1}"
+            f"the record batch has offsets {batch['base_offset']} to {batch['last_offset']}, but "
+            f"the index allows {max(lows[number], last_offset + 1)} to {highs[number] - 1} here"
         )
     raise CorruptData(what, position=int(batch["position"]))
 
@@ -320,6 +320,8 @@ def _rest(data: Any, stretches: _DataStretches, last: _Request, damage: Damage) 
     if not damage.cut_short or not goes_on or start + size > last.until:
         raise damage.error
     if size > MAX_BATCH_BYTES + OVERHEAD:
-        raise CorruptData(f"a record batch of {size} bytes is not read", position=position)
+        raise CorruptData(
+            f"the record batch has {size} bytes, more than a reader accepts", position=position
+        )
     begun = _Request(last.piece, last.ranges[-1:], [start], last.ends[-1:], last.until, Cost())
     return _Rest(_Fetched(begun, tail), size)

@@ -52,7 +52,7 @@ def check_size(row: SegmentRow, suffix: Suffix, size: int) -> None:
     """Raise CorruptData unless a file has the size in the segment's row."""
     expected = getattr(row, f"{suffix}_bytes")
     if size != expected:
-        what = f"the file has {size} bytes, the catalog says {expected}"
+        what = f"the file has {size} bytes, but the catalog has {expected}"
         raise CorruptData(what, file=row.key(suffix), position=min(size, expected))
 
 
@@ -60,7 +60,7 @@ def check_crc(row: SegmentRow, suffix: Suffix, crc: int, position: int = 0) -> N
     """Raise CorruptData unless a file has the checksum in the segment's row."""
     expected = getattr(row, f"{suffix}_crc32c")
     if crc != expected:
-        what = f"CRC-32C of the file is {crc:08x}, the catalog says {expected:08x}"
+        what = f"CRC-32C of the file is {crc:08x}, but the catalog has {expected:08x}"
         raise CorruptData(what, file=row.key(suffix), position=position)
 
 

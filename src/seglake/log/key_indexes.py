@@ -69,13 +69,13 @@ class KeyIndex:
             return self._marks(sought, count, first, stop)
         except (CorruptData, MissingObject) as damage:
             key = self._segment.keyindex_key
-            _log.warning("%s is not used, the log is read: %s", key, damage)
+            _log.warning("%s cannot be used, so the log is searched without it: %s", key, damage)
             return None
 
     def _marks(self, sought: SubjectHashes, count: int, first: int, stop: int) -> Flags | None:
         tables, all_marks = self._loaded(), None
         if count != tables.blocks:
-            raise CorruptData(f"the key index is of {tables.blocks} blocks, not {count}")
+            raise CorruptData(f"the key index describes {tables.blocks} blocks, not {count}")
         for subject, hashes in sought.items():
             if subject in tables.places:
                 marks = np.zeros(count, np.bool_)
@@ -94,7 +94,7 @@ class KeyIndex:
                 (head,) = self._read([(0, end)])
             tables = keyindex.decode_head(head, size)
             if tables.log_bytes != self._segment.log_bytes:
-                raise CorruptData(f"the key index is of a log of {tables.log_bytes} bytes")
+                raise CorruptData(f"the key index describes a log of {tables.log_bytes} bytes")
             self._data = np.zeros(-(-size // 8) * 8, np.uint8)  # takes memory for loaded pages only
             self._has = tables.rows["pairs"] == 0  # which pages are in memory and checked
             self._size_bytes = _OWN_BYTES + 2 * len(head)

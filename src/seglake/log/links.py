@@ -59,9 +59,9 @@ class Link(NamedTuple):
             link = Link(**{**values, "chunks": Chunks(**cut)})
             sound = document["format"] == _FORMAT and link.is_sound
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise CorruptData(f"this is no link: {error!r}", file=file) from error
+            raise CorruptData(f"this is not a link: {error!r}", file=file) from error
         if not sound:
-            raise CorruptData(f"this is no link of format {_FORMAT}", file=file)
+            raise CorruptData(f"this is not a valid link of format {_FORMAT}", file=file)
         return link
 
     @property

@@ -106,17 +106,20 @@ class PartitionReader:
 
     def not_found(self, offset: int) -> OffsetNotFound:
         """Return the error for an offset in a gap."""
-        return OffsetNotFound(f"{self._name} has no record at offset {offset}, which lies in a gap")
+        return OffsetNotFound(
+            f"{self._name} has no record at offset {offset}: compaction, a "
+            f"transaction or an undo left a gap there"
+        )
 
     def require(self, offset: int, last: int) -> None:
         """Raise OffsetOutOfRange unless log start <= offset <= last, UsageError if not a number."""
         if not isinstance(offset, int | np.integer):
-            raise UsageError(f"{offset!r} is no offset: write a number, without quotes")
+            raise UsageError(f"{offset!r} is not an offset. Write a number, without quotes")
         start = self.view.log_start_offset
         if not start <= offset <= last:
             raise OffsetOutOfRange(
-                f"{self._name} has no offset {offset}: its log starts at {start} "
-                f"and ends before {self.view.end_offset}"
+                f"{self._name} has no offset {offset}. Its log starts at {start} and ends before "
+                f"{self.view.end_offset}"
             )
 
     def bytes_of(self, records: int) -> int:

@@ -184,7 +184,7 @@ def _done(
         report = do()
         part.report = report.as_dict()
         if getattr(report, "exit_code", 0):
-            part.error = f"{operation} could not do all of it: its report says what is damaged"
+            part.error = f"{operation} skipped damaged files, which its report lists"
     except SeglakeError as error:
         part.error = str(error)
     except Exception as error:

@@ -134,7 +134,7 @@ def tag(
     """
     check_name(name)
     if delete and (version is not None or until is not None):
-        raise UsageError("a tag is deleted by its name alone: leave out --version and --until")
+        raise UsageError("--delete contradicts --version and --until. Leave them out")
     table = CatalogTable.open(open_store(root, storage_options))
     until_ms = None if until is None else _end(until)
     work = _Tagging(table, TagResult(layout.WHOLE_LAKE, name=name), version, until_ms)
@@ -145,7 +145,9 @@ def _end(until: Time) -> int:
     zone = "UTC" if isinstance(until, str) and _DATE.fullmatch(until.strip()) else None
     until_ms = to_epoch_ms(until, zone)
     if until_ms <= now_ms():
-        raise UsageError(f"--until {until} is past: give a time to come, or leave it out")
+        raise UsageError(
+            f"--until {until} is in the past. Give a future time, or leave out --until"
+        )
     return until_ms
 
 
@@ -231,8 +233,9 @@ class _Tagging:
         """
         if self._version not in (None, before.version):
             raise UsageError(
-                f"tag {before.name} names version {before.version}: take another name, or delete "
-                f"it with `seglake tag {quote(self._table.store.uri)} {before.name} --delete`"
+                f"tag {before.name} already names version {before.version}. Use another name, or "
+                f"delete the tag with `seglake tag {quote(self._table.store.uri)} {before.name} "
+                f"--delete`"
             )
         until_ms = before.until_ms if self._until_ms is None else self._until_ms
         row = replace(before, sequence=before.sequence + 1, until_ms=until_ms)
@@ -261,12 +264,15 @@ class _Tagging:
             for topic, erasures in erased.items():
                 if erasures - _erasures(self._table, snapshot, topic):
                     raise UsageError(
-                        f"version {snapshot.version} is from before an erasure of {topic}, and its "
-                        "files may hold what was erased: tag a later version"
+                        f"version {snapshot.version} is older than an erasure of {topic}, so its "
+                        f"files may contain erased records. Tag a later version"
                     )
             for key in _files(self._table, snapshot, erased):
                 if hash(key) not in there:
-                    what = f"version {snapshot.version} is not retained: {key} is gone"
+                    what = (
+                        f"version {snapshot.version} is no longer retained: {key} was "
+                        f"deleted. Tag a later version"
+                    )
                     raise VersionExpired(what)
 
 

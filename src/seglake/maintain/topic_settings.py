@@ -141,15 +141,15 @@ def _without(subjects: Set[Subject], table: CatalogTable, base: Snapshot, topic:
 
 def _check(settings: Mapping[str, Any], delete: Collection[str]) -> None:
     if not settings and not delete:
-        raise UsageError("no setting is given: write KEY=VALUE, or name one to delete")
+        raise UsageError("alter needs a setting: write KEY=VALUE, or name a setting to delete")
     for key in (*settings, *delete):
         if key in _OF_IDENTITY:
             raise UsageError(
-                f"{key} is not altered: only a pipeline raises the number of partitions, and what "
-                "else the topic was made with stays"
+                f"alter cannot change {key}. A pipeline can raise the number of partitions "
+                f"(topic.partitions); the other settings of a new topic are final"
             )
         if key in settings and key in delete:
-            raise UsageError(f"{key} is both altered and deleted: keep one")
+            raise UsageError(f"{key} is both set and deleted. Keep one")
     for key in delete:
         combined_topic({}, {"name": "any", key: DEFAULTS.get(key)})
 

@@ -185,7 +185,10 @@ def run_with_id(
         raise UsageError(f"topic {topic!r} has no run {run_id!r}; {known}")
     names = sorted({run.pipeline for run in rows})
     if len(names) > 1:
-        raise UsageError(f"pipelines {', '.join(names)} have a run {run_id!r}: give --pipeline")
+        raise UsageError(
+            f"several pipelines have a run {run_id!r} ({', '.join(names)}). Choose "
+            f"one with --pipeline"
+        )
     last = max(rows, key=lambda run: run.sequence)
     if last.state == "replaced":
         raise UsageError(
@@ -203,9 +206,9 @@ def _by(replaced: RunRow, history: Iterable[RunRow]) -> str:
         and replaced.run_id in json.loads(run.report).get("replaced_runs", ())
     ]
     if not runs:
-        return ", so it has no records: undo the run that replaced it"
+        return ", so it has no records. Undo the run that replaced it"
     run_id = max(runs, key=lambda run: run.finished_at_ms).run_id
-    return f" by run {run_id!r}, so it has no records: undo {run_id!r}"
+    return f" by run {run_id!r}, so it has no records. Undo run {run_id!r}"
 
 
 class RunPlace(NamedTuple):
@@ -342,9 +345,9 @@ def _require_not_cleaned(view: PartitionView, ranges: Ranges) -> None:
         if max(start, view.log_start_offset) < min(end, cleaned):
             raise UsageError(
                 f"compaction has cleaned offsets {start} to {min(end, cleaned)} of "
-                f"{view.topic}-{view.partition}: it may have dropped older values of other runs in "
-                "favour of this run's, which an undo does not bring back; --force undoes all the "
-                "same"
+                f"{view.topic}-{view.partition}: it may have removed older records of other runs "
+                f"in favour of this run's, and an undo cannot restore them. To undo the run "
+                f"anyway, add --force"
             )
 
 
@@ -436,7 +439,7 @@ def replace(  # noqa: PLR0913  # each is an option of the command
     """
     run = declare_run(run_id, interval)
     if whole_interval and run.interval is None:
-        raise UsageError("no interval is declared, so none can be replaced: give both its ends")
+        raise UsageError("there is no interval to replace. Give its start and its end")
     return replace_files(
         ingest_engine(spark, master, local=local),
         pipeline,
@@ -506,8 +509,8 @@ def _inside(runs: Iterable[RunRow], start_ms: int, end_ms: int) -> list[RunRow]:
         if run.interval_start_ms < start_ms or run.interval_end_ms > end_ms:
             raise UsageError(
                 f"run {run.run_id!r} covers {format_ms(run.interval_start_ms)} to "
-                f"{format_ms(run.interval_end_ms)}, which lies partly inside the interval: widen "
-                "the interval, or replace that run by its id"
+                f"{format_ms(run.interval_end_ms)}, which overlaps the interval only partly. "
+                f"Widen the interval, or replace that run by its run id"
             )
         inside.append(run)
     return inside

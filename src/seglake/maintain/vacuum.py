@@ -284,7 +284,7 @@ class _Sweep:
 
     def find(self, among: Collection[str] | None = None) -> _Garbage:
         """Search for garbage, see `_find`."""
-        self._progress("looking for objects that no version names")
+        self._progress("searching objects that no version names")
         return _find(self._table, self._times, self._report, among)
 
     def carry_out(self) -> _Garbage:
@@ -330,7 +330,11 @@ class _Sweep:
                     gone = garbage.named.expired
                     rewritten += QuarantineTable(store).drop_rejects(topic, gone, attempt_id)
                 except _IN_VAIN as error:
-                    _log.warning("a later vacuum has to drop rejects of %s: %s", topic, error)
+                    _log.warning(
+                        "cannot remove old rejects of %s; a later vacuum tries again: %s",
+                        topic,
+                        error,
+                    )
         return rewritten
 
     def _remove_from_quarantine(self, garbage: _Garbage) -> _Garbage:

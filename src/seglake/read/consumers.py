@@ -30,7 +30,7 @@ def lag(reader: PartitionReader, committed: int) -> Lag:
     Raises OffsetOutOfRange above the end, UsageError below 0.
     """
     if committed < 0:
-        raise UsageError(f"{committed} is no committed offset: leave out a partition without one")
+        raise UsageError(f"{committed} is not a committed offset. Leave out partitions without one")
     view = reader.view
     offset = max(committed, view.log_start_offset)
     reader.require(offset, view.end_offset)

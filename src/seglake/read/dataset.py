@@ -117,8 +117,8 @@ class LogDataset(ShowsTable, ds.UnionDataset):
     ) -> Iterator[ds.Fragment]:
         """Raise UsageError, because a log has no files that Arrow can read by itself."""
         raise UsageError(
-            "a log has no fragments that Arrow can read: scan the dataset, or for parts of it "
-            "take log.dataset(partitions=[…]) or other windows"
+            "a log has no fragments that Arrow can read. Scan the dataset; for a part of it, use "
+            "log.dataset(partitions=[…]) or a window"
         )
 
     def replace_schema(self, schema: pa.Schema) -> LogDataset:  # type: ignore[override]  # stubs
@@ -227,7 +227,7 @@ class LogScanner:
 
     def scan_batches(self) -> Iterator[ds.TaggedRecordBatch]:
         """Raise UsageError, because a log has no fragments that Arrow can read."""
-        raise UsageError("a log has no fragments to name beside batches: take to_batches()")
+        raise UsageError("a log has no fragments to return with its batches. Use to_batches()")
 
     def to_reader(self) -> pa.RecordBatchReader:
         """Return the records as a stream."""
@@ -271,7 +271,7 @@ class _NoFiles(FileSystemHandler):
 
     def _refused(self, *_arguments: object, **_options: object) -> Any:
         raise UsageError(
-            "Arrow cannot read the dataset of a log by itself: give it a scan, as "
+            "Arrow cannot read the dataset of a log by itself. Pass it "
             "dataset.scanner().to_reader() or dataset.to_table()"
         )
 

@@ -122,11 +122,14 @@ class Fields:
 
     def __post_init__(self) -> None:
         if isinstance(self.types, str):
-            raise UsageError(f"fields is a list of names, or a type for each: [{self.types!r}]")
+            raise UsageError(
+                f"fields must be a list of names, or a dictionary with a type for "
+                f"each name: [{self.types!r}]"
+            )
         pairs = self.types if isinstance(self.types, Mapping) else dict.fromkeys(self.types)
         kinds = {name: _kind(name, kind) for name, kind in pairs.items()}
         if not kinds:
-            raise UsageError("fields names no field: leave it out to read whole values")
+            raise UsageError("fields is empty. Leave it out to read whole values")
         object.__setattr__(self, "_kinds", kinds)
 
     @staticmethod
@@ -168,7 +171,7 @@ AnyFields = Fields | Mapping[str, str] | Sequence[str]
 def _kind(name: str, kind: str | None) -> str:
     chosen = "string" if kind is None else _ALIASES.get(kind.lower(), kind.lower())
     if chosen not in TYPES:
-        raise UsageError(f"field {name!r}: no type {kind!r}; types are {', '.join(TYPES)}")
+        raise UsageError(f"field {name!r}: unknown type {kind!r}; types are {', '.join(TYPES)}")
     return chosen
 
 
@@ -203,8 +206,8 @@ class FieldReader:
         self.wanted = [*dict.fromkeys([*self._beside, *more])]
         if twice := {*self._beside} & {each.name for each in self._fields.columns}:
             raise UsageError(
-                f"{min(twice)!r} would be a field and a column of the log: leave the field out, or "
-                f"in Python give `columns` without {min(twice)!r}"
+                f"{min(twice)!r} would be both a field and a column of the log. Leave out the "
+                f"field, or in Python pass `columns` without {min(twice)!r}"
             )
 
     @staticmethod
@@ -251,7 +254,9 @@ class FieldReader:
     def _warn(self, misfits: Misfits) -> None:
         for name, count in misfits.items():
             records, kind = counted(count, "record"), self._fields.kinds[name]
-            _log.warning("field %r is no %s in %s, and null there", name, kind, records)
+            _log.warning(
+                "field %r is not of type %s in %s, so it is null there", name, kind, records
+            )
 
     def _note(self, batch: pa.RecordBatch, name: str, which: Flags, misfits: Misfits) -> None:
         count = int(np.count_nonzero(which))
@@ -259,8 +264,8 @@ class FieldReader:
             row = batch.slice(int(np.argmax(which)), 1)
             place = f"partition {row['partition'][0]}, offset {row['offset'][0]}"
             raise UsageError(
-                f"field {name!r} of {place} is no {self._fields.kinds[name]}: read it as a string, "
-                "or without strict as null"
+                f"field {name!r} of {place} is not of type {self._fields.kinds[name]}. Read it "
+                f"as a string, or without strict to get null"
             )
         if count:
             misfits[name] += count

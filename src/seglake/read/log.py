@@ -277,7 +277,9 @@ class Log(ShowsTable):
         """
         times_ms = to_epoch_ms_array(times)
         if times_ms.min(initial=0) < 0:
-            raise UsageError("a time lies before 1970: a target time cannot be negative")
+            raise UsageError(
+                "a target time is before 1970, and no record is that old. Give later times"
+            )
         return offsets_for_times(self.reader(partition), times_ms)
 
     def max_timestamps(
@@ -906,5 +908,5 @@ def _unpickled(
 
 def _not_negative(time: Time) -> int:
     if (timestamp := to_epoch_ms(time)) < 0:
-        raise UsageError(f"{time!r} lies before 1970: a target time cannot be negative")
+        raise UsageError(f"{time!r} is before 1970, and no record is that old. Give a later time")
     return timestamp

@@ -39,7 +39,7 @@ def with_hints(
     present = [each.name for each in fields.fields]
     for name in new if fields.objects else ():
         if not any(each == name or each.startswith(f"{name}.") for each in present):
-            _log.warning("%s: no value of a sample has the field %r; %s", topic, name,
+            _log.warning("%s: no sampled value has the field %r; %s", topic, name,
                          suggest_or_list(name, present))  # fmt: skip
 
 

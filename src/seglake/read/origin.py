@@ -55,7 +55,7 @@ class Origin:
         if self._opened is None:
             opened = CatalogTable.open(self.store)
             if self._catalog_id not in ("", opened.id):
-                what = "has another catalog now than the one that was pickled: open the lake again"
+                what = "has another catalog than when it was pickled. Open the lake again"
                 raise VersionExpired(f"{self.store.uri} {what}")
             self._opened = opened
         return self._opened
@@ -101,7 +101,9 @@ class Origin:
         opened = CatalogTable.open(self.store)
         with self._lock:
             if opened.lake != self._catalog.lake:
-                raise VersionExpired(f"{self.store.uri} holds another lake now: open it anew")
+                raise VersionExpired(
+                    f"another lake replaced the one at {self.store.uri}. Open it again"
+                )
             self._opened = opened
             return opened.snapshot(topics=())
 
@@ -199,8 +201,8 @@ class MissingLogs:
             return None
         self.found_expired()
         return VersionExpired(
-            f"{segment.log_key} is gone, and version {newest.version} does not name it: the version"
-            " that is open is no longer retained; open the newest, or `refresh()` the lake"
+            f"{segment.log_key} was deleted, because the open version is no longer retained. "
+            f"Open version {newest.version}, or call `refresh()` on the lake"
         )
 
     def _newest(self) -> Snapshot:

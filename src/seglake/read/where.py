@@ -131,17 +131,19 @@ def _pairs(what: str, conditions: Conditions | None) -> Iterable[tuple[str, Any]
 def _choices(name: str, value: Any) -> list[Any]:
     values = [*value] if isinstance(value, (list, tuple, set, frozenset)) else [value]
     if not values:
-        raise UsageError(f"{name!r} is compared with no value: give one, or leave it out")
+        raise UsageError(f"{name!r} has no values to compare with. Give one, or leave out {name!r}")
     return values
 
 
 def _checked(name: str, value: Any) -> Any:
     if value is not None and not isinstance(value, (str, bool, int, float, Decimal)):
-        raise UsageError(f"{name!r} is compared with {value!r}: text, a number, True, False, None")
+        raise UsageError(
+            f"{name!r} is compared with {value!r}. Use text, a number, True, False or None"
+        )
     if (isinstance(value, float) and not math.isfinite(value)) or (
         isinstance(value, Decimal) and not value.is_finite()  # math.isfinite overflows at 1e400
     ):
-        raise UsageError(f"{name!r} is compared with {value}, which JSON does not have")
+        raise UsageError(f"{name!r} is compared with {value}, which JSON cannot contain")
     return value
 
 
@@ -150,7 +152,7 @@ def _header(name: str, value: Any) -> bytes | None:
         return value
     if isinstance(value, str):
         return value.encode()
-    raise UsageError(f"header {name!r} is compared with {value!r}: a header is text, bytes or None")
+    raise UsageError(f"header {name!r} is compared with {value!r}. Use text, bytes or None")
 
 
 def _hashes(value: Any) -> Hashes:

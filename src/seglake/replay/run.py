@@ -61,8 +61,8 @@ def replay_window(
     start_ms, end_ms = to_epoch_ms(start), to_epoch_ms(end)
     if not 1 <= start_ms <= end_ms:
         raise UsageError(
-            "a replay begins after 1970 and ends where it begins or later: librdkafka takes the"
-            " timestamp 0 for now"
+            "a replay must start after 1970 (librdkafka replaces the timestamp 0 by the current "
+            "time), and must not end before its start"
         )
     group_offsets = _group_offsets(log, groups)
     name = name or f"{log.topic}/{format_ms(start_ms)}/{format_ms(end_ms)}"
@@ -90,8 +90,8 @@ def _group_offsets(log: Log, groups: Sequence[str]) -> dict[str, dict[int, Group
     offsets = {stood.group: stood.offsets for stood in log.kept_groups()}
     if missing := sorted({*groups} - offsets.keys()):
         raise UsageError(
-            f"group {missing[0]!r} is not kept for topic {log.topic!r}, which has"
-            f" {', '.join(offsets) or 'none'}: `seglake archive --group` keeps it"
+            f"group {missing[0]!r} was not archived with topic {log.topic!r}, which has "
+            f"{', '.join(offsets) or 'none'}. `seglake archive --group` archives it"
         )
     return {group: offsets[group] for group in groups}
 

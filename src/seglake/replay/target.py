@@ -66,7 +66,7 @@ class Target:
         self, servers: str, topic: str, settings: Mapping[str, str], patience_s: float = PATIENCE_S
     ) -> None:
         if chosen := sorted(OURS & settings.keys()):
-            raise ConfigError(f"{chosen[0]} is not for the client's settings: a replay sets it")
+            raise ConfigError(f"{chosen[0]} cannot be set, because a replay sets it. Remove it")
         self.topic = topic
         self._servers, self._patience_s = servers, patience_s
         self._settings = {**settings, "bootstrap.servers": servers, "logger": _client_log}
@@ -87,8 +87,8 @@ class Target:
             elif len(topics[self.topic].partitions) < partitions:
                 there = counted(len(topics[self.topic].partitions), "partition")
                 raise UsageError(
-                    f"topic {self.topic!r} has {there} and"
-                    f" {partitions} are replayed: add partitions to it, or name another --topic"
+                    f"topic {self.topic!r} has {there}, but {partitions} are replayed. Add "
+                    f"partitions to it, or give another --topic"
                 )
             self._max_message_bytes = self._checked(admin)
         except (KafkaException, FutureTimeout) as error:
@@ -99,21 +99,21 @@ class Target:
         topic: Any = NewTopic(self.topic, partitions, config=_FOR_EVER)
         for future in admin.create_topics([topic]).values():
             future.result(self._patience_s)
-        _log.info("topic %r is made: %d partitions, kept for ever", self.topic, partitions)
+        _log.info("created topic %r: %d partitions, kept forever", self.topic, partitions)
 
     def _checked(self, admin: AdminClient) -> int:
         """Check the topic's settings, and return its largest message size in bytes."""
         configs = self._configs(admin)
         if configs.get("message.timestamp.type") == "LogAppendTime":
             raise UsageError(
-                f"topic {self.topic!r} has message.timestamp.type=LogAppendTime and would lose the"
-                " timestamps: set it to CreateTime, or name another --topic"
+                f"topic {self.topic!r} has message.timestamp.type=LogAppendTime and would lose "
+                f"the timestamps. Set it to CreateTime, or give another --topic"
             )
         retention_ms = int(configs.get("retention.ms", -1))
         if "delete" in str(configs.get("cleanup.policy")) and retention_ms >= 0:
             _log.warning(
-                "topic %r deletes records whose timestamps are older than %d ms: replayed ones"
-                " may go soon; retention.ms=-1 keeps them", self.topic, retention_ms,
+                "topic %r deletes records older than %d ms, so the broker may soon delete "
+                "replayed records. To keep them, set retention.ms=-1", self.topic, retention_ms,
             )  # fmt: skip
         return int(configs.get("max.message.bytes", 1_048_588))
 
@@ -228,8 +228,8 @@ class Target:
 
     def _unmoved(self, group: str, words: str) -> StoreError:
         return StoreError(
-            f"{self._servers}: group {group!r} could not be moved: {words}; all records are there:"
-            " stop its members, and run the same replay again"
+            f"{self._servers}: cannot set the offsets of group {group!r}: {words}. All records "
+            f"are sent. Stop the group's members, and run the same replay again"
         )
 
     def _client(self, kind: Callable[[Any], _Client], settings: Mapping[str, Any]) -> _Client:
@@ -312,8 +312,8 @@ class Sender:
                 if error.args[0].code() != KafkaError.MSG_SIZE_TOO_LARGE:
                     raise
                 raise UsageError(
-                    f"the record at offset {row['offset']} of partition {partition} is larger than"
-                    f" topic {self._topic!r} takes: raise its max.message.bytes"
+                    f"the record at offset {row['offset']} of partition {partition} is too large "
+                    f"for topic {self._topic!r}. Raise its max.message.bytes"
                 ) from error
             else:
                 return
@@ -336,10 +336,11 @@ class Sender:
     def _failed(self, error: KafkaException) -> StoreError:
         cause = self._cause(error)
         if cause.name() in _FENCED:
-            return StoreError(f"another replay {self._name!r} has taken over; this one ends")
+            return StoreError(f"another replay {self._name!r} has taken over, so this one ends")
         return StoreError(
-            f"records of topic {self._topic!r} were not taken: {self._refused or cause.str()};"
-            " run it again, and it goes on where it committed"
+            f"the broker refused records of topic {self._topic!r}: "
+            f"{self._refused or cause.str()}. Run the replay again; it continues after the last "
+            f"committed records"
         )
 
     def _cause(self, error: KafkaException) -> KafkaError:
@@ -474,8 +475,8 @@ class ReplaySearch:
                 return written
             if time.monotonic() > deadline:
                 raise StoreError(
-                    f"partition {behind[0]} of topic {self._topic!r} has a transaction of another"
-                    f" producer open at offset {stable[behind[0]]}: try again when it has ended"
+                    f"partition {behind[0]} of topic {self._topic!r} has an open transaction of "
+                    f"another producer at offset {stable[behind[0]]}. Try again when it has ended"
                 )
             time.sleep(_WAIT_S)
 
@@ -504,7 +505,10 @@ class ReplaySearch:
         left, quiet_since = set(searches), time.monotonic()
         while left:
             if time.monotonic() - quiet_since > self._patience_s:
-                raise StoreError(f"topic {self._topic!r}: the broker sends no records")
+                raise StoreError(
+                    f"topic {self._topic!r}: the broker sends no records. Check the "
+                    f"broker, and run the replay again"
+                )
             for message in self._consumer.consume(500, timeout=_WAIT_S):
                 quiet_since, partition = time.monotonic(), message.partition()
                 if partition not in left:

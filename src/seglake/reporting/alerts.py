@@ -67,8 +67,8 @@ def _holes(figures: TopicFigures) -> Iterator[Alert]:
         yield Alert(
             figures.topic, "hole", "problem",
             f"Declared intervals leave {counted(len(holes), 'hole')}, {missing} in all: "
-            f"{named}{more}. No window that reaches behind the first hole is closed.",
-            "Ingest what belongs there, with --interval-start and --interval-end. If nothing does, "
+            f"{named}{more}. No window that ends after the first hole is closed.",
+            "Ingest the missing input with --interval-start and --interval-end. If there is none, "
             "a run over empty input (`on_empty = \"ok\"`) declares the interval, too.",
         )  # fmt: skip
 
@@ -78,7 +78,7 @@ def _not_closed(figures: TopicFigures) -> Iterator[Alert]:
     if lag is None and figures.committed:
         yield Alert(
             figures.topic, "no intervals", "note",
-            "No run declares an interval, so no window can be known as closed.",
+            "No run declares an interval, so Seglake cannot determine which windows are closed.",
             "Give runs --interval-start and --interval-end.",
         )  # fmt: skip
     elif lag is not None and lag > _LATE_INTERVALS * figures.coverage.usual_ms:
@@ -86,7 +86,7 @@ def _not_closed(figures: TopicFigures) -> Iterator[Alert]:
             figures.topic, "not closed", "warning",
             f"Windows are closed up to {format_minute(figures.coverage.closed_until_ms or 0)}, "
             f"{duration(lag)} ago; an interval is usually {duration(figures.coverage.usual_ms)}.",
-            "See whether runs fail or wait: `seglake run-status`, or the scheduler.",
+            "Check whether runs fail or wait: `seglake run-status`, or the scheduler.",
         )  # fmt: skip
 
 
@@ -97,7 +97,7 @@ def _stray(figures: TopicFigures) -> Iterator[Alert]:
             f"{counted(figures.future.segments, 'segment')} with timestamps in the future, up to "
             f"{format_minute(figures.future.farthest_ms)}. Retention by time keeps them until "
             "then.",
-            "Look for a clock that is wrong, or a unit: microseconds as milliseconds. "
+            "Look for a wrong clock or a wrong unit, such as microseconds read as milliseconds. "
             "`message.timestamp.after.max.ms` rejects such rows.",
         )  # fmt: skip
     if figures.ancient.segments:
@@ -105,15 +105,15 @@ def _stray(figures: TopicFigures) -> Iterator[Alert]:
             figures.topic, "ancient", "warning",
             f"{counted(figures.ancient.segments, 'segment')} with timestamps long before all "
             f"others, down to {format_minute(figures.ancient.farthest_ms)}.",
-            "Look for a default time such as 1970, or seconds as milliseconds. "
+            "Look for a default time such as 1970, or for seconds read as milliseconds. "
             "`message.timestamp.before.max.ms` rejects such rows.",
         )  # fmt: skip
     if figures.undated_segments:
         yield Alert(
             figures.topic, "no time", "note",
-            f"{counted(figures.undated_segments, 'segment')} with records without a timestamp: "
-            "these are in no window.",
-            "Imports of old message formats bring such records; `seglake read` by offset has them.",
+            f"{counted(figures.undated_segments, 'segment')} with records without a timestamp, "
+            f"which are in no window.",
+            "They come from imports of old message formats. `seglake read --offset` shows them.",
         )  # fmt: skip
 
 
@@ -125,7 +125,7 @@ def _rejects(figures: TopicFigures) -> Iterator[Alert]:
         why = ", ".join(f"{reason} {count:,}" for reason, count in reasons)
         yield Alert(
             figures.topic, "rejects", "warning" if share >= _REJECTED_SHARE else "note",
-            f"{counted(figures.open_rejects, 'row')} rejected and not redriven, "
+            f"{counted(figures.open_rejects, 'row')} rejected and not yet redriven, "
             f"{share:.2%} of all{': ' if why else ''}{why}.",
             "`seglake quarantine` shows them; `seglake redrive` ingests them with corrected "
             "settings.",
@@ -140,7 +140,7 @@ def _tiny(figures: TopicFigures) -> Iterator[Alert]:
             figures.topic, "tiny segments", "note",
             f"{tiny:,} of {figures.segments:,} segments are smaller than a tenth of segment.bytes "
             f"({figures.segment_bytes / TINY:,.0f} bytes). Each costs a request or two in a scan.",
-            "`seglake merge` makes few of many; `seglake maintain` does so on a schedule.",
+            "`seglake merge` joins them; `seglake maintain` does so on a schedule.",
         )  # fmt: skip
 
 
@@ -153,7 +153,8 @@ def _skew(figures: TopicFigures) -> Iterator[Alert]:
             figures.topic, "skew", "note",
             f"Partition {largest} has {max(counts) / figures.records:.0%} of the records, "
             f"{max(counts) / mean:.1f} times the mean.",
-            "One key may dominate, or most rows have none. Another key.fields spreads new records.",
+            "One key may dominate, or most rows may have no key. To spread new records, change "
+            "key.fields.",
         )  # fmt: skip
 
 

@@ -135,7 +135,11 @@ def refine_spans(
             blocks.append(_blocks(log, segments, number))
             whole[number] = False
         except (CorruptData, MissingObject) as damage:
-            _log.warning("the report takes a segment as a whole: %s", damage)
+            _log.warning(
+                "cannot read the zone map of a segment, so the report counts the "
+                "segment as a whole: %s",
+                damage,
+            )
     return TimeSpans(*map(np.concatenate, zip(spans.take(whole), *blocks, strict=True)))
 
 
@@ -639,7 +643,7 @@ def _window(log: Log, activity: Activity | None) -> WindowFigures | None:
     try:
         planned = log.plan_range(start, end)
     except (CorruptData, MissingObject) as damage:
-        _log.warning("the report explains no window: %s", damage)
+        _log.warning("the report leaves out the example of a window: %s", damage)
         return None
     whole = sum(piece.segment.log_bytes for piece in planned.pieces)
     return WindowFigures(

@@ -84,7 +84,7 @@ def _log_errors(what: str, tell: Callable[[], None]) -> None:
         tell()
     # A library may raise any exception, and the run has already ended.
     except Exception as error:
-        _log.warning("the run cannot be sent to %s: %s", what, error)
+        _log.warning("cannot send the run's lineage to %s: %s", what, error)
 
 
 # ---------------- lineage

@@ -71,7 +71,7 @@ class ConnectionContext:
     def take(self, size: int) -> None:
         """Count bytes of a request. Raises Refused."""
         if size > self._left:
-            raise CloseConnection(f"queued.max.request.bytes = {self._limit} are in memory")
+            raise CloseConnection(f"queued.max.request.bytes = {self._limit} are already in memory")
         self._left -= size
 
     def give_back(self, size: int) -> None:
@@ -238,7 +238,10 @@ class Connection:
         elif header.key == _API_VERSIONS:  # answered in version 0: the client learns ours (KIP-511)
             request, header = None, header._replace(version=0)
         else:
-            what = f"{api.name} of version {header.version}; {api.low} to {api.high} are known"
+            what = (
+                f"{api.name} of version {header.version}; the server supports {api.low} to "
+                f"{api.high}"
+            )
             raise CloseConnection(what)
         started = perf_counter()
         response = await self._handled(api, request)
@@ -264,7 +267,9 @@ class Connection:
     def _api(self, header: Header) -> Api:
         api = self.apis.get(header.key)
         if api is None:
-            raise CloseConnection(f"a request with the API key {header.key}, which is not served")
+            raise CloseConnection(
+                f"a request with the API key {header.key}, which the server does not support"
+            )
         if self.principal is None and not api.before_login:
             raise CloseConnection(f"{api.name} before the login")
         return api
@@ -367,4 +372,6 @@ class Connection:
 
 
 def _shortened(span: FileSpan, at: int) -> CloseConnection:
-    return CloseConnection(f"{span.key} is shorter than it was: it ends at byte {span.start + at}")
+    return CloseConnection(
+        f"{span.key} became shorter while it was sent: it ends at byte {span.start + at}"
+    )

@@ -47,7 +47,7 @@ def decode_header(frame: memoryview) -> Header:
     key, version, correlation_id, length = _HEAD.unpack_from(frame)
     end = _HEAD.size + max(0, length)
     if length < -1 or end > len(frame):
-        raise MalformedRequest("the client id goes on behind the frame")
+        raise MalformedRequest("the client id is longer than the frame")
     try:
         client = None if length < 0 else str(frame[_HEAD.size : end], "utf-8")
     except UnicodeDecodeError as error:
@@ -67,7 +67,8 @@ def decode(api: Api, header: Header, frame: memoryview) -> Any:
         return _request(api.request, header.version)(source)
     except (MalformedRequest, UnicodeDecodeError, struct.error) as error:
         raise MalformedRequest(
-            f"no {api.name} request of version {header.version}: {error}, at byte {source.at}"
+            f"not a valid {api.name} request of version {header.version}: {error}, at byte "
+            f"{source.at}"
         ) from error
 
 
@@ -102,7 +103,7 @@ class _Source:
         start, self.at = self.at, self.at + size
         if self.at > self.end:
             raise MalformedRequest(
-                f"{size} bytes are announced, and the frame ends at byte {self.end}"
+                f"a length of {size} bytes goes beyond the frame, which ends at byte {self.end}"
             )
         return self.data[start : self.at]
 
@@ -128,7 +129,9 @@ class _Source:
         """Check a count of items that have at least `size` bytes each, and return it."""
         self._items -= count
         if count * size > self.end - self.at or self._items < 0:
-            raise MalformedRequest(f"{count} items are announced, in {self.end - self.at} bytes")
+            raise MalformedRequest(
+                f"an array of {count} items cannot fit the remaining {self.end - self.at} bytes"
+            )
         return count
 
     def skip_tags(self) -> None:

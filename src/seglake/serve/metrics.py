@@ -47,7 +47,9 @@ class CountsCollector:
         yield _gauge("version", "Version of the catalog that is served", self._topics.version)
         age = (now_ms() - self._topics.refreshed_ms) / 1000
         yield _gauge(
-            "refresh_age_seconds", "Time since the last look at the catalog that worked", age
+            "refresh_age_seconds",
+            "Time since the last successful check for a new version of the catalog",
+            age,
         )
         yield _gauge("open_connections", "Connections now", counts.open_connections)
         for name, meaning in _COUNTERS.items():
@@ -72,8 +74,8 @@ _COUNTERS = {
     "received_bytes": "Bytes received",
     "sent_bytes": "Bytes sent",
     "damaged_batches": "Record batches not sent because they are damaged",
-    "refreshes": "Looks at the catalog",
-    "failed_refreshes": "Looks at the catalog that failed",
+    "refreshes": "Checks for a new version of the catalog",
+    "failed_refreshes": "Failed checks for a new version of the catalog",
     "rebalances": "Generations of consumer groups",
     "offset_commits": "Commits of consumer groups",
 }
@@ -112,7 +114,11 @@ class MetricsPage:
         except OSError as error:
             raise ConfigError(f"metrics.listen: {address} cannot be used: {error}") from error
         self.port = self._server.server_port
-        _log.info("metrics on http://%s:%d/metrics, health beside it", address.host, self.port)
+        _log.info(
+            "metrics on http://%s:%d/metrics, health checks on the same port",
+            address.host,
+            self.port,
+        )
         threading.Thread(
             target=self._server.serve_forever, name="seglake metrics", daemon=True
         ).start()

@@ -32,8 +32,9 @@ def raise_file_limit(connections: int) -> None:
         return
     if hard != resource.RLIM_INFINITY and hard < files:
         raise ConfigError(
-            f"server.max.connections: {connections} connections need {files} open files, and this"
-            f" process may have {hard}: raise its limit (ulimit -n), or set fewer connections"
+            f"server.max.connections: {connections} connections need {files} open files, but "
+            f"this process may have only {hard}. Raise its limit (ulimit -n), or set fewer "
+            f"connections"
         )
     resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
 
@@ -106,7 +107,7 @@ class Listener:
                 except OSError as error:  # The client left, or there are no descriptors or memory.
                     if error.errno in _NO_ROOM:
                         if not full:
-                            _log.error("no connection can be accepted: %s", error)
+                            _log.error("cannot accept connections: %s", error)
                         full = True
                         await asyncio.sleep(1)
                     continue
@@ -143,7 +144,7 @@ class Listener:
         try:
             reader, writer = await self._opened(accepted)
         except (OSError, TimeoutError) as error:  # The client has no TLS, or disconnected.
-            _log.warning("%s: no TLS handshake: %s", peer, error)
+            _log.warning("%s: TLS handshake failed: %s", peer, error)
             return
         connection = Connection(
             reader, writer, self._apis, self._settings, self.counts, self._shared,

@@ -44,7 +44,9 @@ def _address(value: object) -> object:
     if match is not None and int(match[3]) > 65535:
         raise ValueError(f"{value!r} has a port above 65535: give a smaller one")
     if match is None:
-        raise ValueError(f"{value!r} is no address; write HOST:PORT, an IPv6 host in brackets")
+        raise ValueError(
+            f"{value!r} is not an address; write HOST:PORT, with an IPv6 host in brackets"
+        )
     return Address(match[1] or match[2], int(match[3]))
 
 
@@ -62,8 +64,8 @@ def _path(value: object) -> object:
 def _listed(name: str) -> str:
     if not is_topic_name(name.replace("*", "x").replace("?", "x")):
         raise ValueError(
-            f"{name!r} is no name of a topic; write one such as web.v12 or web.q3-train. In the"
-            " names of tags * stands for any characters, and ? for one: web.q3-*"
+            f"{name!r} is not the name of a topic; write one such as web.v12 or web.q3-train. In "
+            f"tags, * matches any characters and ? one character: web.q3-*"
         )
     return name
 
@@ -132,14 +134,14 @@ class ServerSettings(_ServerSection):
         if _is_every_address(address.host):
             key = "advertise" if self.advertise else "listen"
             raise ValueError(
-                f"{key}: {address.host} is every address of this machine, and clients would be told"
-                " to connect to it: set server.advertise to the name or address that they reach"
+                f"{key}: {address.host} means every address of this machine, so clients cannot "
+                f"connect to it. Set server.advertise to the name or address that they can reach"
             )
         if self.queued_bytes < self.request_bytes:
             raise ValueError(
                 f"queued.max.request.bytes: {self.queued_bytes} is less than"
-                f" socket.request.max.bytes = {self.request_bytes}, so that a request could never"
-                " be served: raise the one or lower the other"
+                f" socket.request.max.bytes = {self.request_bytes}, so that a large request "
+                f"could never be served. Raise the first or lower the second"
             )
         return self
 

@@ -54,20 +54,20 @@ def open_store(uri: str, storage_options: Mapping[str, str] | None = None) -> St
         return local_store(unquote(urlsplit(uri).path), options)
     if not rest.startswith("//"):
         if scheme in (*_SCHEMES, "s3a") and rest.startswith("/"):
-            raise ConfigError(f"a URI has one slash after {scheme}: and needs two: {scheme}://…")
+            raise ConfigError(f"the URI has only one slash after {scheme}:. Write {scheme}://…")
         return local_store(uri, options)
     scheme = "s3" if scheme == "s3a" else scheme
     if scheme not in _SCHEMES:
         schemes = ", ".join(("a local path", "file", "s3a", *_SCHEMES))
-        raise ConfigError(f"{scheme}: is not a storage that Seglake knows; known are {schemes}")
+        raise ConfigError(f"Seglake does not support the storage {scheme}:. Use one of {schemes}")
     user, at, _ = urlsplit(uri).netloc.rpartition("@")
     if at and (":" in user or not scheme.startswith("abfs")):
         raise ConfigError(f"a {scheme}: URI must not hold credentials; use the environment")
     # A query may have a secret, so the message does not repeat it.
     if "?" in rest or "#" in rest:
         raise ConfigError(
-            f"a {scheme}: URI must not have a query string or a fragment; use storage options, the"
-            " environment for secrets, and %3F and %23 for ? and # of a key"
+            f"a {scheme}: URI must not have a query string or a fragment; use storage options, "
+            f"the environment for secrets, and %3F and %23 for ? and # in a key"
         )
     # Local disks need no obstore, so import it late.
     from seglake.store.objects import object_store  # noqa: PLC0415

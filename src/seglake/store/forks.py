@@ -31,9 +31,9 @@ class ThreadedLibrary:
         process = os.getpid()
         if self._process not in (0, process):
             raise UsageError(
-                f"this process was forked from one that had used {self._name}, whose threads a"
-                ' fork does not copy: start processes with the method "spawn" or "forkserver" of'
-                " multiprocessing, or fork before Seglake is used"
+                f"this process was forked after {self._name} was used, and a fork does not copy its"
+                ' threads. Start processes with the method "spawn" or "forkserver" of'
+                " multiprocessing, or fork before you use Seglake"
             )
         self._process = process
 

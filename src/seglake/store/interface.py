@@ -32,13 +32,13 @@ _PASSING = re.compile(  # errors of lost connections, and errors of S3 that ask 
     re.I,
 )
 _DENIED = os.strerror(errno.EACCES)
-_NO_ROOM = "make room there, then run again"
+_NO_ROOM = "free some space there, then run again"
 _REMEDIES = {
     errno.EPERM: "give this user the right to do that, or run as a user who has it",
     errno.EROFS: "mount that file system for writing, or name another folder",
     errno.ENOSPC: _NO_ROOM,
     errno.EDQUOT: _NO_ROOM,
-    errno.ENOTDIR: "a file stands where a folder is needed: name another folder",
+    errno.ENOTDIR: "there is a file where a folder is needed: name another folder",
 }
 # Causes and remedies, by a pattern of the message of S3. Most of these replies are a 403.
 _S3_REMEDIES = {
@@ -259,7 +259,9 @@ def check_length(uri: str, key: str, data: Buffer, start: int, end: int) -> None
     """Raise StoreError unless `data` has the length of the range that was read."""
     size = view(data).nbytes
     if size != end - start:
-        raise StoreError(f"{uri}/{key}: short read of [{start}, {end}): {size} bytes came back")
+        raise StoreError(
+            f"{uri}/{key}: storage returned only {size} bytes for the range [{start}, {end})"
+        )
 
 
 # ---------------- rights

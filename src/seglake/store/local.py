@@ -309,8 +309,8 @@ class _LocalWriter:
                 self._open()
             except FileNotFoundError:
                 # The folder cannot be made, as below /proc, or another process just removed it.
-                what = "cannot be written: its folder cannot be made, or was just removed"
-                raise OSError(f"{what}; name another place, or try again") from None
+                what = "cannot be written: its folder cannot be created, or was just deleted"
+                raise OSError(f"{what}; name another folder, or try again") from None
         return self
 
     def _open(self) -> None:

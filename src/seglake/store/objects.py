@@ -110,7 +110,9 @@ class _ObjectStore:
 
     def __reduce__(self) -> tuple[object, ...]:
         if self.uri.startswith("memory:"):
-            raise StoreError("a store in memory cannot be sent to another process")
+            raise StoreError(
+                "a store in memory exists only in its own process. Use a folder or an object store"
+            )
         return _ObjectStore, (self.uri, self.public_options)
 
     @property

@@ -29,7 +29,8 @@ _ROWS, _WIDTH, _ITEMS, _GAP = 20, 160, 20, 2
 _NARROWEST = 20  # characters of a folded text, also if the terminal is narrower
 _NONE = "-"
 _EMPTY: tuple[object, ...] = "", None, [], {}, 0, -1
-_PLACES = "timestamp", "_at_ms", "lateness_ms", "offset", "partition", "position", "version"
+_DURATIONS = "lateness_ms", "lag_ms", "interval_ms", "retention_ms"  # other values in ms are times
+_PLACES = "timestamp", "_ms", "offset", "partition", "position", "version"
 
 
 class Column(NamedTuple):
@@ -279,10 +280,10 @@ def _reported(name: str, value: Any) -> str:
         return counted(len(value), "file") if many else _lines([_reported("", v) for v in value])
     if not isinstance(value, int) or isinstance(value, bool):
         return str(value)
-    if name.endswith(("timestamp", "_at_ms")):
-        return short_time(value)
-    if name.endswith("_ms"):
+    if name.endswith(_DURATIONS):
         return duration(value)
+    if name.endswith(("timestamp", "_ms")):
+        return short_time(value)
     return short_bytes(value) if "bytes" in name.split("_") else f"{value:,}"
 
 

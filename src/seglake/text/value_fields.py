@@ -97,8 +97,8 @@ def field_finder(value_format: ValueFormat, names: Iterable[str]) -> Finder:
         case {"format": "text", "pattern": pattern}:
             return partial(TextFields, pattern=pattern)
     raise ConfigError(
-        f"values have the format {value_format[:80]}, which this version of Seglake does not know: "
-        "update it, or alter value.format"
+        f"values have the format {value_format[:80]}, which this version of Seglake does not "
+        "support. Update Seglake, or change value.format"
     )
 
 

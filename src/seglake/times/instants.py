@@ -86,7 +86,7 @@ def to_past_ms(value: Time, now_ms: int, remedy: str) -> int:
     """
     ms = to_epoch_ms(value)
     if ms < 0:
-        raise UsageError(f"{value!r} lies before 1970: nothing is older")
+        raise UsageError(f"{value!r} is before 1970, and no record is older. Give a later time")
     if ms > now_ms + _SLACK_MS:
         raise UsageError(f"{format_ms(ms)} is later than now, {format_ms(now_ms)}: {remedy}")
     return ms
@@ -151,7 +151,7 @@ def _from_local(local: datetime, zone: str, ambiguous: str) -> int:
 def _from_integer(value: int) -> int:
     size, sign = abs(value), -1 if value < 0 else 1
     if not INT64_MIN <= value <= INT64_MAX:
-        raise UsageError(f"{value} is beyond 64 bits; give milliseconds since the epoch")
+        raise UsageError(f"{value} does not fit 64 bits; give milliseconds since the epoch")
     if size in _LOOKS_LIKE_SECONDS:
         raise _other_unit(value, "seconds", value * 1000)
     if _MAX_MS < size < _FOREVER:

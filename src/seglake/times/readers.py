@@ -59,7 +59,10 @@ class Times(NamedTuple):
 def read_times(texts: Spans, form: TimeFormat) -> Times:
     """Read texts in the format `form`; null is UNREADABLE. `texts.data` is padded."""
     if form.text is None:
-        raise ConfigError("timestamp.format is missing; the field does not have an Arrow time type")
+        raise ConfigError(
+            "timestamp.format is missing; set it, because the field does not have "
+            "an Arrow time type"
+        )
     # `fixed` gives the array one type, so that each kernel is compiled only once.
     texts = Spans(fixed(texts.data), texts.starts, texts.lengths)
     if form.text in EPOCH_POWERS:

@@ -122,8 +122,8 @@ def ingest(
     """
     if not isinstance(settings, Pipeline):
         raise ConfigError(
-            f"the settings are a {type(settings).__name__}: give a pipeline, as "
-            "`seglake.config.load` reads it from a file and `from_tables` makes it of dicts"
+            f"the settings are a {type(settings).__name__}. Pass a pipeline from "
+            f"`seglake.config.load` (a file) or `from_tables` (dicts)"
         )
     column = settings.row_number
     if column is None or settings.input.kind.in_files:
@@ -149,7 +149,9 @@ def _text(run_id: str) -> str:
     try:
         run_id.encode()
     except UnicodeEncodeError:
-        raise UsageError(f"the run id {run_id!r} cannot be encoded; give one in UTF-8") from None
+        raise UsageError(
+            f"the run id {run_id!r} cannot be encoded in UTF-8; give another one"
+        ) from None
     return run_id
 
 
@@ -158,10 +160,12 @@ def _interval_ms(start: Time | None, end: Time | None) -> tuple[int, int] | None
     if start is None and end is None:
         return None
     if start is None or end is None:
-        raise UsageError("the run's interval lacks its start or its end: give both")
+        raise UsageError("the run's interval has no start or no end. Give both")
     start_ms, end_ms = to_epoch_ms(start), to_epoch_ms(end)
     if is_open(start_ms) or is_open(end_ms):
-        raise UsageError("the run's interval is open: say what the run covers, from when to when")
+        raise UsageError(
+            "the run's interval is open. Give the start and the end of what the run covers"
+        )
     if start_ms >= end_ms:
         raise UsageError(f"the run's interval ends at {end}, which is not after its start, {start}")
     return start_ms, end_ms

@@ -162,7 +162,7 @@ def check_topic_settings(pipeline: Pipeline) -> str:
 
             current_topic(CatalogTable.open(store).snapshot(), pipeline)
     except StoreError as error:
-        return f"whether the lake takes these settings was not asked: {error}"
+        return f"these settings were not checked against the lake: {error}"
     return ""
 
 

@@ -240,7 +240,7 @@ def test_nothing_to_do__is_no_commit(catalog: CatalogTable) -> None:
     Grown(catalog)
     assert transact(catalog, "orders", new_attempt(), lambda _: None) is None
     assert catalog.snapshot().version == 2
-    with pytest.raises(UsageError, match="needs rows"):
+    with pytest.raises(UsageError, match="rows of this topic only"):
         transact(catalog, "orders", new_attempt(), lambda _: Change())
 
 

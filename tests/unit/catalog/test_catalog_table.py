@@ -214,7 +214,7 @@ def test_commit__after_a_lost_reply_is_found(
 
 
 BAD: list[tuple[Sequence[Row], type[Exception], str]] = [
-    ([], UsageError, "needs rows"),
+    ([], UsageError, "rows of this topic only"),
     ([segment(5, 9, topic="other")], UsageError, "no other"),
     ([segment(6, 9)], CorruptData, "no segment covers offsets 5 to 6"),
     ([segment(4, 9)], CorruptData, "two segments cover offsets 4 to 5"),

@@ -328,7 +328,7 @@ def test_expired_commits__go_only_by_a_right_clock(
     delta_rs.checkpoint_if_due(log, [25])
     is_right = abs(hours) < 1
     assert _entry_path(tmp_path, 0).exists() != is_right
-    assert ("off the clock of storage" in caplog.text) != is_right
+    assert ("from the clock of storage" in caplog.text) != is_right
 
 
 def _append(folder: str, name: str, commits: int) -> None:

@@ -79,7 +79,7 @@ def test_a_protocol_beyond_ours__is_named(
 
 INVARIANT: dict[str, Any] = {"delta.invariants": "{}"}
 COLUMN_CHANGES: dict[str, dict[str, Any]] = {
-    "lacks the column size": {"size": None},
+    "has no column 'size'": {"size": None},
     "a column size of type string, not long": {"size": _column("size", "string")},
     "NOT NULL on column part": {"part": _column("part", "integer", nullable=False)},
     "NOT NULL on column note": {"note": _column("note", "string", nullable=False)},

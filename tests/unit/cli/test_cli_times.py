@@ -39,10 +39,7 @@ def test_local_times_are_those_of_the_zone(local: datetime, zone: str) -> None:
 
 def test_a_local_time_that_clocks_skip_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert absolute("2026-03-29T02:30", "Europe/Berlin") == "2026-03-29T01:00:00.000Z"
-    assert capsys.readouterr().err == (
-        "2026-03-29T02:30 is skipped by the clocks of Europe/Berlin: "
-        "2026-03-29T01:00:00.000Z is meant\n"
-    )
+    assert "2026-03-29T01:00:00.000Z is used" in capsys.readouterr().err
     for text in ("2026-03-29T03:00", "2026-03-29", "2026-03-29T02:30Z", "2026-03-29T01:59:59.5"):
         absolute(text, "Europe/Berlin")
     assert capsys.readouterr().err == ""
@@ -50,10 +47,8 @@ def test_a_local_time_that_clocks_skip_is_told(capsys: pytest.CaptureFixture[str
 
 def test_a_local_time_that_is_twice_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert absolute("2026-10-25T02:30", "Europe/Berlin") == "2026-10-25T00:30:00.000Z"
-    assert capsys.readouterr().err == (
-        "2026-10-25T02:30 is twice in Europe/Berlin: 2026-10-25T00:30:00.000Z is meant; "
-        "write 2026-10-25T01:30:00.000Z for the later one\n"
-    )
+    assert "2026-10-25T00:30:00.000Z is used" in (err := capsys.readouterr().err)
+    assert "2026-10-25T01:30:00.000Z" in err
     absolute("2026-10-25T03:30", "Europe/Berlin")
     assert capsys.readouterr().err == ""
 
@@ -121,20 +116,22 @@ def test_an_empty_log_says_that_no_record_is_there(tmp_path: Path, asked: list[s
     LakeMaker(tmp_path, partitions=2).run({0: []})
     done = CliRunner().invoke(app, ["read", str(tmp_path), "events", *asked])
     assert (done.exit_code, done.stdout) == (0, "")
-    assert done.stderr == "events: no record is there\n"
+    assert done.stderr == "events: there are no records\n"
 
 
 def test_old_data_say_of_when_the_newest_record_is(tmp_path: Path) -> None:
     LakeMaker(tmp_path).run({0: [Event(to_epoch_ms("2026-05-31T22:30:00Z"))]})
     done = CliRunner().invoke(app, ["read", str(tmp_path), "events", "--last", "1h"])
     assert (done.exit_code, done.stdout) == (0, "")
-    told = "events: nothing in the last 1h; the newest record is of 2026-05-31T22:30:00.000Z\n"
+    told = (
+        "events: nothing in the last 1h; the newest record has the time 2026-05-31T22:30:00.000Z\n"
+    )
     assert done.stderr == told
     later = CliRunner().invoke(
         app, ["read", str(tmp_path), "events", "--start", "2026-06-01T00:00Z"]
     )
     assert later.stderr.startswith(
-        "events: nothing from 2026-06-01T00:00Z on; the newest record is"
+        "events: nothing from 2026-06-01T00:00Z on; the newest record has"
     )
     both = ["--start", "2026-06-01T00:00Z", "--end", "2026-06-02T00:00Z"]
     before = ["--end", "2026-05-31T00:00Z"]
@@ -143,7 +140,10 @@ def test_old_data_say_of_when_the_newest_record_is(tmp_path: Path) -> None:
             none = CliRunner().invoke(
                 app, ["read", str(tmp_path), "events", *asked, "--format", form]
             )
-            told = f"events: nothing {words}; the newest record is of 2026-05-31T22:30:00.000Z\n"
+            told = (
+                f"events: nothing {words}; the newest record has the time "
+                "2026-05-31T22:30:00.000Z\n"
+            )
             assert (none.exit_code, none.stderr) == (0, told)
     log = seglake.open(str(tmp_path)).topic("events")
     with pytest.raises(UsageError, match=r"a time for each partition, as in \{0: '2026-01-01'\}"):

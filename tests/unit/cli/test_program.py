@@ -13,9 +13,9 @@ from seglake.cli.arguments.spelling import EXPERT
 GROUPS = {
     "Begin": "demo init check warm help",
     "Ingest": "ingest redrive undo jobs run-status quarantine",
-    "Look and read": "topics segments offsets read find dump history report metrics",
-    "The life of a topic": "describe alter maintain retain compact delete-records erase merge",
-    "Care of a lake": "tag verify repair reindex vacuum",
+    "Inspect and read": "topics segments offsets read find dump history report metrics",
+    "Lifecycle of a topic": "describe alter maintain retain compact delete-records erase merge",
+    "Maintenance of a lake": "tag verify repair reindex vacuum",
     "Kafka": "serve import attach archive export replay",
 }
 LINE = "seglake war"  # a command that only `help --all` shows

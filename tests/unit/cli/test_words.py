@@ -107,7 +107,7 @@ def test_a_header_that_no_record_has_is_told(tmp_path: Path) -> None:
     LakeMaker(tmp_path / "none").run({0: [Event(T, b"k", b"v")]})
     LakeMaker(tmp_path / "some").run({0: [Event(T, b"k", b"v", (("trace", b"1"),))]})
     find = "events", "--header", "Trce=1"
-    assert "no record of a sample has a header" in told("find", tmp_path / "none", *find)
+    assert "no sampled record has a header" in told("find", tmp_path / "none", *find)
     said = told("find", tmp_path / "some", *find)
     assert "has the header 'Trce'; did you mean 'trace'?" in said
     assert "has the header" not in told("find", tmp_path / "some", "events", "--header", "trace=2")
@@ -122,7 +122,7 @@ def test_a_lake_that_is_a_file_is_named(folder: Path) -> None:
 
 def test_settings_in_utf_16_are_told_how_to_be_saved(folder: Path) -> None:
     Path("web.toml").write_text(PIPELINE, "utf-16")
-    with pytest.raises(ConfigError, match="is not UTF-8, as TOML has to be: save it as UTF-8"):
+    with pytest.raises(ConfigError, match="is not UTF-8, which TOML requires"):
         told("check", "--conf-file", "web.toml")
 
 

@@ -246,7 +246,7 @@ def test_another_schema_is_refused(maker: LakeMaker) -> None:
         ({"endingOffsets": by_partition({0: 1, 1: 101})}, OffsetOutOfRange, "failOnDataLoss"),
         ({"startingTimestamp": str(FAR)}, UsageError, "no record at 2700000000000 or later"),
         ({"startTime": str(T), "endTime": str(T - 1)}, UsageError, "would end before it starts"),
-        ({"path": "/nowhere/lake"}, UsageError, "/nowhere/lake holds no lake"),
+        ({"path": "/nowhere/lake"}, UsageError, "there is no lake at /nowhere/lake"),
     ],
 )  # fmt: skip
 def test_refused(

@@ -260,7 +260,10 @@ def test_keys_are_not_shown(maker: LakeMaker) -> None:
     [
         ({"key": ""}, "option key: a key is empty; base64: alone names the empty key"),
         ({"key": "base64:?"}, "option key: a key is not base64"),
-        ({"key": "a", "keys": '["b"]'}, "options key and keys were given: put all keys into keys"),
+        (
+            {"key": "a", "keys": '["b"]'},
+            "option key contradicts option keys. Put all keys into keys",
+        ),
         ({"keys": "a,b"}, r'option keys is JSON such as \["ann","base64:AAE="\], not \'a,b\''),
         ({"keys": "[1]"}, "option keys is JSON such as"),
         ({"keys": '{"a":1}'}, "option keys is JSON such as"),
@@ -272,9 +275,9 @@ def test_keys_are_not_shown(maker: LakeMaker) -> None:
         ({"where": '{"a":NaN}'}, "option where is JSON such as"),
         ({"where": '{"a":1e99999999999999999999}'}, "option where is JSON such as"),
         ({"where": "{}"}, "option where has no condition: name one, or leave the option out"),
-        ({"where": '{"a":1,"a":2}'}, "option where has 'a' twice: give it a list of values"),
+        ({"where": '{"a":1,"a":2}'}, "option where has 'a' twice. Give it a list of values"),
         ({"where": '{"a":{"b":1}}'}, "option where: 'a' is compared with"),
-        ({"where": '{"a":[]}'}, "option where: 'a' is compared with no value"),
+        ({"where": '{"a":[]}'}, "option where: 'a' has no values to compare with"),
         ({"headers": '{"a":1}'}, "option headers: header 'a' is compared with 1"),
         ({"headers": "tenant=acme"}, 'option headers is JSON such as {"tenant":"acme"}'),
     ],

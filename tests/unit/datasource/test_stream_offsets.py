@@ -335,7 +335,7 @@ def test_a_query_from_the_end_first_writes_down_where_it_starts(maker: LakeMaker
 @pytest.mark.parametrize(
     ("start", "words"),
     [
-        (offset(31, 10), "offsets 31 to 30 (exclusive) of events-0 are asked for"),
+        (offset(31, 10), "offsets 31 to 30 (exclusive) of events-0 are requested"),
         ({"events": {"0": 1}}, "must name exactly the partitions"),
     ],
 )
@@ -424,11 +424,11 @@ def test_available_now_ends_at_what_was_there(maker: LakeMaker) -> None:
 @pytest.mark.parametrize(
     ("start", "end", "words"),
     [
-        (offset(5, 10), offset(30, 10), "asked for, but its log has 20 to 30"),
-        (offset(20, 10), offset(31, 10), "asked for, but its log has 20 to 30"),
+        (offset(5, 10), offset(30, 10), "requested, but its log has 20 to 30"),
+        (offset(20, 10), offset(31, 10), "requested, but its log has 20 to 30"),
         (offset(30, 10), offset(29, 10), "events-0 was read to offset 30 and ends at 29"),
         ({"events": {"1": 10}}, offset(30, 10), "events-0 is new and starts at offset 20"),
-        (offset(20, 10), {"events": {"0": 30}}, "events-1 is missing; it was read to offset 10"),
+        (offset(20, 10), {"events": {"0": 30}}, "events-1 is missing; it was read up to offset 10"),
         ({"events": {}}, {"events": {"2": 30}}, "events-2 is not in the lake"),
     ],
 )
@@ -470,7 +470,7 @@ def test_a_micro_batch_of_a_version_that_is_gone__is_read_from_the_newest(
     reader = reader_of(maker)
     found = as_written(tables(reader, reader.partitions(offset(0, 0), end)))
     assert found == [r for r in maker.records() if r.offset < (10 if r.partition else 30)]
-    assert "this micro-batch is read from the newest version" in caplog.text
+    assert "reading this micro-batch from the newest version" in caplog.text
 
 
 def test_a_merge_in_the_catalog__is_no_micro_batch(

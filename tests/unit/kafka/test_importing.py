@@ -137,7 +137,7 @@ def test_several_partitions_and_topics_of_a_log_dir(tmp_path: Path) -> None:
     (home / "meta.properties").write_text("version=1\n")
     reports = import_logs(str(root), [str(home)])
     assert [report.topic for report in reports] == ["a.b", "other"]
-    assert sum("set aside" in note for note in reports[0].notes) == 2
+    assert sum("left out" in note for note in reports[0].notes) == 2
     assert any("1 file of no segment" in note for note in reports[0].notes)
     log = seglake.open(str(root)).topic("a.b")
     assert log.end_offsets() == {0: 6, 1: 0, 2: 6}
@@ -284,7 +284,7 @@ def test_an_open_transaction_ends_the_import(tmp_path: Path) -> None:
     BrokerLog(steps).write(home / "events-0")
     report = take(root, home)
     assert report.partitions[0].last_stable_offset == 1
-    assert any("a transaction is open from offset 1" in text for text in report.notes)
+    assert any("a transaction is open at the last stable offset 1" in text for text in report.notes)
     assert [each.offset for each in read(root)] == [0]
     nothing = take(root, home)
     assert nothing.version == -1
@@ -309,7 +309,7 @@ def test_a_transaction_index_must_agree(tmp_path: Path) -> None:
         (bytes(other), "producer 4 aborted"),
         (right + bytes(other[:10]) + (3).to_bytes(8, "big") + (4).to_bytes(8, "big") * 2,
          "producer 5 committed offsets 3 to 4, which this file calls aborted"),
-        (right[:-1], "33 bytes are no entries"),
+        (right[:-1], "33 bytes are not a multiple"),
         (b"\1" + right[1:], "version 256"),
     ):  # fmt: skip
         path.write_bytes(data)
@@ -341,10 +341,10 @@ def test_folders_that_are_no_log(tmp_path: Path) -> None:
     (tmp_path / "text" / "notes.log").write_text("hello")
     internal = BrokerLog([Step(-1, ONE)]).write(tmp_path / "own" / "__transaction_state-0").parent
     for folder, word in (
-        (tmp_path / "empty", "is no log of a broker"),
-        (tmp_path / "missing", "is no log of a broker"),
-        (tmp_path / "text", "is no log of a broker"),
-        (internal, "the broker's own topics"),
+        (tmp_path / "empty", "is not the log of a broker"),
+        (tmp_path / "missing", "is not the log of a broker"),
+        (tmp_path / "text", "is not the log of a broker"),
+        (internal, "internal topics of the broker"),
     ):
         with pytest.raises(InputError, match=word):
             take(tmp_path / "lake", folder)
@@ -381,7 +381,7 @@ def test_a_running_broker_is_refused(tmp_path: Path) -> None:
         assert holder.stdout is not None
         holder.stdout.readline()
         for source in (folder, folder.parent):
-            with pytest.raises(InputError, match="a running broker has"):
+            with pytest.raises(InputError, match="a running broker uses"):
                 take(tmp_path / "lake", source)
         holder.communicate()
     take(tmp_path / "lake", folder)
@@ -415,7 +415,7 @@ def test_folders_that_disagree_name_the_byte(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=f"byte {byte} of .* is not what byte {byte} of"):
         take(tmp_path / "lake", first, second)
     third = BrokerLog([Step(-1, ONE), Step(-1, ONE), Step(-1, TWO)]).write(tmp_path / "c/events-0")
-    with pytest.raises(InputError, match="two folders of one partition disagree"):
+    with pytest.raises(InputError, match="two folders of one partition differ"):
         take(tmp_path / "lake", first, third)
     assert not (tmp_path / "lake").exists()
 
@@ -434,9 +434,9 @@ def test_an_import_over_a_gap_below_the_end_or_of_another_topic(tmp_path: Path) 
     (again / "partition.metadata").write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAg\n")
     for source, word in (
         (older, "ends at offset 1, below 4"),
-        (later, "begins at offset 9, .* ends at 4: the offsets between are gone"),
+        (later, "begins at offset 9, .* ends at 4: the offsets between them are missing"),
         (across, "a record batch begins at offset 3, below 4"),
-        (again, "deleted and made again"),
+        (again, "deleted and created again"),
     ):
         with pytest.raises(UsageError, match=word):
             take(root, source)
@@ -451,7 +451,7 @@ def test_topics_of_pipelines_and_of_imports_do_not_mix(tmp_path: Path) -> None:
     maker = LakeMaker(tmp_path / "lake")
     maker.run({0: [Event(T)]})
     folder = BrokerLog([Step(-1, TWO)]).write(tmp_path / "events-0")
-    with pytest.raises(UsageError, match="was not made by an import"):
+    with pytest.raises(UsageError, match="does not come from an import"):
         take(maker.root, folder)
     take(maker.root, folder, name="theirs")
     lines = write_file(tmp_path / "in" / "a.jsonl", [Line(T, "k")])

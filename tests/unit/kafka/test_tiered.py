@@ -182,6 +182,6 @@ def test_the_newest_leaders_log_is_chosen(made: tuple[list[RemoteLog], list[int]
 def test_a_hole_is_refused() -> None:
     logs = [RemoteLog(PLACE, f"{base}.log", base, base + 10, ((0, base),), Chunks(1))
             for base in (0, 20)]  # fmt: skip
-    with pytest.raises(InputError, match=r"offsets 10 to 20 of events-0 are in no segment"):
+    with pytest.raises(InputError, match=r"offsets 10 to 20 of events-0 are missing between"):
         choose_logs(logs)
     assert choose_logs(logs[1:]) == logs[1:]

@@ -199,7 +199,7 @@ def test_a_chronicle_that_is_damaged_is_named_and_nothing_goes_for_its_sake(tmp_
     assert len(names(root, "manifest.json")) == 3
     (finding,) = verify(str(root)).findings
     assert finding.file == f"{CHRONICLES}/{path.name}"
-    with pytest.raises(CorruptData, match="not a chronicle"):
+    with pytest.raises(CorruptData, match="not a manifest archive"):
         rebuild_catalog(str(root), dry_run=True, force=True)
 
 

@@ -74,7 +74,7 @@ def test_vacuum__marks_what_was_killed_and_keeps_its_manifest(
     before = observe(root)
     assert sorted(marks(verify(root))) == sorted(map(success_key, dead))
     planned = CliRunner().invoke(app, ["vacuum", root, "--dry-run", "--grace-hours", "0"])
-    assert "Missing marks of success for 2 committed attempts" in planned.output
+    assert "Would write the missing success markers of 2 committed attempts" in planned.output
     assert vacuum(root, grace_hours=0, retention_hours=0, dry_run=True).marked == sorted(dead)
     assert sorted(marks(verify(root))) == sorted(map(success_key, dead))
     done = vacuum(root, dry_run=False, grace_hours=0, retention_hours=0)
@@ -132,6 +132,6 @@ def test_a_manifest_that_is_gone__is_found(maker: LakeMaker) -> None:
     report = verify(str(maker.root))
     assert sorted(each.file for each in report.missing) == sorted(gone)
     assert {each.problem for each in report.findings} == {
-        "a rebuild of the catalog would need it: a committed attempt wrote it"
+        "the manifest of a committed attempt is missing, which a rebuild of the catalog needs"
     }
     assert report.exit_code == 1

@@ -143,7 +143,7 @@ _OWN = {"dry_run", "version", "attempt_id", "started_at_ms", "now_ms"}
 def test_unknown_topic_and_missing_lake_are_errors(root: str, tmp_path: Path) -> None:
     with pytest.raises(UnknownTopic):
         seglake.maintain_lake(root, "none")
-    with pytest.raises(UsageError, match="holds no lake"):
+    with pytest.raises(UsageError, match="there is no lake"):
         seglake.maintain_lake(str(tmp_path / "nothing"))
 
 

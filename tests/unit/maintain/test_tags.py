@@ -272,7 +272,7 @@ def test_the_same_again__changes_nothing(maker: LakeMaker) -> None:
 def test_what_is_no_name(maker: LakeMaker) -> None:
     for name in ("", "Q3", "3q", "a" * 65, "v7", "x10", "key", "key64", "a b", "a.b", "ä", "q3\n"):
         for call in (tag, seglake.open):
-            with pytest.raises(UsageError, match="has 1 to 64 characters out of a-z 0-9 _ -"):
+            with pytest.raises(UsageError, match="has 1 to 64 characters from a-z 0-9 _ -"):
                 call(str(maker.root), name)
     assert not (maker.root / "catalog/tags").exists()
 
@@ -290,9 +290,9 @@ def test_what_is_refused(maker: LakeMaker) -> None:
         tag(root, "q3", newest + 50)
     with pytest.raises(UsageError, match=f"there is no tag q3; `seglake tag {root}`"):
         tag(root, "q3", delete=True)
-    with pytest.raises(UsageError, match="by its name alone"):
+    with pytest.raises(UsageError, match="--delete contradicts"):
         tag(root, "q3", delete=True, until="2099-01-01")
-    with pytest.raises(UsageError, match="is past"):
+    with pytest.raises(UsageError, match="is in the past"):
         tag(root, "q3", until="2020-01-01")
     with pytest.raises(UsageError, match="zone"):
         tag(root, "q3", until="2099-01-01T12:00")

@@ -102,17 +102,17 @@ def test_describe_tells_values_defaults_and_meanings(root: str) -> None:
         ({}, ["retention.mz"], "retention.mz: unknown key"),
         ({"retention.ms": -2}, [], "retention.ms: -2 should be greater than or equal to -1"),
         ({"retention.ms": "5"}, [], "retention.ms: '5' should be a valid integer"),
-        ({"cleanup.policy": "shred"}, [], "'shred' is no policy"),
+        ({"cleanup.policy": "shred"}, [], "'shred' is not a policy"),
         ({"min.compaction.lag.ms": 5, "max.compaction.lag.ms": 4}, [], "is above topic.max"),
         ({"batch.size": 2**30}, [], "lower batch.size"),
-        ({"kafka.topic.id": "nonsense"}, [], "'nonsense' is no id of a topic"),
-        ({"kafka.topic.id": "A" * 22}, [], "is no id of a topic"),
+        ({"kafka.topic.id": "nonsense"}, [], "'nonsense' is not a topic id"),
+        ({"kafka.topic.id": "A" * 22}, [], "is not a topic id"),
         ({"kafka.topic.id": "A08NuvyWRgee6k9bdjak+/"}, [], "`kafka-topics --describe` shows it"),
         ({"segment.ms": 2**63}, [], "segment.ms"),
         ({"min.cleanable.dirty.ratio": float("nan")}, [], "min.cleanable.dirty.ratio"),
-        ({"partitions": 5}, [], "partitions is not altered: only a pipeline raises"),
+        ({"partitions": 5}, [], "alter cannot change partitions"),
         ({}, ["message.timestamp.type"], "message.timestamp.type is not altered"),
-        ({"retention.ms": 5}, ["retention.ms"], "both altered and deleted"),
+        ({"retention.ms": 5}, ["retention.ms"], "both set and deleted"),
         ({}, [], "write KEY=VALUE"),
     ],
 )
@@ -232,7 +232,7 @@ def test_durations_and_sizes_are_stored_as_numbers(
     assert seglake.alter(root, "events", {key: value}).changes == {}
 
 
-NO_DURATION = "is no duration; write milliseconds, or as in 90s, 12h, 7d"
+NO_DURATION = "is not a duration; write milliseconds, or 90s, 12h, 7d"
 
 
 @pytest.mark.parametrize(
@@ -241,9 +241,9 @@ NO_DURATION = "is no duration; write milliseconds, or as in 90s, 12h, 7d"
         *(("retention.ms", text, NO_DURATION) for text in ("7 moons", "d", "1.5d", "", "-7d")),
         ("retention.bytes", "1GB", "write 1GiB for the second, or"),
         ("retention.bytes", "1.5m", "write 1.5MiB for the second, or"),
-        ("retention.bytes", "0.3KiB", "has a part of a byte: write a whole number"),
-        ("retention.bytes", "big", "is no size; write bytes, or as in 64KiB, 512MiB, 1GiB"),
-        *(("retention.bytes", text, "is no size") for text in ("-1KiB", "1iB", "")),
+        ("retention.bytes", "0.3KiB", "is not a whole number of bytes"),
+        ("retention.bytes", "big", "is not a size; write bytes, or 64KiB, 512MiB, 1GiB"),
+        *(("retention.bytes", text, "is not a size") for text in ("-1KiB", "1iB", "")),
     ],
 )
 def test_bad_durations_and_sizes_name_the_remedy(

@@ -96,7 +96,7 @@ def test_expired_versions__lose_their_files_and_cannot_be_opened(maker: LakeMake
     steps = list[str]()
     done = vacuum(str(maker.root), retention_hours=0, dry_run=False, progress=steps.append)
     assert (done.deleted, done.catalog_files) == (planned.deleted, planned.catalog_files)
-    assert steps[0] == "looking for objects that no version names"
+    assert steps[0] == "searching objects that no version names"
     assert steps[-1] == f"deleting objects, 0 of {len(old)}"
     assert objects(maker) == before - old
     assert contents(maker) == rows

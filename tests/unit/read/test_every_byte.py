@@ -150,7 +150,7 @@ def test_some_bits_and_lengths_of_a_zone_map(
     with caplog.at_level(logging.WARNING):
         found = flip(damaged, "zonemap", SMALL, [0]) + cut(damaged, "zonemap", SMALL)
     assert set(found) == {len(QUESTIONS)}
-    assert "made again from its log" in caplog.text
+    assert "built from the log" in caplog.text
 
 
 def test_lost_indexes_change_no_answer(damaged: Damaged, caplog: pytest.LogCaptureFixture) -> None:

@@ -196,7 +196,7 @@ def test_a_log_that_lost_every_record(tmp_path: Path) -> None:
         assert log.read(0, 0).num_rows == log.read_range(0, T * 2).read_all().num_rows == 0
         assert log.lag({0: 4}) == {0: (26, 0)}
         assert log.translate({0: 4}, log) == {0: 30}
-        with pytest.raises(OffsetNotFound, match="offset 4, which lies in a gap"):
+        with pytest.raises(OffsetNotFound, match="offset 4"):
             log.record_at(0, 4)
         with pytest.raises(OffsetOutOfRange):
             log.record_at(0, 30)

@@ -156,5 +156,5 @@ def test_metrics_target_that_does_not_answer_is_a_warning(
     Listener.status = 400
     monkeypatch.setenv(variable, "/dev/null/x" if variable.endswith("FILE") else address)
     assert ingest(pipeline).status == "committed"
-    assert "the run cannot be sent to" in caplog.text
+    assert "cannot send the run's lineage to" in caplog.text
     assert seglake.open(str(pipeline.root)).topic("web").end_offsets() == {0: 9}

@@ -117,7 +117,7 @@ def test_a_group_begins_where_an_archive_says_until_it_commits(
             table.store.put(item.key, b"{")
         assert stands("big", [1]) == {1: (2, "own", 3)}
         assert stands("big", [0]) == {}  # COORDINATOR_NOT_AVAILABLE: nobody begins anywhere
-        assert "delete it, and archive again" in caplog.text
+        assert "Delete it, and archive again" in caplog.text
 
 
 def leave(wire: Wire, group: str, member_id: str, version: int = 2) -> int:
@@ -288,7 +288,7 @@ def test_files_that_are_none_are_refused(tmp_path: Path) -> None:
     newer = OffsetStore(tmp_path / "newer")
     newer._db.execute("pragma user_version = 7")
     newer.close()
-    with pytest.raises(ConfigError, match="has format 7; this server knows 2"):
+    with pytest.raises(ConfigError, match="has format 7"):
         OffsetStore(tmp_path / "newer")
 
 

@@ -172,7 +172,7 @@ def test_a_catalog_that_is_rebuilt_beside_the_server(tmp_path: Path) -> None:
         assert topic_id(wire, "events") == kept
         shutil.rmtree(maker.root)
         LakeMaker(maker.root).run({0: [Event(T + 2)]})
-        with pytest.raises(VersionExpired, match="holds another lake now"):
+        with pytest.raises(VersionExpired, match="another lake replaced"):
             server.refresh()
 
 

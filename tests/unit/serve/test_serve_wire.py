@@ -220,7 +220,7 @@ def test_produce_is_refused(wire: Wire, version: int) -> None:
     (partition,) = topic.partition_responses
     assert partition.error_code == 29
     if version >= 8:
-        assert "only reads" in partition.error_message
+        assert "read-only" in partition.error_message
     request = ProduceRequest(transactional_id=None, acks=0, timeout_ms=1000, topic_data=[data])
     wire.send(request, version)
     assert wire.receive() is None

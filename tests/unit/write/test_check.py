@@ -227,7 +227,7 @@ def test_a_topic_with_more_partitions_is_an_error_as_in_an_ingest(tmp_path: Path
     checked, ingested = (run(app, [command, "--conf-file", str(conf), *how])
                          for command, *how in (("check",), ("ingest", "--local")))  # fmt: skip
     assert isinstance(checked.exception, ConfigError)
-    assert "topic 't' has 3 partitions and cannot shrink to 2" in str(checked.exception)
+    assert "topic 't' has 3 partitions, which cannot be lowered to 2" in str(checked.exception)
     assert str(ingested.exception) == str(checked.exception)
 
 

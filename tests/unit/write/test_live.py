@@ -115,8 +115,8 @@ def test_nothing_is_committed_where_nothing_is_new(
 @pytest.mark.parametrize(
     ("topic_id", "end", "words"),
     [
-        (ONE, 2, "ends at 2 on the broker, and at 3 in the lake: the broker lost records"),
-        (TWO, 9, f"id {ONE}, and that topic has id {TWO} now: it was deleted and made again"),
+        (ONE, 2, "ends at 2 on the broker, but at 3 in the lake. The broker lost records"),
+        (TWO, 9, f"id {ONE}, and that topic now has id {TWO}. It was deleted and created again"),
     ],
 )
 def test_other_records_at_these_offsets_are_refused(
@@ -175,7 +175,7 @@ def test_groups_are_kept_where_they_stand_but_never_above_the_end(
     found = with_groups(root, monkeypatch, broker, "ahead", "slow", "typo")
     assert (found.status, found.exit_code) == ("nothing new", 0)
     assert found.groups == {"ahead": {0: 3}, "slow": {0: 1}, "typo": {}}
-    assert "group 'typo' has committed nothing" in found.summary
+    assert "group 'typo' has no committed offsets" in found.summary
     table = open_catalog(str(root))
     kept = groups.topic_offsets(table.store, table.lake, "web")
     assert {each.group: each.offsets for each in kept} == {

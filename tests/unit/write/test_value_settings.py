@@ -147,7 +147,9 @@ def test_what_a_pipeline_says_goes_first_and_alter_changes_it(tmp_path: Path) ->
     ingest(_pipeline(root, path, topic=said))
     assert _settings(root) == {**CSV, "value.columns": ["when", "who", "what"]}
     other = _pipeline(root, _csv(tmp_path / "b.csv"), topic={"value.format": "json"})
-    with pytest.raises(ConfigError, match=r"has value\.format = 'csv', the pipeline says 'json'"):
+    with pytest.raises(
+        ConfigError, match=r"has value\.format = 'csv', but the pipeline has 'json'"
+    ):
         ingest(other, "2")
     report = alter(str(root), "events", {"value.format": "json"})
     assert _settings(root) == {}
@@ -201,11 +203,11 @@ def test_spark_finds_fields_of_topics_by_the_format_of_each(tmp_path: Path) -> N
     [
         ({"value.format": "csv"}, "value.columns is missing"),
         ({"value.format": "csv", "value.columns": ","}, "value.columns is missing"),
-        ({"value.format": "csv", "value.columns": "a,b,a"}, "'a' is there twice"),
+        ({"value.format": "csv", "value.columns": "a,b,a"}, "'a' occurs twice"),
         ({"value.columns": "a"}, "value.columns contradicts value.format = 'json'"),
         ({"value.format": "text"}, "value.pattern is missing"),
         ({"value.format": "text", "value.pattern": "("}, "use RE2 syntax"),
-        ({"value.format": "text", "value.pattern": r"(?P<a>x)(?P<a>y)"}, "'a' is there twice"),
+        ({"value.format": "text", "value.pattern": r"(?P<a>x)(?P<a>y)"}, "'a' occurs twice"),
         ({"value.format": "text", "value.pattern": r"\d+"}, "no named group"),
         ({"value.pattern": r"(?P<a>.)"}, "value.pattern contradicts"),
         ({**CSV, "value.delimiter": '"'}, "the same character"),

@@ -231,7 +231,7 @@ class DeltaLog:
 
     def replaced_error(self) -> VersionExpired:
         """Return the error for a table that was replaced since it was opened."""
-        what = "was created anew after it was opened, as `seglake repair --catalog` does"
+        what = "was created again after it was opened, probably by `seglake repair --catalog`"
         return VersionExpired(f"{self.table_uri} {what}: open the lake again")
 
     def check_to(self, version: int) -> None:

@@ -190,13 +190,13 @@ def read_parquet(store: Store, key: str, schema: pa.Schema) -> pa.Table:
     content = store.read_all(key)
     named = _CHECKSUM.fullmatch(key)
     if named and crc32c.crc32c(content) != int(named[1], 16):
-        raise CorruptData("the checksum of the file is not the one in its name", file=key)
+        raise CorruptData("the file's checksum differs from the checksum in its name", file=key)
     try:
         table = pq.ParquetFile(pa.BufferReader(pa.py_buffer(content))).read(use_threads=False)
         return table if table.schema.equals(schema) else _conform(table, schema)
     # The store is not used here, so an OSError is about the content.
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise CorruptData(f"this is not the Parquet expected: {error}", file=key) from error
+        raise CorruptData(f"this is not the expected Parquet file: {error}", file=key) from error
 
 
 def read_metadata(store: Store, key: str, size: int) -> Mapping[bytes, bytes]:
@@ -212,7 +212,7 @@ def read_metadata(store: Store, key: str, size: int) -> Mapping[bytes, bytes]:
     try:
         return pq.read_metadata(pa.BufferReader(end)).metadata or {}
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise CorruptData(f"this is not the end of Parquet: {error}", file=key) from error
+        raise CorruptData(f"this is not the end of a Parquet file: {error}", file=key) from error
 
 
 def _conform(table: pa.Table, schema: pa.Schema) -> pa.Table:

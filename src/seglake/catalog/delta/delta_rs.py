@@ -201,7 +201,7 @@ def renumber(log: DeltaLog, made: int, version: int) -> None:
     for suffix, change in (("checkpoint.parquet", bytes), ("json", mark_first_commit)):
         content = change(bytes(store.read_all(f"{folder}/{made:020}.{suffix}")))
         if not store.put_if_absent(f"{folder}/{version:020}.{suffix}", content):
-            raise StoreError(f"{log.table_uri}: a late write has made version {version}")
+            raise StoreError(f"{log.table_uri}: a delayed writer created version {version}")
     last = json.loads(bytes(store.read_all(f"{folder}/_last_checkpoint")))
     store.put(f"{folder}/_last_checkpoint", json.dumps({**last, "version": version}).encode())
     logged = ((item.key, LOGGED.fullmatch(item.key)) for item in store.list(folder))
@@ -222,7 +222,7 @@ def open_table(log: DeltaLog) -> DeltaTable:
         try:
             table = _table(log.store, log.folder)
         except TableNotFoundError as error:
-            raise MissingObject(f"{log.table_uri}: there is no such table") from error
+            raise MissingObject(f"{log.table_uri}: the table does not exist") from error
     return _checked(log, table)
 
 
@@ -317,8 +317,9 @@ def _has_right_time(log: DeltaLog, written: str) -> bool:
     if abs(ahead_ms) <= _CLOCK_BOUND_MS:
         return True
     _log.warning(
-        "%s: this machine's clock is %+.1f hours off the clock of storage, so expired commits are "
-        "left for a later checkpoint to delete: set the clock", log.table_uri, ahead_ms / 3_600_000,
+        "%s: this machine's clock differs by %+.1f hours from the clock of storage, so expired "
+        "commits were not deleted. Set the clock; a later checkpoint deletes them",
+        log.table_uri, ahead_ms / 3_600_000,
     )  # fmt: skip
     return False
 

@@ -105,7 +105,10 @@ class TableContract(NamedTuple):
                 definition.writer, "unnamed"
             )
             protocol = f"reader {definition.reader}, writer {definition.writer} ({features})"
-            yield f"{self.name} has Delta's protocol {protocol}, Seglake knows reader 1, writer 2"
+            yield (
+                f"{self.name} has Delta's protocol {protocol}, but Seglake supports reader 1, "
+                f"writer 2"
+            )
         if list(definition.partition_by) != list(self.partition_by):
             yield f"{self.name} is partitioned by {', '.join(definition.partition_by) or 'nothing'}"
         yield from (
@@ -128,9 +131,9 @@ class TableContract(NamedTuple):
         for column in self.schema:
             expected, there = _TYPES[column.type], columns.get(column.name)
             if there is None:
-                yield f"lacks the column {column.name}"
+                yield f"has no column {column.name!r}"
             elif there["type"] != expected:
-                yield f"has a column {column.name} of type {there['type']}, not {expected}"
+                yield f"has a column {column.name} of type {there['type']} instead of {expected}"
 
 
 def _demands(field: Mapping[str, Any]) -> Iterator[str]:
@@ -142,14 +145,14 @@ def _demands(field: Mapping[str, Any]) -> Iterator[str]:
 
 def _property_problems(properties: Mapping[str, str]) -> Iterator[str]:
     if "seglake.format" not in properties:
-        yield "has no property seglake.format: it is not Seglake's"
+        yield "has no property seglake.format, so Seglake did not create it"
     if properties.get("delta.appendOnly", "false").lower() != "false":
-        yield "has delta.appendOnly, which forbids to replace segments: set it to false"
+        yield "has delta.appendOnly, which forbids replacing segments: set it to false"
     log, files = (interval_ms(properties.get(n, "")) for n in (LOG_RETENTION, FILE_RETENTION))
     if log is None or files is None or log < max(_UNITS_MS["day"], files):
         settings = ", ".join(f"{n} = {properties.get(n)}" for n in (LOG_RETENTION, FILE_RETENTION))
         advice = "set both in minutes, hours, days or weeks, as in 'interval 30 days'"
-        yield f"has {settings}: {advice}; the first to a day or more, and not below the second"
+        yield f"has {settings}: {advice}. The first must be at least a day, and at least the second"
 
 
 def interval_ms(interval: str) -> int | None:

@@ -54,7 +54,10 @@ _log = logging.getLogger(__name__)
 _PARTITION_BY = ["topic"]
 _TRIES = 100  # tries at a commit that loses to fences
 _IN_VAIN = (CommitConflict, AttemptAbandoned, CorruptData, MissingObject)  # nothing was committed
-_REMEDY = f"undo that, or move the folder {QUARANTINE_TABLE} aside: the next rejects begin another"
+_REMEDY = (
+    f"undo that, or move the folder {QUARANTINE_TABLE} away. The next run with rejects "
+    f"creates a new one"
+)
 CONTRACT = TableContract("the quarantine", SCHEMA, _PARTITION_BY, _REMEDY, guards=False)
 
 
@@ -116,9 +119,11 @@ class QuarantineTable:
         except AttemptAbandoned:
             raise
         except CommitConflict as error:
-            _log.debug("another commit replaces files of the quarantine: %s", error)
+            _log.debug("another commit is merging the files of the quarantine: %s", error)
         except SeglakeError as error:
-            _log.warning("a later run has to merge the files of the quarantine: %s", error)
+            _log.warning(
+                "cannot merge the files of the quarantine; a later run tries again: %s", error
+            )
 
     @contextmanager
     def _deleted_on_failure(self, files: Sequence[WrittenFile]) -> Iterator[None]:
@@ -132,7 +137,10 @@ class QuarantineTable:
                 named = {*map(_key, self._live_files()[1])}
                 self._store.delete([key for key in map(_key, files) if key not in named])
             except SeglakeError as error:
-                _log.warning("copies of rejects are left for `seglake vacuum` to delete: %s", error)
+                _log.warning(
+                    "cannot delete copies of rejects; `seglake vacuum` deletes them later: %s",
+                    error,
+                )
             raise
 
     def remove_files(self, keys: Collection[str], others: Collection[str] = ()) -> set[str]:
@@ -234,7 +242,9 @@ class QuarantineTable:
             try:
                 return self._has_some(file, attempts)
             except (CorruptData, MissingObject) as error:
-                _log.warning("rejects that no longer count may be left: %s", error)
+                _log.warning(
+                    "rejects of undone or replaced runs may remain in the quarantine: %s", error
+                )
                 return False
 
         merged = [*filter(_is_merged, self._live_files()[1])] if attempts else []

@@ -278,7 +278,7 @@ def _kinds(table: pa.Table) -> npt.NDArray[Any]:
     try:
         different = coded.dictionary.to_pylist()
     except UnicodeDecodeError as error:
-        raise CorruptData("keyindex_of in a segment row is no text") from error
+        raise CorruptData("keyindex_of in a segment row is not text") from error
     kinds = [sum({1 << each.kind for each in subjects_in(text)}) for text in different]
     return np.array(kinds, np.uint8).take(_values(coded.indices))
 

@@ -218,7 +218,7 @@ class PartitionView:
         if not len(self) and start == end:
             return self
         if np.any(ends <= bases):
-            raise self._damage(f"the segment at {bases[ends <= bases][0]} covers no offset")
+            raise self._damage(f"the segment at {bases[ends <= bases][0]} covers no offsets")
         covered, begins = np.append(min(start, *bases[:1], end), ends), np.append(bases, end)
         for wrong in np.flatnonzero(covered != begins)[:1]:
             kind = "no segment covers" if covered[wrong] < begins[wrong] else "two segments cover"
@@ -372,7 +372,8 @@ class Snapshot:
         count = self.topic(topic).partitions
         if not isinstance(partition, int | np.integer):
             what = (
-                f"partition {partition!r} of topic {topic!r} is no number; write one without quotes"
+                f"partition {partition!r} of topic {topic!r} is not a number; write it without "
+                f"quotes"
             )
             raise UsageError(what)
         if not 0 <= partition < count:
@@ -500,7 +501,7 @@ class Snapshot:
 
 
 def _cannot_read(_files: frozenset[DataFile]) -> Snapshot:
-    raise AssertionError("nothing is unread")
+    raise AssertionError("all files are read")
 
 
 EMPTY = Snapshot(-1, frozenset(), {}, {})

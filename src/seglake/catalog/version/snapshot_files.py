@@ -45,7 +45,7 @@ def data_files(added: Iterable[AddedFile]) -> frozenset[DataFile]:
         )  # fmt: skip
         if kind in FILE_SCHEMAS:
             if None in values:
-                what = f"a commit leaves out the topic or the number of rows of {file}"
+                what = f"a commit adds {file} without its topic or row count"
                 raise CorruptData(what, file=layout.LOG_TABLE)
             files.add(DataFile(*values))
     return frozenset(files)

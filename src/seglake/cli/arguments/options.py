@@ -18,36 +18,50 @@ else:
 
 Root = Annotated[str, typer.Argument(help="The lake: a path, or a URI such as s3://bucket/lake.")]
 Topic = Annotated[str, typer.Argument(help="The topic.")]
-OneOrAll = Annotated[str | None, typer.Argument(help="One topic; default all.")]
-Partition = Annotated[int | None, typer.Option(help="One partition; without it all of them.")]
+OneOrAll = Annotated[str | None, typer.Argument(help="Only this topic. Default: all topics.")]
+Partition = Annotated[
+    int | None, typer.Option(help="Only this partition. Default: all partitions.")
+]
 Version = Annotated[
     _NumberOrTag | None,
     typer.Option(
-        help="A version of the lake, or a tag; without it the newest.",
+        help="A version of the lake, or a tag. Default: the newest version.",
         parser=parse_version,
         metavar="N|TAG",
     ),
 ]
 Start = Annotated[
-    str | None, typer.Option(help="From this time on: 2026-01-31T12:00Z, or a date with --zone.")
+    str | None,
+    typer.Option(
+        help="Only records at or after this time: 2026-01-31T12:00Z, or a date with --zone."
+    ),
 ]
-End = Annotated[str | None, typer.Option(help="Up to this time, exclusive.")]
-Last = Annotated[str | None, typer.Option(help="The time up to now, as in 90s, 15m, 1h, 2d or 1w.")]
+End = Annotated[str | None, typer.Option(help="Only records before this time.")]
+Last = Annotated[str | None, typer.Option(help="Only records of the last 90s, 15m, 1h, 2d or 1w.")]
 Zone = Annotated[
-    str | None, typer.Option(help="Zone of dates and of times without one, such as Europe/Berlin.")
+    str | None,
+    typer.Option(help="Time zone of dates, and of times without a zone, such as Europe/Berlin."),
 ]
 Fields = Annotated[
-    str | None, typer.Option(help="Fields of values as columns, as in user,status:int32.")
+    str | None,
+    typer.Option(help="Show fields of the values as columns, such as user,status:int32."),
 ]
-Conf = Annotated[Path, typer.Option(help="The pipeline's TOML file.")]
-Source = Annotated[list[str] | None, typer.Option(help="Inputs, instead of the file's.")]
-RunId = Annotated[str | None, typer.Option(help="Makes a repeated run the same run.")]
+Conf = Annotated[Path, typer.Option(help="Settings file of the pipeline (TOML).")]
+Source = Annotated[
+    list[str] | None, typer.Option(help="Input to read instead of input.paths. Repeatable.")
+]
+RunId = Annotated[
+    str | None,
+    typer.Option(help="Idempotency key: a run id that is already committed is not ingested again."),
+]
 Master = Annotated[
-    str | None, typer.Option(help="Spark's master, such as spark://host:7077; default here.")
+    str | None, typer.Option(help="Spark master, such as spark://host:7077. Default: this machine.")
 ]
 Local = Annotated[
-    bool, typer.Option("--local", help="In threads of this machine, without Spark and Java.")
+    bool, typer.Option("--local", help="Use threads on this machine, without Spark or Java.")
 ]
-GraceHours = Annotated[float, typer.Option(help="Spare attempts younger than this.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing, say what would be done.")]
+GraceHours = Annotated[float, typer.Option(help="Treat attempts younger than this as running.")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Print what would be done, and change nothing.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]

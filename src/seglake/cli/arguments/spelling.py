@@ -104,13 +104,15 @@ class Command(Documented):
             if word not in own and meant in own:
                 raise UsageError(f"{self.name} has no option {word}: did you mean {meant}?")
             if word == "--topic" and word not in own and "topic" in names:
-                raise UsageError(f"a topic needs no option: seglake {self.name} ROOT TOPIC")
+                raise UsageError(
+                    f"give the topic without an option: seglake {self.name} ROOT TOPIC"
+                )
             if word in _CONDITIONS and word not in own and own.issuperset(_KEYS):
-                chosen = f"{' or '.join(_KEYS)} says which records are meant"
+                chosen = f"choose records with {' or '.join(_KEYS)}"
                 raise UsageError(f"{self.name} has no option {word}: {chosen}")
         file = next((word for word in words if word.endswith(".toml")), None)
         if file and "--conf-file" in own and "--conf-file" not in words:
-            raise UsageError(f"{file} needs its option: seglake {self.name} --conf-file {file}")
+            raise UsageError(f"give {file} with an option: seglake {self.name} --conf-file {file}")
 
     def _refuse(self, ctx: Any, extra: Sequence[str]) -> None:
         """Raise UsageError for surplus arguments, such as a topic that needs its option."""
@@ -119,11 +121,11 @@ class Command(Documented):
         if root and "--topic" in own and (len(extra) == 1 or own["--topic"].multiple):
             options = " ".join(f"--topic {quote(topic)}" for topic in extra)
             raise UsageError(
-                f"a topic needs its option: seglake {self.name} {quote(root)} {options}"
+                f"give a topic with an option: seglake {self.name} {quote(root)} {options}"
             )
         if root and len(extra) == 1 and self.name in _OF_ONE_TOPIC:
             one = f"seglake {_OF_ONE_TOPIC[self.name]} {quote(root)} {quote(extra[0])}"
-            raise UsageError(f"{self.name} is about all topics, and this about one: {one}")
+            raise UsageError(f"{self.name} shows all topics. For one topic: {one}")
         ctx.fail(f"Got unexpected extra argument(s) ({' '.join(map(printable, extra))})")
 
 

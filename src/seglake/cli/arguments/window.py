@@ -22,7 +22,7 @@ def window(start: str | None, end: str | None, last: str | None, zone: str | Non
     if last is None:
         return absolute(start, zone), absolute(end, zone)
     if start is not None or end is not None:
-        raise UsageError("--last does not go with --start and --end: keep one")
+        raise UsageError("--last contradicts --start and --end. Keep one")
     _require_known(zone)
     end_ms = now_ms()
     return format_ms(end_ms - span_ms(last)), format_ms(end_ms)
@@ -56,10 +56,12 @@ def absolute(text: str | None, zone: str | None) -> str | None:
     _require_known(zone)
     first, second = (format_ms(to_epoch_ms(text, zone, which)) for which in ("earliest", "latest"))
     if first != second:
-        line = f"{text} is twice in {zone}: {first} is meant; write {second} for the later one"
+        line = (
+            f"{text} occurs twice in {zone}, and {first} is used. Write {second} for the later time"
+        )
         print(wrap(line, sys.stderr), file=sys.stderr)
     elif _is_skipped(text, first, zone):
-        line = f"{text} is skipped by the clocks of {zone}: {first} is meant"
+        line = f"{text} does not exist in {zone}, because clocks skip it. {first} is used"
         print(wrap(line, sys.stderr), file=sys.stderr)
     return first
 

@@ -41,9 +41,9 @@ def demo(
     """Generate events, ingest them with Spark, and look some up.
 
     Args:
-        root: Where the lake goes.
-        events: Where the events go.
-        count: How many events to make.
+        root: Folder of the new lake.
+        events: Folder of the generated events.
+        count: Number of events to generate.
 
     Example:
         seglake demo ./lake
@@ -53,7 +53,7 @@ def demo(
     if report.status == "committed":
         print_report(report, str(root), as_json=False)
     else:
-        print(f"Run {RUN_ID!r} is committed already: nothing was ingested again.")
+        print(f"Run {RUN_ID!r} is already committed. Nothing was ingested again.")
     _questions(root)
     called = Path(sys.argv[0])
     program = str(called) if called.name == "seglake" else "seglake"
@@ -64,13 +64,13 @@ def _generate(folder: Path, count: int) -> None:
     from seglake.cli.demo.events import generate
 
     if folder.exists():
-        print(f"The events are in {folder} already.")
+        print(f"The events are already in {folder}.")
         return
     with display(f"generating {count:,} web events"), complete(folder) as temporary:
         made = generate(temporary, events=count)
     print(
-        f"Made {made.events:,} web events in {len(made.files)} files below {folder}, some of them "
-        f"compressed, all of them out of order, and {made.broken:,} broken lines."
+        f"Made {made.events:,} web events in {len(made.files)} files below {folder}, some of "
+        f"them compressed. The events are out of order, and {made.broken:,} lines are broken."
     )
 
 
@@ -109,12 +109,12 @@ def _middle(log: Log) -> int:
 def _seek(log: Log) -> None:
     offset = log.end_offsets()[0] // 2
     record = log.record_at(0, offset)
-    _ask(f"What is at offset {offset:,} of partition 0?")
+    _ask(f"Which record has offset {offset:,} in partition 0?")
     print(f"  {format_ms(record.timestamp)}  key {_text(record.key)}  value {_text(record.value)}")
 
 
 def _lookup(log: Log, time: int) -> None:
-    _ask(f"Where does each partition reach {format_ms(time)}?")
+    _ask(f"What is the first record of each partition at or after {format_ms(time)}?")
     for partition, record in log.offsets_for_times(dict.fromkeys(log.partitions(), time)).items():
         place = (
             f"offset {record.offset:,}, at {format_ms(record.timestamp)}" if record else "nowhere"
@@ -125,7 +125,10 @@ def _lookup(log: Log, time: int) -> None:
 def _window(log: Log, start: int) -> None:
     window = log.read_range(start, start + WINDOW_MS).read_all()
     _ask(f"What happened in the {WINDOW_MS // 1000} seconds after that?")
-    print(f"  {len(window):,} records, and no other, although the events came out of order.")
+    print(
+        f"  {len(window):,} records: all of them, and no others, although the events arrived "
+        f"out of order."
+    )
 
 
 def _text(value: bytes | None) -> str:

@@ -40,7 +40,7 @@ def log_remedy(error: SeglakeError) -> str:
         return ""
     return (
         "; restore that log from a copy, or `seglake undo` its run and ingest the input again "
-        "(`seglake verify` names all that is damaged)"
+        "(`seglake verify` lists all damaged files)"
     )
 
 
@@ -188,7 +188,7 @@ def checked_output() -> Iterator[None]:
             raise
         if not _has_committed():
             raise raw.failure from None
-        print(f"seglake: {raw.failure}; what was committed is complete", file=sys.stderr)
+        print(f"seglake: {raw.failure}. Everything that was committed is complete", file=sys.stderr)
         raise
     except BaseException:
         with suppress(OSError, StoreError):  # another error would hide the first one

@@ -177,8 +177,8 @@ def _line_if_stopped() -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         print_stopped(
-            "nothing is half done: run it again, with the same run id if it had one, and what was "
-            "not committed is ingested then"
+            "nothing is half done. To finish, run the command again, with the same run id if it "
+            "had one"
         )
         raise
 

@@ -124,7 +124,9 @@ def _unsnappy(data: Any, max_bytes: int) -> bytes:
         _require(at + 4 <= len(view), "a block length is cut short")
         (length,) = struct.unpack_from(">i", view, at)
         at += 4
-        _require(0 <= length <= len(view) - at, f"block of {length} bytes leaves the payload")
+        _require(
+            0 <= length <= len(view) - at, f"a block of {length} bytes goes beyond the payload"
+        )
         parts.append(_unsnappy_block(view[at : at + length], max_bytes - total))
         total += len(parts[-1])
         at += length

@@ -94,9 +94,8 @@ def _is_right(library: _Library) -> bool:
     if addresses.any() and library.is_right(addresses):
         return True
     _log.warning(
-        "a function of the package %s gives a wrong answer when it is called by its address; the"
-        " package is called from Python instead, and %s are slower: install a version that Seglake"
-        " names",
+        "a native function of the package %s returns a wrong result, so the package is called "
+        "from Python, and %s are slower. Install a version that Seglake supports",
         library.package,
         library.slower,
     )

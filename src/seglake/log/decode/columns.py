@@ -64,7 +64,7 @@ def _schema_of(names: tuple[str, ...]) -> pa.Schema:
     if unknown:
         raise UsageError(f"unknown column {unknown[0]!r}; columns are {', '.join(SCHEMA.names)}")
     if len(set(names)) < len(names):
-        raise UsageError(f"a column is asked for twice: {', '.join(names)}")
+        raise UsageError(f"a column is requested twice: {', '.join(names)}. Remove one")
     return pa.schema([SCHEMA.field(name) for name in names])
 
 

@@ -75,7 +75,11 @@ class ZoneMapCache:
 
     def remake(self, segment: LogSegment, damage: Exception) -> bytes:
         """Rebuild a zone map from the log. Any index policy gives the same results."""
-        _log.warning("%s is made again from its log, in memory: %s", segment.zonemap_key, damage)
+        _log.warning(
+            "%s cannot be used, so a zone map is built from the log in memory: %s",
+            segment.zonemap_key,
+            damage,
+        )
         tables = [np.empty(0, TABLE)]
         for chunk in self._fetch.chunks_of(segment, segment.log):
             for part, decoded in chunk.decode_in_parts(chunk.table, _PART_BYTES):

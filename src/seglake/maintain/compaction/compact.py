@@ -215,8 +215,8 @@ def compact_topic(
         due = [log for log in logs if log.partition in left]
     numbers = ", ".join(str(log.partition) for log in due)
     raise CommitConflict(
-        f"partitions {numbers} of topic {topic!r} were changed by others in each of {MAX_ROUNDS} "
-        "rounds: compact again when they are done"
+        f"other commits changed partitions {numbers} of topic {topic!r} in each of {MAX_ROUNDS} "
+        f"rounds. Compact again when those commands have ended"
     )
 
 

@@ -259,8 +259,9 @@ class CompactionPolicy(NamedTuple):
         policy = str(settings.get("cleanup.policy", "delete"))
         if "compact" not in (word.strip() for word in policy.split(",")):
             raise UsageError(
-                f"topic {topic.topic!r} has cleanup.policy = {policy!r}, which does not compact: "
-                f"`seglake alter {quote(root)} {topic.topic} cleanup.policy=compact` changes that"
+                f"topic {topic.topic!r} has cleanup.policy = {policy!r}, so it is not compacted. "
+                f"To change that: `seglake alter {quote(root)} {topic.topic!r} "
+                f"cleanup.policy=compact`"
             )
         values = {field: settings.get(name) for field, name in _NAMES.items()}
         said = {field: value for field, value in values.items() if value is not None}

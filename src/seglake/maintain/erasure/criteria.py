@@ -48,7 +48,7 @@ _AFTER_ESCAPE = (  # a word may begin after an escaped character that is not par
 _PATTERN_BYTES = 2000  # of words in one regular expression, whose program has a limited size
 _SHORT = {'"': [r"\""], "\\": [r"\\"], "/": [r"\/"], "\b": [r"\b"], "\f": [r"\f"],
           "\n": [r"\n"], "\r": [r"\r"], "\t": [r"\t"]}  # fmt: skip
-_NO_KEY = "nothing is named: an erasure needs a key, or a text of rejected rows"
+_NO_KEY = "an erasure needs a key, or a text in rejected rows"
 
 
 @dataclass(frozen=True)
@@ -213,7 +213,7 @@ def parse_keys(arguments: Iterable[str], file: Path | str | None = None) -> list
 
 def _key(argument: str) -> bytes:
     if not argument:
-        raise UsageError(f"a key is empty; {BASE64} alone names the empty key, if that is meant")
+        raise UsageError(f"a key is empty. To erase the records with an empty key, write {BASE64}")
     return _decoded(argument.encode(errors="surrogateescape"), "a key")
 
 
@@ -224,7 +224,7 @@ def _keys_of_file(file: Path) -> Iterator[bytes]:
         raise UsageError(f"{file}: {error.strerror}") from error
     lines = [line.removesuffix(b"\r") for line in data.split(b"\n")]
     if not any(lines):
-        raise UsageError(f"{file} has no key; it needs one in each line")
+        raise UsageError(f"{file} has no keys. Write one in each line")
     return (_decoded(line, f"{file}, line {n}") for n, line in enumerate(lines, 1) if line)
 
 
@@ -235,7 +235,7 @@ def _decoded(data: bytes, where: str) -> bytes:
     try:
         return base64.b64decode(data.removeprefix(prefix), validate=True)
     except binascii.Error as error:
-        raise UsageError(f"{where} is not base64 behind {BASE64!r}: {error}") from error
+        raise UsageError(f"{where} is not base64 after {BASE64!r}: {error}") from error
 
 
 def _bytes(value: str | bytes) -> bytes:

@@ -332,9 +332,7 @@ class _HasRejects(NamedTuple):
         return Amounts("bytes of rejects", [file.size for file in files])
 
 
-IF_RUNNING = (
-    "erase with --wait, or when it has ended, or give a shorter --grace-hours if it is dead"
-)
+IF_RUNNING = "erase with --wait, or after it has ended. If it is dead, give a shorter --grace-hours"
 _log = logging.getLogger(__name__)
 _COUNTS = ("segments", "records", "rejects", "samples")
 _NAMED_AFTER_S = 2  # a longer wait logs the attempts that it waits for
@@ -504,7 +502,8 @@ class _Erasure:
         report, before = self.report, self._find_attempts()
         if before.running and not wait:
             raise UsageError(
-                f"attempt {before.running[0]} may still run, and bring a key back: {IF_RUNNING}"
+                f"attempt {before.running[0]} may still run, and could add records of an erased "
+                f"key: {IF_RUNNING}"
             )
         with announce(self._table, report.attempt_id, report.topic, self._logs.attempts):
             self._commit(before)
@@ -554,9 +553,9 @@ class _Erasure:
             for ms in (first_ms, last_ms + self._grace.hours * HOUR_MS)
         )
         _log.warning(
-            "waiting for attempt %s at topic %s, which began at %s. The wait ends with its "
-            "command. If that is dead, it ends at %s: stop, and erase with a shorter "
-            "--grace-hours", attempt_id, self.report.topic, since, dead_at,
+            "waiting for attempt %s of topic %s, which began at %s, until its command ends. If "
+            "the command is dead, the wait ends at %s. To wait less, stop, and erase with a "
+            "shorter --grace-hours", attempt_id, self.report.topic, since, dead_at,
         )  # fmt: skip
 
     def delete_old(self) -> None:

@@ -173,10 +173,9 @@ def require_own(snapshot: Snapshot, topic: str) -> None:
     count = sum(int(view.segments.details["external"].sum()) for view in views)
     if count:
         raise UsageError(
-            f"{counted(count, 'segment')} of {topic} {'is' if count == 1 else 'are'} attached, and "
-            "Seglake never changes what lies "
-            "outside the lake: import the topic under another name, erase there, and delete the "
-            "objects where they are"
+            f"{counted(count, 'segment')} of {topic} {'is' if count == 1 else 'are'} attached, "
+            f"and Seglake never changes objects outside the lake. Import the topic under another "
+            f"name, erase there, and delete the attached objects from their bucket"
         )
 
 

@@ -105,8 +105,7 @@ def move_log_starts(
 # files. The files of the segment that contains the log start keep all records, also deleted ones.
 
 _BY_OFFSET = (
-    "to delete up to a time that is still to come, give offsets (--before-offset): `seglake "
-    "offsets` finds that of a time, and -1 empties a log partition"
+    "give an earlier time, or offsets (--before-offset); -1 deletes all records of a log partition"
 )
 END = -1  # Kafka's DeleteRecordsRequest.HIGH_WATERMARK
 
@@ -160,9 +159,9 @@ def delete_records(
         {0: 10, 1: 0}
     """
     if (before_offsets is None) == (before_time is None):
-        raise UsageError("give one of the two: offsets or a time to delete before")
+        raise UsageError("give either offsets or a time to delete before")
     if before_offsets is not None and partitions is not None:
-        raise UsageError("partitions are named with their offsets; leave the other list out")
+        raise UsageError("offsets already name the partitions. Leave out `partitions`")
     table = CatalogTable.open(open_store(root, storage_options))
     report = DeleteRecordsResult(topic, dry_run=dry_run)
     clock = Clock(None if dry_run else table.store)
@@ -197,9 +196,9 @@ def _require_policy(base: Snapshot, topic: str, root: str) -> None:
     policy = topic_from_row(base.topic(topic)).cleanup_policy
     if "delete" not in policy:
         raise PolicyViolation(
-            f"records of {topic} are not deleted, since its cleanup.policy is {policy} "
-            f"(POLICY_VIOLATION): `seglake alter {quote(root)} {topic} "
-            "cleanup.policy=compact,delete` allows it"
+            f"records of {topic} cannot be deleted, because its cleanup.policy is {policy} "
+            f"(POLICY_VIOLATION). To allow it: `seglake alter {quote(root)} {topic} "
+            f"cleanup.policy=compact,delete`"
         )
 
 
@@ -416,23 +415,26 @@ class _RetainedPartition:
         """Return the first segment that is kept, which has old segments after it."""
         first = self.view.segment(self.count)
         place, time = f"{first.topic}-{first.partition}", int(self._times[self.count])
-        what = f"the segment at offset {first.base_offset}, made at {format_ms(time)}"
-        other = "the setting message.timestamp.after.max.ms keeps such records out"
+        what = f"the segment at offset {first.base_offset}, written at {format_ms(time)}"
+        other = "message.timestamp.after.max.ms rejects such records"
         if first.max_timestamp >= 0:
-            what = f"the record at offset {first.offset_of_max_timestamp}, of {format_ms(time)}"
+            what = (
+                f"the record at offset {first.offset_of_max_timestamp}, with the time "
+                f"{format_ms(time)}"
+            )
         elif not first.record_count:
-            what = f"the empty segment at offset {first.base_offset}, made at {format_ms(time)}"
-            other = "else retention removes it in its time; an undo leaves such segments"
+            what = f"the empty segment at offset {first.base_offset}, written at {format_ms(time)}"
+            other = "otherwise retention removes the segment later (an undo leaves empty segments)"
         return RetentionBlocker(
             first.partition,
             first.offset_of_max_timestamp,
             time,
             int(self.shielded.sum()),
             int(self._sizes[self.shielded].sum()),
-            f"{place}: {what}, keeps old segments behind it; if that is wrong, `seglake "
+            f"{place}: {what}, keeps the old segments after it. If its time is wrong, `seglake "
             f"delete-records {quote(self._root)} {first.topic} --partition {first.partition} "
-            f"--before-offset {first.end_offset}` deletes its segment with all before it, "
-            f"{'and ' if first.record_count else ''}{other}",
+            f"--before-offset {first.end_offset}` deletes its segment and all segments before "
+            f"it{', and ' if first.record_count else '; '}{other}",
         )
 
 

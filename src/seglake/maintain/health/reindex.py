@@ -138,9 +138,12 @@ def _check_bytes(row: SegmentRow, suffix: Suffix, data: memoryview, expected: by
     both = min(len(data), len(expected))
     differ = np.frombuffer(data, np.uint8, both) != np.frombuffer(expected, np.uint8, both)
     position = int(np.argmax(differ)) if differ.any() else both
-    what = f"not what the log gives: {len(data)} bytes instead of {len(expected)}"
+    what = f"differs from the file that the log gives: {len(data)} bytes instead of {len(expected)}"
     if differ.any():
-        what = f"not what the log gives: byte {data[position]}, expected {expected[position]}"
+        what = (
+            f"differs from the file that the log gives: byte {data[position]} instead of "
+            f"{expected[position]}"
+        )
     raise CorruptData(what, file=row.key(suffix), position=position)
 
 
@@ -155,7 +158,7 @@ def rebuild_index_files(store: Store, row: SegmentRow, policy: IndexPolicy) -> S
     for name in _LOG_COLUMNS:
         value, expected = getattr(sealed, name), getattr(row, name)
         if value != expected:
-            what = f"{name} is {value}, the catalog says {expected}"
+            what = f"{name} is {value}, but the catalog has {expected}"
             raise CorruptData(what, file=row.key("log"))
     return sealed if keys is None else sealed._replace(key_index=keys.finish(row.log_bytes))
 

@@ -355,8 +355,8 @@ def _require_had(store: Store, trust: Collection[str]) -> None:
     """Raise UsageError if a readable catalog does not have all these attempts."""
     if lacking := set(trust) - committed_attempts(store):
         raise UsageError(
-            f"the catalog can be read and does not have {', '.join(sorted(lacking))}: it needs no "
-            "rebuild; --force makes one with these attempts"
+            f"the catalog can be read, so it was not rebuilt, and it has no attempt "
+            f"{', '.join(sorted(lacking))}. To rebuild it with these attempts, add --force"
         )
 
 
@@ -380,7 +380,7 @@ def _check(store: Store, topics: Mapping[str, list[Row]], report: RebuildResult)
     listed = (hash(_object(item.key, item.size)) for item in store.list(layout.TOPICS))
     there = np.unique(np.fromiter(listed, np.int64))
     for row in _without(segments, "log", there)[:1]:
-        raise CorruptData(f"no log of {row.log_bytes} bytes is here", file=row.key("log"))
+        raise CorruptData(f"the log of {row.log_bytes} bytes is missing", file=row.key("log"))
     for suffix in (*SUFFIXES[1:], KEY_INDEX):
         having = [row for row in segments if suffix in row.suffixes]
         report.missing += [row.key(suffix) for row in _without(having, suffix, there)]

@@ -219,13 +219,22 @@ def _check_history(
             manifest, mark = layout.manifest_key(attempt_id), layout.success_key(attempt_id)
             alone.discard(mark)
             if manifest not in there:
-                what = "a rebuild of the catalog would need it: a committed attempt wrote it"
+                what = (
+                    "the manifest of a committed attempt is missing, which a rebuild of the "
+                    "catalog needs"
+                )
                 yield HealthFinding(topic, -1, -1, manifest, 0, what, "missing")
             elif mark not in there:
-                what = "a committed attempt lacks its mark: `seglake vacuum` writes it"
+                what = (
+                    "the success marker of a committed attempt is missing; `seglake vacuum` "
+                    "writes it"
+                )
                 yield HealthFinding(topic, -1, -1, mark, 0, what, "missing")
     for mark in sorted(alone):
-        what = "this attempt is marked as committed, and its manifest is gone: a rebuild needs it"
+        what = (
+            "this attempt has a success marker but no manifest, which a rebuild of the "
+            "catalog needs"
+        )
         yield HealthFinding("", -1, -1, mark, 0, what, "missing")
 
 
@@ -265,12 +274,12 @@ def _check_counts(run: RunRow, expected: int, rejects: int) -> Iterator[HealthFi
     """Check a run's counts, and its `rejects`, of which erasures should have left `expected`."""
     name = f"run {run.run_id!r} of pipeline {run.pipeline!r}"
     if run.input_rows != run.records + run.quarantined:
-        what = f"{name} read {run.input_rows} rows, and made {run.records} records of them"
+        what = f"{name} read {run.input_rows} rows, but they became {run.records} records"
         yield catalog_finding(run.topic, layout.LOG_TABLE, f"{what} and {run.quarantined} rejects")
     if expected != rejects:
-        what = f"{name} rejected {run.quarantined} rows, the quarantine has {rejects}"
+        what = f"{name} rejected {run.quarantined} rows, but the quarantine has {rejects}"
         if expected != run.quarantined:
-            what += f", and an erasure left {expected}: if the quarantine has more, erase again"
+            what += f", and erasures left {expected}. If the quarantine has more, erase again"
         yield catalog_finding(run.topic, layout.QUARANTINE_TABLE, what)
 
 
@@ -297,7 +306,7 @@ class History(NamedTuple):
         written, marked, archived = _attempts(store)
         if unknown := {*trust} - written.keys() - archived.keys():
             names = ", ".join(sorted(unknown))
-            raise UsageError(f"there is no manifest of the attempts {names}")
+            raise UsageError(f"these attempts have no manifest: {names}")
         untrusted[:] = waiting = sorted(written.keys() - marked - {*trust})
         committed = {*waiting} & committed_attempts(store) if waiting else set[str]()
         first = written.keys() & {*marked, *trust, *committed}
@@ -306,9 +315,9 @@ class History(NamedTuple):
         untrusted[:] = sorted(written.keys() - history.manifests.keys())
         for attempt_id in sorted(marked - written.keys() - archived.keys()):
             where = layout.manifest_key(attempt_id)
-            what = "this attempt is marked as committed, and its manifest is gone: what it changed"
+            what = "this attempt has a success marker but no manifest, so its changes"
             key = layout.success_key(attempt_id)
-            raise CorruptData(f"{what} is not known; restore {where}", file=key)
+            raise CorruptData(f"{what} are unknown. Restore {where}", file=key)
         return history
 
     def add_prerequisites(self, unknown: Mapping[str, Manifest]) -> None:

@@ -59,7 +59,7 @@ class Around:
     ) -> None:
         least, most = sorted((before_ms, after_ms))
         if least < 0 or not 0 < most <= INT64_MAX:
-            raise UsageError("before_ms and after_ms are not negative, and one of them is above 0")
+            raise UsageError("before_ms and after_ms must be at least 0, and one of them above 0")
         self._log, self._at, self._key, self._schema = log, at, key, schema
         self._before_ms, self._after_ms = before_ms, after_ms
         self._partition_counts = log.partition_counts() if key else ()
@@ -81,7 +81,7 @@ class Around:
     def _require_columns(self, names: Sequence[str]) -> None:
         for name in filter(None, (self._at, self._key)):
             if name not in names:
-                raise UsageError(f"there is no column {name!r}; there are {', '.join(names)}")
+                raise UsageError(f"there is no column {name!r}; the columns are {', '.join(names)}")
 
     def schema(self, row_schema: pa.Schema) -> pa.Schema:
         """Return the schema of the result for rows of `row_schema`."""

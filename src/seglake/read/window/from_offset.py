@@ -20,7 +20,7 @@ def records_from(
     negative count, CorruptData and StoreError.
     """
     if max_records < 0:
-        raise UsageError(f"at most {max_records} records cannot be read: give 0 or more")
+        raise UsageError(f"max_records is {max_records}. Give 0 or more")
     reader.require(offset, reader.view.end_offset)
     pieces = pieces_of([(reader, Window(start_offset=offset))])
     memory_bytes = min(MEMORY_BYTES, 8 * reader.bytes_of(max_records))

@@ -314,7 +314,7 @@ _CHARTS: tuple[tuple[str, str, str, Callable[[TopicFigures], PageTable]], ...] =
      ("Green is covered by committed runs, red is a hole. The dashed line is the time up to which "
       "windows are closed; the dotted line is that for the largest lateness."), _coverage),
     ("lateness", "Lateness of events, by run",
-     "How far the time of an event lies below the largest time before it, at most in each run.",
+     "For each run, how far the time of an event is below the largest earlier time, at most.",
      _lateness),
     ("sizes", "Sizes of segments", "Segments by the size of their logs.", _sizes),
     ("runs", "Seconds of each run, by step", "The newest committed runs, oldest first.", _seconds),
@@ -367,7 +367,7 @@ def _overview(topics: Sequence[TopicFigures]) -> PageTable:
 def _failures(root: str, failed_runs: Sequence[FailedAttempt]) -> PageSection:
     """Return a row for each attempt that failed."""
     text = (
-        "The newest attempts that failed. A run that is there was committed by another attempt. "
+        "The newest attempts that failed. A run may have been committed by another attempt since. "
         f"`seglake history {quote(root)} --failed` lists all until a vacuum removes them."
     )
     rows = [
@@ -393,15 +393,15 @@ def _tags(storage: StorageFigures) -> PageTable:
 def _versions(storage: StorageFigures) -> tuple[str, str, PageTable]:
     """Return two sentences, about retention and about a vacuum, and the retained versions."""
     commits, freed = storage.commits, storage.freed
-    retained = f"A version that is replaced is retained for {duration(storage.retention_ms)}."
+    retained = f"An old version is retained for {duration(storage.retention_ms)}."
     if freed is None:
-        text = "`seglake vacuum --dry-run` tells what it would free: it lists all objects."
+        text = "`seglake vacuum --dry-run` shows how much it would free, by listing all objects."
     else:
         text = (
             f"A vacuum would free {short_bytes(freed.size_bytes)} in "
             f"{counted(freed.objects, 'object')}, and {short_bytes(freed.later_bytes)} in "
-            f"{counted(freed.later_objects, 'more object')} when "
-            "older versions and their grace period have ended."
+            f"{counted(freed.later_objects, 'more object')} after older versions and the grace "
+            f"period have expired."
         )
     rows = [(str(version), format_minute(ms)) for version, ms in commits[::-1]]
     return retained, text, _table("version|committed", rows)

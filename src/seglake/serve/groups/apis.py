@@ -60,7 +60,11 @@ class GroupApis:
         """
         kind = request.key_type if connection.version else _GROUP
         code = _COORDINATOR_ERRORS.get(kind, Code.INVALID_REQUEST)
-        why = None if kind == _GROUP else "this server is read-only: it only has consumer groups"
+        why = (
+            None
+            if kind == _GROUP
+            else ("this server is read-only and supports only consumer groups")
+        )
         here = (NODE, *self._address) if kind == _GROUP else (-1, "", -1)
         node_id, host, port = here
         if connection.version < 4:
@@ -313,7 +317,7 @@ def _described(group_id: str, listed: GroupListing | None, code: Code) -> Any:
         for each in group.members.values()
     ] if group is not None else []  # fmt: skip
     return response(
-        error_code=code, error_message=f"group {group_id} is not known" if code else None,
+        error_code=code, error_message=f"group {group_id} is unknown" if code else None,
         group_id=group_id, group_state="Dead" if listed is None else listed.state,
         protocol_type="" if listed is None else listed.protocol_type,
         protocol_data=group.protocol if group is not None and settled else "", members=members,

@@ -90,7 +90,9 @@ class Coordinator:
             return JoinResponse(Code.UNKNOWN_MEMBER_ID, member_id=ask.member_id)
         if group is None:
             if len(self._groups) >= (most := self._settings.max_groups):
-                _log.warning("group %.80r is refused: max_groups = %d", group_id, most)
+                _log.warning(
+                    "group %.80r refused, because there are max_groups = %d groups", group_id, most
+                )
                 return JoinResponse(Code.COORDINATOR_NOT_AVAILABLE)
             group = self._groups[group_id] = Group(group_id, self._settings)
         future = asyncio.get_running_loop().create_future()
@@ -173,7 +175,7 @@ class Coordinator:
         try:
             return {**await self._archived(group_id), **offsets}
         except SeglakeError as error:
-            _log.error("archived offsets of group %.80r: %s", group_id, error)
+            _log.error("cannot read archived offsets of group %.80r: %s", group_id, error)
             return Code.COORDINATOR_NOT_AVAILABLE
 
     async def forget(self, group_id: str, wheres: Iterable[Where] | None) -> Code:
@@ -211,7 +213,9 @@ class Coordinator:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread, work)
         except StoreError as error:
-            _log.error("committed offsets: %s", error)  # no traceback: the text has the cause
+            _log.error(
+                "cannot read or write committed offsets: %s", error
+            )  # no traceback: the text has the cause
             return Code.COORDINATOR_NOT_AVAILABLE
 
     def _after(self, group: Group) -> None:
@@ -234,7 +238,9 @@ class Coordinator:
         try:
             self._expire(group)
         except Exception:  # of any kind
-            _log.exception("group %.80r: its timer goes on in a second", group.group_id)
+            _log.exception(
+                "group %.80r: its timer failed, and continues in a second", group.group_id
+            )
             later = asyncio.get_running_loop().call_later(1, self._advance, group)
             self._timers[group.group_id] = later
 
@@ -242,7 +248,7 @@ class Coordinator:
         before = set(group.members)
         group.advance(self._clock_ms())
         for member_id in before - set(group.members):
-            _log.info("group %.80r: member %.80r gave no sign of life", group.group_id, member_id)
+            _log.info("group %.80r: member %.80r timed out", group.group_id, member_id)
         self._after(group)
 
     def _log_generation(self, group: Group) -> None:

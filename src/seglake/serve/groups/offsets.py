@@ -51,8 +51,8 @@ def _why(error: sqlite3.Error | OSError) -> str:
     if getattr(error, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_BUSY:
         return f"{error}; {another}"
     return (
-        "another process holds it, such as a `seglake serve` of the same lake, and it belongs to "
-        f"one server at a time: stop that one, or {another}"
+        "another process uses it, such as a `seglake serve` of the same lake, and only one "
+        "server may use it. Stop that server, or {another}"
     )
 
 
@@ -95,7 +95,8 @@ class OffsetStore:
             (version,) = self._db.execute("pragma user_version").fetchone()
             if version not in (0, _FORMAT):
                 raise ConfigError(
-                    f"groups.file {self._file} has format {version}; this server knows {_FORMAT}"
+                    f"groups.file {self._file} has format {version}, and this server supports "
+                    f"only {_FORMAT}"
                 )
             self._db.execute(_TABLE)
             self._db.execute("drop table if exists replays")  # of earlier builds

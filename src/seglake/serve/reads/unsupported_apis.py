@@ -44,7 +44,7 @@ from seglake.serve.connection import Connection
 from seglake.serve.reads.metadata import TOPIC_RESOURCE
 from seglake.serve.topics.catalog import ServedTopics
 
-WHY = "this server only reads: its lake changes by `seglake ingest` and by no Kafka client"
+WHY = "this server is read-only. To change its lake, use `seglake ingest`"
 _IDS = count(1)  # of producers
 
 
@@ -54,7 +54,7 @@ async def _produce(request: Any, connection: Connection) -> Any:
     With acks=0 a producer reads no response, so the connection is closed.
     """
     if request.acks == 0:  # such a producer waits for no answer
-        raise CloseConnection("a producer with acks=0; this server only reads")
+        raise CloseConnection("a producer with acks=0; this server is read-only")
     connection.count_error(Code.TOPIC_AUTHORIZATION_FAILED)
     kind = ProduceResponse.TopicProduceResponse
     topics = [

@@ -283,7 +283,10 @@ class BatchRanges:
         block = self._zones(segment).block_at(batch_range.last_offset)
         last = int(batch_range.positions[-2])
         if block is None or not block.position <= last < block.end:
-            what = f"offset {batch_range.last_offset} cannot stand here"
+            what = (
+                f"the record batch ends at offset {batch_range.last_offset}, which is "
+                f"impossible here"
+            )
             raise CorruptData(what, file=segment.log_key, position=last)
 
     def _chunk(self, segment: LogSegment, ranges: LogRanges, *, ahead: bool) -> Chunk:

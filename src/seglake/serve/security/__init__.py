@@ -22,8 +22,8 @@ def require_safe(settings: Settings) -> None:
     if missing:
         raise ConfigError(
             f"server.listen: {host} can be reached from other machines, and there is no"
-            f" {' and no '.join(missing)}: set [tls] and [sasl], listen on 127.0.0.1, or say"
-            " --insecure"
+            f" {' and no '.join(missing)}: set [tls] and [sasl], listen on 127.0.0.1, or add "
+            f"--insecure"
         )
 
 
@@ -38,8 +38,8 @@ def tls_context(settings: Settings) -> ssl.SSLContext | None:
         made.load_cert_chain(str(tls.certificate), str(tls.key), password=_no_password)
     except (OSError, ssl.SSLError, ValueError) as error:
         raise ConfigError(
-            f"tls: {tls.certificate} and {tls.key} are no certificate chain and its key, as PEM"
-            f" without a password: {error}"
+            f"tls: {tls.certificate} and {tls.key} are not a certificate chain and its key (PEM, "
+            f"without a password): {error}"
         ) from error
     return made
 
@@ -59,7 +59,7 @@ def apis(settings: Settings, counts: ServerCounts) -> list[Api]:
 def _has_tls(tls: Tls) -> bool:
     has_certificate, has_key = tls.certificate is not None, tls.key is not None
     if has_certificate != has_key:
-        raise ConfigError("tls: certificate and key go together; set both, or none")
+        raise ConfigError("tls: set both certificate and key, or neither")
     return has_certificate
 
 

@@ -88,7 +88,9 @@ class Login:
         exchange = connection.login
         if connection.principal is not None or exchange is None:
             connection.count_error(Code.ILLEGAL_SASL_STATE)
-            return _failure_response(Code.ILLEGAL_SASL_STATE, "SaslHandshake comes first, and once")
+            return _failure_response(
+                Code.ILLEGAL_SASL_STATE, "SaslHandshake must come first, and only once"
+            )
         try:
             step = await self._step(exchange, bytes(request.auth_bytes), connection)
         except LoginFailed:
@@ -216,7 +218,7 @@ class Users:
     def from_settings(cls, settings: Sasl) -> Users:
         """Return the users in a file, or in an environment variable. Raises ConfigError."""
         if settings.users is not None and settings.users_variable is not None:
-            raise ConfigError("sasl: users and users_variable both name users: keep one")
+            raise ConfigError("sasl: users contradicts users_variable. Keep one")
         if settings.users is not None:
             return cls(_parsed(_text_of(settings.users), str(settings.users)), settings.mechanisms)
         variable = str(settings.users_variable)
@@ -249,7 +251,8 @@ def _text_of(file: Path) -> str:
     try:
         if file.stat().st_mode & _OTHERS:
             raise ConfigError(
-                f"sasl.users: others may use {file}, which has passwords: chmod o= it"
+                f"sasl.users: {file} has passwords, but other users may access it. Run chmod o= "
+                f"{file}"
             )
         return file.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -264,12 +267,12 @@ def _parsed(text: str, place: str) -> dict[str, str]:
         name, colon, password = line.strip().partition(":")
         problem = _problem(name, colon, password)
         if problem is None and name in passwords:
-            problem = "has a name for the second time"
+            problem = "repeats the name of an earlier line"
         if problem is not None:
             raise ConfigError(f"{place}: line {number} {problem}")
         passwords[name] = password
     if not passwords:
-        raise ConfigError(f"{place}: names no user; write a line name:password for each")
+        raise ConfigError(f"{place}: has no users; write a line name:password for each")
     return passwords
 
 
@@ -278,5 +281,5 @@ def _problem(name: str, colon: str, password: str) -> str | None:
     if not colon or not name or not password:
         return "is not of the form name:password"
     if not (name + password).isascii() or not (name + password).isprintable():
-        return "has other characters than printable ASCII, which clients prepare differently"
+        return "has characters other than printable ASCII, which clients normalize differently"
     return None

@@ -148,7 +148,7 @@ class ServedTopics:
         if topic is not None:
             return topic
         if not is_topic_name(name):
-            raise UsageError(f"'{text_for_log(name)}' is no name of a topic")
+            raise UsageError(f"'{text_for_log(name)}' is not the name of a topic")
         asked = parse_derived_name(name, self._topics, self._tags)
         if asked is None or asked.topic not in self._topics:
             raise self._unknown(name)
@@ -219,7 +219,7 @@ class ServedTopics:
             self._counts.failed_refreshes += 1
             if self.problem is None:
                 foreign = None if isinstance(error, SeglakeError) else error
-                _log.error("no newer version can be read, version %d stays: %r",
+                _log.error("cannot read a newer version, so version %d is still served: %r",
                            self._served, error, exc_info=foreign)  # fmt: skip
             self.problem = f"{type(error).__name__}: {error}"
             return False
@@ -308,7 +308,7 @@ class ServedTopics:
         if name in self._derived:
             self._ids[made.id], self._sizes[name] = name, size
             self._evict()
-        _log.info("topic %s is of version %d", name, made.log.version)
+        _log.info("topic %s is served from version %d", name, made.log.version)
         return made
 
     def _bind(self, name: str, asked: DerivedName) -> _BoundTopic:
@@ -508,8 +508,8 @@ def explain_unknown_name(name: str, topics: Container[str]) -> str:
     if topic is None:
         return ""
     return (
-        f": what follows {topic} is no window, as in {topic}.20260601T120000Z.20260601T130000Z, and"
-        " no version or tag"
+        f": the text after {topic}. is not a window (as in "
+        f"{topic}.20260601T120000Z.20260601T130000Z), a version or a tag"
     )
 
 
@@ -533,7 +533,7 @@ def _derived(name: str, match: re.Match[str]) -> DerivedName:
         return DerivedName(match["topic"], version=version)
     start, end = _milliseconds(name, match["start"]), _milliseconds(name, match["end"])
     if end <= start:
-        what = "the window would end at or before its start; swap the times"
+        what = "the window ends at or before its start; swap the times"
         raise UsageError(f"{name}: {what}")
     return DerivedName(match["topic"], start, end, version)
 
@@ -542,5 +542,5 @@ def _milliseconds(name: str, text: str) -> int:
     try:
         return to_epoch_ms(text)
     except UsageError:
-        what = f"{text} is no time; write 20260601T120000.000Z"
+        what = f"{text} is not a time; write 20260601T120000.000Z"
         raise UsageError(f"{name}: {what}") from None

@@ -132,8 +132,8 @@ class Commit:
         owner, other = self._owner(base)
         said = (
             f"pipeline {report.pipeline!r} has no run {report.run_id!r} to replace in topic "
-            f"{report.topic!r}, and other runs have all its files"
-            f"{owner and f', such as {owner!r}'}, so nothing was committed"
+            f"{report.topic!r}, and other runs have all its "
+            f"files{owner and f', such as {owner!r}'}. Nothing was committed"
         )
         lists = history_command(self._attempt.pipeline.root, report.topic)
         raise UsageError("; ".join([said, *map(str, other), lists]))
@@ -161,10 +161,10 @@ class Commit:
         if committed != attempt.table.run(self._base, attempt.topic, name, run_id):
             raise ReplanRequired("another attempt committed this run")
         if attempt.input.is_taken(newest, attempt.sources):
-            raise ReplanRequired("another commit took or removed some of the input")
+            raise ReplanRequired("another commit ingested or removed some of the input")
         partitions = current_topic(newest, attempt.pipeline).partitions
         if partitions != attempt.settings.topic.partitions:
-            raise ReplanRequired("the topic has other partitions now")
+            raise ReplanRequired("the topic's partitions changed")
         self._base, self._topic_rows = newest, topic_rows(newest, attempt.pipeline, attempt.seed)
         self._placement.rebase_onto(newest)
 
@@ -219,9 +219,9 @@ def _require_nothing(replaced: Iterable[RunRow], report: Report) -> None:
         return
     records, names = sum(run.records for run in lost), sorted(repr(run.run_id) for run in lost)
     raise UsageError(
-        f"{report.summary}: nothing would take the place of run {', '.join(names)} "
-        f"({counted(records, 'record')}), so nothing was replaced: correct the input; "
-        "`seglake undo` takes a run out, and --replace-with-nothing replaces it all the same"
+        f"{report.summary}: the input has nothing to replace run {', '.join(names)} "
+        f"({counted(records, 'record')}), so nothing was replaced. Correct the input. To only "
+        f"remove a run, use `seglake undo`; to replace it anyway, --replace-with-nothing"
     )
 
 

@@ -119,7 +119,7 @@ class RedriveReport(Report):
     def _ingested(self) -> str:
         """Return how many of the open rejects became records."""
         rejects = counted(self.records + self.quarantined, "reject")
-        return f"{self.records:,} of {rejects} become records, {self.quarantined:,} stay open"
+        return f"{self.records:,} of {rejects} became records, {self.quarantined:,} remain open"
 
 
 def redrive(
@@ -143,13 +143,13 @@ def redrive(
     """
     if not pipeline.input.kind.in_files:
         raise ConfigError(
-            f"input.format = {pipeline.input.format!r} cannot be redriven: say how the files of "
-            "the run are to be read"
+            f"input.format = {pipeline.input.format!r} cannot be redriven. Set the format in "
+            "which to read the files of the run"
         )
     if pipeline.topic.offset_field is not None:
         raise ConfigError(
-            "topic.offset_field contradicts a redrive: the offsets of rejected rows lie below the "
-            "end of the log; ingest the corrected rows into another topic"
+            "topic.offset_field contradicts a redrive: the offsets of rejected rows are below "
+            "the end of the log. Ingest the corrected rows into another topic"
         )
     work = _RedriveCall(engine, pipeline, run_id, dry_run, progress)
     while (report := work.run()) is None:
@@ -197,7 +197,7 @@ class _RedriveCall:
         if opened.expired:
             raise UsageError(
                 f"the rejects of run {chain.last.run_id!r} have expired "
-                "(quarantine.retention.ms): ingest their files in another run"
+                f"(quarantine.retention.ms). Ingest their files in another run"
             )
         first = chain.first
         taken = {"run_id": first.run_id, "attempt_id": chain.last.attempt_id}
@@ -275,8 +275,8 @@ class _RedriveCall:
         too_many = open_rejects.left is not None and rejects.count > open_rejects.left
         if too_many or rejects.has_one_of(leaving):
             raise CommitConflict(
-                f"an erasure of some of the rejects of run {chain.last.run_id!r} is not finished: "
-                "redrive when it has ended; if it died, run `seglake erase` again first"
+                f"an erasure of some of the rejects of run {chain.last.run_id!r} is not "
+                f"finished. Redrive when it has ended; if it died, run `seglake erase` again first"
             )
         return rejects
 
@@ -331,28 +331,28 @@ def _committed_run(
         last = max(rows, key=lambda run: run.sequence, default=None)
         if last is None and failed():
             raise UsageError(
-                f"run {run_id!r} of topic {topic!r} failed, so nothing of it is there to be "
-                "redriven: ingest again with this run id; `seglake run-status` says why it failed"
+                f"run {run_id!r} of topic {topic!r} failed, so it has no rejects to redrive. See "
+                f"why with `seglake run-status`, and ingest again with this run id"
             )
         ids = {run.run_id for run in committed_runs(history)}
         known = suggest(run_id, ids, history_command(pipeline.root, topic))
         raise UsageError(
             f"topic {topic!r} has no committed run {run_id!r}; {known}"
             if last is None
-            else f"run {run_id!r} of topic {topic!r} is {last.state}, and its rejects with it: "
-            "ingest its files again"
+            else f"run {run_id!r} of topic {topic!r} is {last.state}, and so are its rejects. "
+            f"Ingest its files again"
         )
     if len(runs) > 1:
         names = ", ".join(sorted(repr(run.pipeline) for run in runs))
         raise UsageError(
-            f"topic {topic!r} has a run {run_id!r} of each of the pipelines {names}: set "
-            "pipeline.name to the one that is meant"
+            f"several pipelines have a run {run_id!r} in topic {topic!r} ({names}). Set "
+            f"pipeline.name to one of them"
         )
     (run,) = runs
     if run.quarantined and not run.input_files and not redrive_from_run(run):
         raise UsageError(
-            f"run {run_id!r} ingested a DataFrame, whose rows cannot be read again: ingest those "
-            "that it rejected in another run"
+            f"run {run_id!r} ingested a DataFrame, whose rows cannot be read again. Ingest its "
+            f"rejected rows in another run"
         )
     return run
 
@@ -379,8 +379,9 @@ def _nothing_gained(chain: RedriveChain, rejects: RedriveInput, report: Report) 
     why = {**report.reasons, **rejects.refused}
     counted = "; ".join(f"{reason}: {number}" for reason, number in sorted(why.items()))
     return QuarantineLimit(
-        f"none of the {chain.last.quarantined} open rejects of run {chain.first.run_id!r} becomes "
-        f"a record with these settings ({counted}); nothing was committed: correct the settings"
+        f"none of the {chain.last.quarantined} open rejects of run {chain.first.run_id!r} "
+        f"becomes a record with these settings ({counted}). Nothing was committed. Correct the "
+        "settings"
     )
 
 

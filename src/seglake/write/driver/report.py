@@ -162,9 +162,9 @@ class Report(ShowsTable):
         words = "seglake", "quarantine", root or "", self.topic, "--run-id", self.run_id
         raise QuarantineLimit(
             f"{rejected:,} of {counted(rows, 'row')} {'was' if rejected == 1 else 'were'} rejected "
-            f"({reasons}), {why}; nothing was committed. "
+            f"({reasons}), {why}. Nothing was committed. "
             + "".join(f"{sentence} " for sentence in map(str, self.findings))
-            + (f"Some of them: {join(words)}" if root else "")
+            + (f"To see some of them: {join(words)}" if root else "")
         )
 
     def check_times(self, pipeline: Pipeline) -> None:
@@ -197,12 +197,12 @@ class Report(ShowsTable):
             if paths
         ]
         if not changes:
-            return "already committed, and the topic has all of its input"
+            return "already committed, and the topic has all its input"
         remedy = ""
         if self.new_files or self.changed_files:
             remedy = (
-                "; --replace replaces the old input by the new; another run id ingests new files, "
-                "and changed ones as on_changed_source says"
+                ". To replace the old input with the new, use --replace. To ingest new and "
+                "changed files (see on_changed_source), use another run id"
             )
         return f"already committed; since then: {', '.join(changes)}{remedy}"
 
@@ -211,8 +211,8 @@ class Report(ShowsTable):
             return ""
         runs = f"{'runs' if self.replaced_runs[1:] else 'run'} {', '.join(self.replaced_runs)}"
         records = counted(self.replaced_records, "record")
-        left = f"{records} of {counted(self.replaced_files, 'file')} left"
-        return f"; in the place of {runs}: {left}"
+        left = f"{records} of {counted(self.replaced_files, 'file')}"
+        return f"; replaced {runs}: removed {left}"
 
     def _ingested(self) -> str:
         if self.input_files or self.input_rows or self.skipped_records:
@@ -224,14 +224,14 @@ class Report(ShowsTable):
         if not present:
             others = len(self.missing_paths) - 1
             more = f" and {others:,} more are" if others > 0 else " is"
-            missing = f"; {self.missing_paths[0]}{more} not there" if self.missing_paths else ""
+            missing = f"; {self.missing_paths[0]}{more} missing" if self.missing_paths else ""
             return f"nothing new: the input is empty{missing}"
-        other = f", {len(self.changed_files):,} in another version" if self.changed_files else ""
-        owner = f", such as {self.owner!r}," if self.owner else ""
+        other = f", {len(self.changed_files):,} of them changed" if self.changed_files else ""
+        owner = f", such as {self.owner!r}" if self.owner else ""
         files = counted(present, "file")
         return (
-            f"nothing new: the topic has {files} already{other}; --replace with the --run-id of a "
-            f"run{owner} ingests its files anew under other settings"
+            f"nothing new: the topic already has {files}{other}. To ingest the files of a run "
+            f"again with other settings, use --replace with the --run-id of the run{owner}"
         )
 
     def describe(self, segments: Sequence[SegmentRow]) -> None:
@@ -331,7 +331,11 @@ def store_failure(store: Store, report: Report) -> Iterator[list[dict[str, Any]]
         try:
             _store_with_sample(store, failed, rejects)
         except (StoreError, CorruptData) as problem:
-            logger.warning("`seglake run-status` will not know of this failure: %s", problem)
+            logger.warning(
+                "cannot save the report of this failure, so `seglake run-status` will "
+                "not show it: %s",
+                problem,
+            )
         raise
 
 
@@ -352,5 +356,5 @@ def error_text(error: Exception) -> str:
     """Return a SeglakeError's message, or another error's type, whose message may have secrets."""
     name = type(error).__name__
     if not isinstance(error, SeglakeError):
-        return f"{name}: the log of the driver has the rest"
+        return f"{name}: the log of the driver has the details"
     return str(error).encode(errors="backslashreplace").decode()[:_ERROR_LENGTH]

@@ -100,8 +100,8 @@ def ingest_files(
     """
     if not pipeline.input.kind.in_files:
         raise ConfigError(
-            f"input.format = {pipeline.input.format!r} names no files: give the DataFrame to "
-            "seglake.ingest, or set input.format and input.paths"
+            f"input.format = {pipeline.input.format!r} has no files. Pass the DataFrame to "
+            f"seglake.ingest, or set input.format and input.paths"
         )
     require_apart(pipeline.input, InputStore(pipeline.storage), pipeline.root)
     return _ingest(engine, pipeline, run, progress, new_files(engine, pipeline), replacing)
@@ -144,8 +144,8 @@ def _ingest(
 ) -> Report:
     if replacing is not None and pipeline.topic.offset_field is not None:
         raise ConfigError(
-            "topic.offset_field contradicts a replacement: its records would keep offsets that lie "
-            "below the end of the log; ingest them into another topic"
+            "topic.offset_field contradicts a replacement: its records would keep offsets below "
+            "the end of the log. Ingest them into another topic"
         )
     store = open_store(pipeline.root, pipeline.storage)
     table = CatalogTable.create(store)
@@ -269,13 +269,13 @@ def _require_same(done: RunRow, pipeline: Pipeline, declared: tuple[int, int] | 
     committed = f"run {done.run_id!r} of pipeline {pipeline.name!r} is committed"
     winner = f"attempt {done.attempt_id}, which ended at {format_ms(done.finished_at_ms)}"
     if redrive_from_run(done):
-        raise ConfigError(f"{committed}, and is a redrive: give this run another --run-id")
+        raise ConfigError(f"{committed} as a redrive. Give this run another --run-id")
     if done.fingerprint != pipeline.fingerprint():
         raise ConfigError(
-            f"{committed} with other settings or paths, by {winner}; nothing was ingested now. "
-            "Other files (by --source or input.paths) need another --run-id. If the same files are "
-            "meant anew, with these settings, --replace puts their records in the place of all "
-            "that the run has (`seglake undo` takes it out); else restore the settings"
+            f"{committed} with other settings or paths, by {winner}. Nothing was ingested. For "
+            f"other files (--source or input.paths), use another --run-id. To ingest the same "
+            f"files again with these settings, add --replace, which replaces all records of the "
+            f"run. To only remove the run, use `seglake undo`"
         )
     start_ms, end_ms = done.interval_start_ms, done.interval_end_ms
     if (start_ms, end_ms) != (declared or (None, None)):
@@ -284,7 +284,7 @@ def _require_same(done: RunRow, pipeline: Pipeline, declared: tuple[int, int] | 
             interval = f"the interval {format_ms(start_ms)} to {format_ms(end_ms)}"
             same = "the same interval"
         raise ConfigError(
-            f"{committed} with {interval}, by {winner}: give this run another --run-id, or {same}"
+            f"{committed} with {interval}, by {winner}. Give this run another --run-id, or {same}"
         )
 
 
@@ -334,7 +334,8 @@ def execute_attempt(
                 delete_blobs(store, attempt.attempt_id)
             except StoreError as error:
                 logger.warning(
-                    "blobs of this run are left for `seglake vacuum` to delete: %s", error
+                    "cannot delete blobs of this run; `seglake vacuum` deletes them later: %s",
+                    error,
                 )
     commit = Commit(attempt, counts, segments)
     with attempt.step("commit"):
@@ -367,7 +368,9 @@ def _delete_own_rejects(attempt: Attempt, failure: Exception) -> None:
             files = QuarantineTable(store).unreferenced_keys(attempt.topic, attempt.attempt_id)
             store.delete(files)
     except (StoreError, CorruptData) as error:
-        logger.warning("files of this run are left for `seglake vacuum` to delete: %s", error)
+        logger.warning(
+            "cannot delete files of this run; `seglake vacuum` deletes them later: %s", error
+        )
 
 
 def count_splits(attempt: Attempt, spooled: pa.Table) -> SplitCounts:

@@ -127,12 +127,12 @@ class ChangedFiles(InputError):
     def __init__(self, paths: Sequence[str], run_id: str = "", pipeline: str = "") -> None:
         self.paths = paths
         more = f", and so did {counted(len(paths) - 1, 'other file')}" if paths[1:] else ""
-        run = f"--run-id {quote(run_id)}, which has it," if run_id else "the run that has it"
+        run = f"--run-id {quote(run_id)}" if run_id else "the id of its run"
         under = f"pipeline.name = {pipeline!r} and " if pipeline else ""
         super().__init__(
-            f"{paths[0]} changed after it was ingested{more}: `--replace` with {under}{run} "
-            "ingests what it is now in place of that; or set on_changed_source = 'skip', or "
-            "'ingest-as-new', by which lines that both versions have come twice"
+            f"{paths[0]} changed after it was ingested{more}. To replace its old content, use "
+            f"`--replace` with {under}{run}. Or set on_changed_source = 'skip', or "
+            f"'ingest-as-new', which ingests unchanged lines twice"
         )
 
 
@@ -447,7 +447,7 @@ def changes_since(
         try:
             parts.append(find_inputs(one, store, pipeline.root).files)
         except InputError as problem:
-            logger.info("changes since the run was committed: %s", problem)
+            logger.info("cannot determine the changes since the run was committed: %s", problem)
             all_listed = False
     files, paths = FileList.joined(parts).by_path(), ingested()
     now = KnownFiles.from_files(files, source_rows).selection

@@ -46,7 +46,7 @@ def _allowed(seed: Mapping[str, Any]) -> Mapping[str, Any]:
     try:
         Topic.model_validate({"name": "any", **seed})
     except ValidationError as refused:
-        logger.warning("the settings value.… of the topic are left at their defaults: %s", refused)
+        logger.warning("the value.* settings of the topic keep their defaults: %s", refused)
         return {}
     return seed
 
@@ -108,28 +108,29 @@ def _require_same(row: TopicRow, topic: Topic, settings: Mapping[str, Any], root
     ):
         if name != expected:
             raise ConfigError(
-                f"{has} {key} = {name!r}, the pipeline says {expected!r}: correct the pipeline or "
-                "choose another topic"
+                f"{has} {key} = {name!r}, but the pipeline has {expected!r}. Correct the "
+                f"pipeline or choose another topic"
             )
     if topic.partitions < row.partitions:
         raise ConfigError(
-            f"{has} {row.partitions} partitions and cannot shrink to {topic.partitions}: raise "
-            "topic.partitions"
+            f"{has} {row.partitions} partitions, which cannot be lowered to {topic.partitions}. "
+            f"Raise topic.partitions"
         )
     stored = json.loads(row.settings)
     stored_id, new_id = stored.get("kafka.topic.id"), settings.get("kafka.topic.id")
     if None not in (stored_id, new_id) and stored_id != new_id:
         raise ConfigError(
             f"topic {row.topic!r} has the offsets of the Kafka topic with id {stored_id}, and "
-            f"that topic has id {new_id} now: it was deleted and made again, so its offsets are "
-            "those of other records; archive it as another topic"
+            f"that topic now has id {new_id}. It was deleted and created again, so the same "
+            f"offsets have other records. Archive it as another topic"
         )
     for key in (key for key in LIFECYCLE if key in settings):
         value = stored.get(key, DEFAULTS[key])
         if value != settings[key]:
             raise ConfigError(
-                f"{has} {key} = {value!r}, the pipeline says {settings[key]!r}: remove it from the "
-                f"pipeline, or change the topic with `seglake alter {quote(root)} {row.topic} "
+                f"{has} {key} = {value!r}, but the pipeline has {settings[key]!r}. Remove it "
+                f"from the pipeline, or change the topic with `seglake alter {quote(root)} "
+                f"{row.topic} "
                 f"{key}={settings[key]}`"
             )
 

@@ -4,12 +4,13 @@ import re
 from typing import NamedTuple
 
 AVRO_MARK = b"Obj\x01"  # the first bytes of an Avro file
-NO_TEXT = "is no text: bytes that no text has stand in it; name other files"
+NO_TEXT = "is not text: it contains binary bytes. Name other files"
 _OTHER_BYTES = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")  # not tab, line ends, or escape
 _TO_PARQUET = (
-    "write it as Parquet: for a file that fits in memory, `python3 -c 'import sys; from pyarrow "
+    "convert it to Parquet and set input.format = 'parquet'. For a file that fits in memory: "
+    "`python3 -c 'import sys; from pyarrow "
     "import {0}, parquet; parquet.write_table({0}.{1}, sys.argv[1] + "
-    "\".parquet\")' FILE` does, and input.format = 'parquet' reads that"
+    '".parquet")\' FILE`'
 )
 _ARROW = _TO_PARQUET.format("feather", "read_table(sys.argv[1])")
 

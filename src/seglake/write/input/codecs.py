@@ -52,12 +52,12 @@ def detect_codec(head: bytes, path: str) -> Codec | None:
         raise InputError(f"{path}: {remark}")
     refused = next((_REFUSED[magic] for magic in _REFUSED if head.startswith(magic)), None)
     if refused is not None and path.lower().endswith(_SHEETS):
-        raise InputError(f"{path}: this is a spreadsheet; save it as CSV")
+        raise InputError(f"{path}: this is a spreadsheet. Save it as CSV")
     if refused is not None:
         name, command = refused
         raise InputError(
-            f"{path}: this is {name}, which `{command} FILE` unpacks; give gzip, bz2, zstd, tar or "
-            "plain files"
+            f"{path}: this is {name}. Unpack it with `{command} FILE`; only gzip, bz2, zstd, tar "
+            f"and plain files can be read"
         )
     return _named(head)
 
@@ -108,14 +108,14 @@ class Content:
             raise
         except (OSError, EOFError, zlib.error, tarfile.TarError, pa.ArrowException) as problem:
             raise InputError(
-                f"{self._path}: {self._what} data is damaged or cut off, noticed after reading "
+                f"{self._path}: {self._what} data is damaged or cut off, found after reading "
                 f"{self.raw.tell()} bytes of the file: {problem}; {self._remedy()}"
             ) from problem
 
     def _remedy(self) -> str:
         codec = _named(self.raw.part(0, HEAD_BYTES))
         if self._what in get_args(Codec) and codec != self._what:
-            return f"it does not begin as {self._what} does: correct input.compression"
+            return f"it does not begin like {self._what}. Correct input.compression"
         return "write the file again"
 
 
@@ -193,5 +193,5 @@ class _JoinedStreams(io.RawIOBase):
     def _require_zeros(self, packed: bytes) -> None:
         while packed:
             if packed.strip(b"\0"):
-                raise OSError("other bytes stand behind the zeros at the end of the last member")
+                raise OSError("other bytes follow the zeros at the end of the last member")
             packed = self._file.read(_READ_BYTES)

@@ -56,7 +56,7 @@ class InputStore:
             for each in store.list(prefix):
                 yield each._replace(key=each.key[below:])
         except StoreError as problem:
-            text = f"{folder}: cannot be listed: {problem}; check path and rights"
+            text = f"{folder}: cannot be listed: {problem}; check the path and its permissions"
             raise InputError(text) from None
 
     def has_objects(self, folder: str) -> bool:
@@ -145,8 +145,8 @@ class InputStore:
             raise unreadable(file.path, error) from error
         if not file.version.is_same(current):
             raise InputError(
-                f"{file.path} changed since this run listed it: run again when all writes to it "
-                "have ended"
+                f"{file.path} changed while this run read it. Run again when all writes to it "
+                f"have ended"
             )
 
     def _head(self, file: SourceFile) -> bytes:
@@ -197,8 +197,8 @@ def is_dead_link(path: str) -> bool:
 def leads_nowhere(link: str) -> InputError:
     """Return the error for a dead link among the input."""
     return InputError(
-        f"{link}: is a link to {Path(link).readlink()}, and nothing is there: correct the link or "
-        "remove it, or leave it out by input.paths or input.exclude"
+        f"{link}: is a link to {Path(link).readlink()}, which does not exist. Correct or remove "
+        f"the link, or leave it out with input.paths or input.exclude"
     )
 
 
@@ -249,8 +249,8 @@ def members(path: str, content: Content) -> Iterator[tuple[str, Content]]:
         _require_end(forward)
     except (tarfile.TarError, ValueError) as problem:
         raise InputError(
-            f"{path}: tar data is damaged: {problem}, noticed at byte {forward.tell()} of the "
-            "archive; write it again"
+            f"{path}: tar data is damaged: {problem}, found at byte {forward.tell()} of the "
+            f"archive. Write it again"
         ) from problem
 
 
@@ -278,8 +278,8 @@ def _require_end(archive: _Forward) -> None:
         at = archive.tell() - len(block)
         if block.strip(b"\0") and (not second < at < record_end or _is_header(block)):
             raise tarfile.ReadError(
-                f"more data at byte {at}, behind a block of zeros, which ends an archive "
-                "(tar --concatenate joins archives)"
+                f"more data at byte {at}, after the block of zeros that ends an archive (tar "
+                f"--concatenate joins archives)"
             )
 
 

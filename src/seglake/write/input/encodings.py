@@ -69,7 +69,7 @@ class Utf8Stream:
             return self._decoder.decode(data, self._ended)
         except UnicodeError as problem:
             name = self._encoding
-            hint = f"{name}-le or {name}-be" if name in _OF_A_ROW else "what the file is in"
+            hint = f"{name}-le or {name}-be" if name in _OF_A_ROW else "the file's encoding"
             raise InputError(
                 f"{self._path}: cannot be read as {name}: {problem}; set input.encoding to {hint}"
             ) from problem

@@ -49,11 +49,11 @@ from seglake.terminal.wording import counted
 from seglake.write.input.content import InputStore, dead_link_error, is_dead_link, unreadable_error
 from seglake.write.input.files import UNKNOWN, SourceFile, locate
 
-HIDDEN = "a file whose name begins with . or _ has to be named itself"
+HIDDEN = "a file whose name begins with . or _ is only read if input.paths names it"
 BY_NAME = "a name or folder that begins with . or _"
 BY_CHOICE = "input.include and input.exclude"
 BY_LINK = "another name of the same file"
-_NOT_ENTERED = " (a folder that a glob matches is not entered: add /**)"
+_NOT_ENTERED = " (for the files of a folder that the glob matches, add /**)"
 
 _AT_ONCE = 1 << 14  # files whose versions are requested in one step
 _WILDCARD = re.compile(r"[*?\[]")
@@ -190,11 +190,11 @@ def _require_no_table(files: FileList, logs: dict[str, str]) -> None:
         if files.has_below(folder):
             what, form = _TABLES[log]
             raise InputError(
-                f"{folder}: is {what}: {log} says which of its files count, and the others have "
-                "rows that were deleted or replaced. Ingest a DataFrame of it under a run id, with "
+                f"{folder}: is {what}: only {log} shows which of its files are valid; the others "
+                f"have deleted or replaced rows. Ingest a DataFrame of it with a run id and "
                 "input.format = 'dataframe': seglake.ingest(spark.read.format("
-                f"{form!r}).load({folder!r}), settings, run_id=...); or leave the folder out with "
-                "input.exclude"
+                f"{form!r}).load({folder!r}), settings, run_id=...). Or leave the folder out "
+                f"with input.exclude"
             )
 
 
@@ -280,8 +280,8 @@ def require_apart(settings: Input, store: InputStore, lake: str) -> None:
 
 def _root_is_input(folder: str) -> InputError:
     return InputError(
-        f"{folder}: is the root of the lake, whose own files would be input; set pipeline.root "
-        "to a folder of its own"
+        f"{folder}: is the root of the lake, so the lake's own files would be input. Set "
+        f"pipeline.root to another folder"
     )
 
 
@@ -305,7 +305,7 @@ def _missing(path: str, on_empty: str, store: InputStore, *, glob: bool) -> str 
         raise MissingPath(
             f"{path}: does not exist, and neither does {above}",
             f"correct input.paths or --source{_where(path)}"
-            + (", or make that folder if it is meant" if on_empty == "ok" else ""),
+            + (", or create that folder" if on_empty == "ok" else ""),
         )
     if on_empty == "error" and not glob:
         raise InputError(
@@ -317,7 +317,7 @@ def _missing(path: str, on_empty: str, store: InputStore, *, glob: bool) -> str 
 
 def _where(path: str) -> str:
     relative = "://" not in path and not Path(path).is_absolute()
-    return " (relative paths begin at the working folder)" if relative else ""
+    return " (relative paths start in the working folder)" if relative else ""
 
 
 def _is_folder(path: str, store: InputStore) -> bool:
@@ -334,7 +334,7 @@ def glob_hint(glob: str) -> str:
         return _NOT_ENTERED
     below = glob.removeprefix(part).strip("/") or "**"
     written = f"{part.replace('[', '[[]')}/{below}"
-    return f" ([ begins a pattern, and {part} is there: write {written} for it)"
+    return f" ([ begins a pattern; for the existing path {part}, write {written})"
 
 
 def _bracketed(glob: str) -> Iterator[str]:
@@ -441,8 +441,8 @@ def _glob(pattern: str, store: InputStore, logs: dict[str, str]) -> Iterator[_Fo
         expression, any_name = (re.compile(_expression(rest, lead)) for lead in (_VISIBLE, ""))
     except re.error as problem:
         raise InputError(
-            f"{pattern}: [...] has a range that ends before it begins ({problem}); "
-            "correct input.paths, or write [[] for a bracket in a name"
+            f"{pattern}: [...] has a range whose end is before its start ({problem}); correct "
+            f"input.paths, or write [[] for a bracket in a name"
         ) from None
     for each in _below(folder, store, logs):
         key = str(each.key)

@@ -53,7 +53,7 @@ _COLUMNS = {
 }  # fmt: skip
 
 TIME_HEADER = "seglake.timestamp"  # has a timestamp that Spark cannot hold
-_REMEDY = "With --quarantine such records go to the quarantine, and the others are archived"
+_REMEDY = "--quarantine writes such records to the quarantine and archives the others"
 
 _SCHEMA = ", ".join(f"{name} {kind}" for name, kind in _COLUMNS.items())
 
@@ -90,9 +90,12 @@ class TopicArchive:
             return f"failed: {self.error}"
         text = counted(self.run["records"], "record") if self.run else "nothing new"
         for partition, (start, end) in self.gaps.items():
-            text += f"; of partition {partition} the broker had deleted {start} to {end - 1}"
+            text += (
+                f"; the broker had already deleted offsets {start} to {end - 1} of partition "
+                f"{partition}"
+            )
         for group in (name for name, offsets in self.groups.items() if not offsets):
-            text += f"; group {group!r} has committed nothing for this topic"
+            text += f"; group {group!r} has no committed offsets in this topic"
         return text
 
 
@@ -172,9 +175,11 @@ def archive(  # noqa: PLR0913  # each has a default
 
     parts = [(name, second or name) for name, _, second in (each.partition(":") for each in topics)]
     if not parts or len({topic for _, topic in parts}) < len(parts):
-        raise UsageError("name the topics to archive, each once: NAME, or NAME:TOPIC in the lake")
+        raise UsageError(
+            "name each topic to archive once: NAME, or NAME:TOPIC for another name in the lake"
+        )
     if not all(groups) or len(set(groups)) < len(groups):
-        raise UsageError("name each consumer group once, by its whole name")
+        raise UsageError("name each consumer group once, by its full name")
     run = declare_run(run_id, (None, None))
     spark = spark or spark_session("seglake archive", master=master, delta=False, kafka=True)
     setup = _Setup(root, dict(storage_options or {}), options, spark, progress, quarantine, groups)
@@ -238,9 +243,9 @@ def _archive_topic(
     for partition, (_, end) in live.offsets.items():
         if end < (ours := before.get(partition, 0)):
             raise InputError(
-                f"partition {partition} of {live.name!r} ends at {end} on the broker, and at "
-                f"{ours} in the lake: the broker lost records, and will give their offsets to "
-                "others; archive the topic as another one"
+                f"partition {partition} of {live.name!r} ends at {end} on the broker, but at "
+                f"{ours} in the lake. The broker lost records and will use their offsets again. "
+                f"Archive the topic under another name"
             )
     ends = end_offsets(base, report.topic)
     report.gaps = {
@@ -265,7 +270,7 @@ def _archive_topic(
     try:
         return ingested(_frame(setup, live.name, report.offsets))
     except QuarantineLimit as error:
-        raise QuarantineLimit(f"{error}; a line is an offset. {_REMEDY}") from None
+        raise QuarantineLimit(f"{error} (a line is an offset). {_REMEDY}") from None
     except Exception as error:
         if not is_overflow(error):
             raise
@@ -274,7 +279,9 @@ def _archive_topic(
 
 def _require_id(broker: Broker, name: str, topic_id: str) -> None:
     if broker.topic_id(name) != topic_id:
-        raise InputError(f"topic {name!r} was made again while it was read; run again")
+        raise InputError(
+            f"topic {name!r} was deleted and created again during the archive. Run again"
+        )
 
 
 def _keep_groups(setup: _Setup, broker: Broker, report: TopicArchive) -> None:
@@ -361,7 +368,7 @@ def _without_far_times(setup: _Setup, broker: Broker, topic: str, offsets: Range
 
     Raises InputError for the first such record, unless such records are quarantined.
     """
-    setup.progress("look for timestamps that Spark cannot hold")
+    setup.progress("search timestamps that Spark cannot represent")
     gone = dict[int, list[int]]()
     for partition, ends in offsets.items():
         bad_offsets = unreadable_offsets(partial(_reads, setup, topic, partition), *ends)
@@ -398,9 +405,9 @@ def _far_time(topic: str, partition: int, offsets: Sequence[int]) -> str:
     if len(offsets) > MOST:
         what += f", and more than {MOST} in all,"
     return (
-        f"{what} whose timestamp is too large for Spark, which counts microseconds: a producer "
-        f"wrote nanoseconds, or a unit of its own, for milliseconds. {_REMEDY}, up to {MOST} of "
-        "a partition; `seglake import` keeps them all, as another topic"
+        f"{what} whose timestamp is too large for Spark, probably because a producer wrote "
+        f"nanoseconds as milliseconds. {_REMEDY}, up to {MOST} per partition. `seglake import` "
+        f"imports all of them, into another topic"
     )
 
 
@@ -553,8 +560,8 @@ class Broker:
             kind = cause.getClass().getSimpleName()
             if kind in _UNKNOWN:
                 raise InputError(
-                    f"the broker at {self._servers} has no topic {topic!r}: correct the name; what "
-                    "the lake has of it stays"
+                    f"the broker at {self._servers} has no topic {topic!r}. Correct the name. "
+                    f"The lake keeps what it already archived"
                 ) from None
             words = f"{kind}: {cause.getMessage()}{UNREACHABLE if kind in _SILENT else ''}"
             raise StoreError(f"the broker at {self._servers} did not answer: {words}") from None

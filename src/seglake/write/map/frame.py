@@ -162,7 +162,7 @@ def _orders(batch: pa.RecordBatch, name: str) -> Int64s:
     column = batch.column(name)
     if not pa.types.is_integer(column.type) or column.null_count:
         raise InputError(
-            f"order column {name!r} has type {column.type} and {column.null_count} nulls: it must "
-            "have a unique integer in every row"
+            f"order column {name!r} has type {column.type} and {column.null_count} nulls. It "
+            f"must have a unique integer in every row"
         )
     return column.cast(pa.int64()).to_numpy()

@@ -291,8 +291,8 @@ def _rising(parts: Iterator[SortedRecords], covered: CoveredOffsets) -> Iterator
         offsets = np.append(last, part.sort_keys)
         for wrong in offsets[1:][np.diff(offsets) <= 0][:1]:
             raise InputError(
-                f"{covered.name} has offset {wrong} twice in the input of one run: an offset is "
-                "that of one record; remove the other"
+                f"{covered.name} has offset {wrong} twice in the input of one run, but an offset "
+                f"belongs to one record. Remove the other row"
             )
         last = int(offsets[-1])
         if last >= end:

@@ -281,7 +281,9 @@ def _json_number(column: Any, path: str) -> Spans:
     try:
         return nulls_as(from_arrow(column.cast(pa.large_string())), b"null")
     except pa.ArrowException as problem:
-        raise InputError(f"{path}: type {column.type} cannot be JSON: {problem}") from problem
+        raise InputError(
+            f"{path}: type {column.type} cannot be written as JSON: {problem}"
+        ) from problem
 
 
 def as_lists(column: Any) -> Any:

@@ -148,6 +148,6 @@ def require_unique(records: SortedRecords, order_column: str) -> None:
     equal = (sort_keys[1:] == sort_keys[:-1]) & (ties[1:] == ties[:-1])
     for at in np.flatnonzero(equal)[:1]:
         raise InputError(
-            f"order column {order_column!r} has {ties[at]} twice: it must have a unique integer "
-            "in every row, since it decides among equal event times"
+            f"order column {order_column!r} has {ties[at]} twice. It must have a unique integer "
+            f"in every row, because it orders equal event times"
         )

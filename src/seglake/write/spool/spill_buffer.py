@@ -74,7 +74,7 @@ def _naming_the_disk() -> Iterator[None]:
         yield
     except OSError as error:
         raise StoreError(
-            f"{_folder()}: {error.strerror}: tasks of large runs put records aside there, some MB "
-            "for each log partition: make room, or name another folder in spark.local.dir (without "
-            "Spark: TMPDIR)"
+            f"{_folder()}: {error.strerror}: tasks of large runs spill records there, some MB "
+            f"for each log partition. Free some space, or set another folder in spark.local.dir "
+            f"(without Spark: TMPDIR)"
         ) from error

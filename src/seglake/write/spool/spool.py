@@ -323,7 +323,7 @@ def _fetch(store: Store, request: list[dict[str, Any]]) -> list[SpooledBlob]:
     for row, part in zip(request, parts, strict=True):
         if crc32c.crc32c(part) != row["crc32c"]:
             raise CorruptData(
-                "the blob is not the one that the map side wrote; run again",
+                "the blob differs from the blob that the map side wrote. Run again",
                 file=f"{store.uri}/{row['object']}",
                 position=row["start"],
             )
@@ -533,4 +533,4 @@ def decompress(data: Any) -> bytes:
 
 def _require(sound: bool | np.bool_) -> None:
     if not sound:
-        raise CorruptData("a blob between map and reduce is damaged; run again")
+        raise CorruptData("a blob between map and reduce is damaged. Run again")

@@ -160,12 +160,12 @@ def maker(tmp_path: Path) -> LakeMaker:
         ({"before_time": T * 1000}, UsageError, f"looks like microseconds; give milliseconds: {T}"),
         ({"before_time": T * 10**6}, UsageError, f"looks like nanoseconds; give milliseconds: {T}"),
         ({"before_time": "9999-01-01T00:00Z"}, UsageError, "is later than now"),
-        ({"before_time": "9999-01-01T00:00Z"}, UsageError, "and -1 empties a log partition"),
+        ({"before_time": "9999-01-01T00:00Z"}, UsageError, "-1 deletes all records"),
         ({"before_time": 2**63 - 1}, UsageError, "is later than now"),
         ({"before_time": 2**63 - 1, "dry_run": True}, UsageError, "is later than now"),
         ({"before_time": T, "before_offsets": {0: 1}}, UsageError, "offsets or a time"),
         ({}, UsageError, "offsets or a time"),
-        ({"before_offsets": {0: 1}, "partitions": [0]}, UsageError, "named with their offsets"),
+        ({"before_offsets": {0: 1}, "partitions": [0]}, UsageError, "already name the partitions"),
     ],
 )  # fmt: skip
 def test_bad_input_is_one_sentence_and_changes_nothing(

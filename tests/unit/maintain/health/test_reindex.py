@@ -161,5 +161,5 @@ def test_a_log_that_contradicts_its_row__is_not_indexed(maker: LakeMaker) -> Non
     place = [(row.partition, row.base_offset)]
     attempt = seglake.layout.new_attempt()
     maker.catalog.commit([liar], topic="events", base=base, attempt_id=attempt, replaced=place)
-    with pytest.raises(CorruptData, match=r"max_timestamp is \d+, the catalog says"):
+    with pytest.raises(CorruptData, match=r"max_timestamp is \d+, but the catalog has"):
         reindex(str(maker.root), "events")

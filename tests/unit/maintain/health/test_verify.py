@@ -252,7 +252,7 @@ def test_a_damaged_commit_of_the_catalog__is_a_finding(tmp_path: Path) -> None:
 
 
 def test_verify_refuses_an_unknown_topic_and_a_missing_lake(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="holds no lake"):
+    with pytest.raises(UsageError, match="there is no lake"):
         verify(str(tmp_path / "none"))
     make(tmp_path)
     with pytest.raises(UnknownTopic, match="nope"):

@@ -94,7 +94,7 @@ def test_the_advised_command_can_be_pasted(run_id: str, tmp_path: Path, lake: Pa
     path.write_text(f'{{"ts":{T}}}\n' + "broken\n" * 3)
     with pytest.raises(QuarantineLimit, match=r" pipeline\.max_quarantine_ratio = 0\.5 ") as it:
         ingest(pipeline_of(lake, path, max_quarantine_ratio=0.5), run_id)
-    command = shlex.split(str(it.value).partition("Some of them: ")[2])
+    command = shlex.split(str(it.value).partition("To see some of them: ")[2])
     assert command == ["seglake", "quarantine", str(lake), "events", "--run-id", run_id]
 
 
@@ -305,7 +305,7 @@ def test_run_status_asks_for_the_pipeline_if_several_have_the_run_id(
         ingest(pipeline_of(lake, tmp_path / "none", name="app"), "1")
     status = ["run-status", str(lake), "events", "--run-id", "1"]
     asked = str(CliRunner().invoke(app, status).exception)
-    assert "app, web have a run '1': give --pipeline" in asked
+    assert "several pipelines have a run '1' (app, web)" in asked
     for name, code in (("web", 0), ("app", 1), ("other", 1)):
         assert seglake(*status, "--pipeline", name)[0] == code
 
@@ -345,7 +345,7 @@ def test_a_sample_of_rejects_has_every_reason_and_file_and_says_what_it_leaves_o
     assert sum("timestamp missing" in row for row in rows) == 19  # of the other there is one
     assert all(sum(f"{name}.jsonl" in row for row in rows) >= 6 for name in "abc")
     assert "20 of 500 rejected rows are shown (timestamp missing: 499, " in text
-    assert "; 3 files): --limit 500 shows all" in text
+    assert "; 3 files). --limit 500 shows all" in text
     assert "are shown" not in shown("quarantine", lake, "events", "--limit", 500)
     code, found = seglake("quarantine", lake, "events")
     assert (code, len(found)) == (0, 500)

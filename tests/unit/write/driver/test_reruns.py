@@ -77,7 +77,7 @@ def test_the_same_run_is_a_no_op_that_says_what_changed(inbox: Path, lake: Path)
     first, before = ingest(settings), values(lake)
     version = open_catalog(str(lake)).snapshot().version
     same = ingest(settings)
-    assert same.summary == "already committed, and the topic has all of its input"
+    assert same.summary == "already committed, and the topic has all its input"
     new = write_file(inbox / "c.jsonl", [Line(T)])
     changed = write_file(inbox / "a.jsonl", [Line(T)])
     (inbox / "b.jsonl").unlink()
@@ -98,7 +98,7 @@ def test_what_other_runs_ingested_since_is_not_new(inbox: Path, lake: Path) -> N
     write_file(inbox / "b.jsonl", [Line(T)])
     ingest(pipeline_of(lake, inbox), "2")
     (inbox / "b.jsonl").unlink()
-    assert ingest(pipeline_of(lake, inbox), "1").summary.endswith("has all of its input")
+    assert ingest(pipeline_of(lake, inbox), "1").summary.endswith("has all its input")
     assert ingest(pipeline_of(lake, inbox), "2").gone_files == [str(inbox / "b.jsonl")]
 
 
@@ -106,8 +106,8 @@ def test_a_run_that_finds_nothing_new_says_so(inbox: Path, lake: Path) -> None:
     assert ingest(pipeline_of(lake, inbox), "1").summary == "9 records, 0 rejected"
     nothing = ingest(pipeline_of(lake, inbox), "2")
     assert nothing.summary == (
-        "nothing new: the topic has 1 file already; --replace with the --run-id of a run, such as "
-        "'1', ingests its files anew under other settings"
+        "nothing new: the topic already has 1 file. To ingest the files of a run again with other "
+        "settings, use --replace with the --run-id of the run, such as '1'"
     )
     assert nothing.findings == []
     (found,) = ingest(pipeline_of(lake, inbox, name="other"), "1").findings
@@ -115,15 +115,13 @@ def test_a_run_that_finds_nothing_new_says_so(inbox: Path, lake: Path) -> None:
     write_file(inbox / "more.jsonl", [Line(T)])
     ingest(pipeline_of(lake, inbox), "2026-11-26T01")
     mistyped = ingest(pipeline_of(lake, inbox), "2026-11-26T1", (T, T + 1000))
-    assert ", such as '2026-11-26T01', ingests" in mistyped.summary
+    assert "of the run, such as '2026-11-26T01'" in mistyped.summary
     (inbox / "more.jsonl").unlink()
     empty = pipeline_of(lake, inbox / "*.none", input={"on_empty": "ok"})
     assert ingest(empty, "3").summary == "nothing new: the input is empty"
     write_file(inbox / "a.jsonl", [Line(T)])
     skipping = ingest(pipeline_of(lake, inbox, on_changed_source="skip"), "4")
-    assert skipping.summary.startswith(
-        "nothing new: the topic has 1 file already, 1 in another version; --replace"
-    )
+    assert "already has 1 file, 1 of them changed" in skipping.summary
 
 
 def test_a_file_is_ingested_once_whatever_it_is_called(inbox: Path, lake: Path) -> None:
@@ -157,7 +155,7 @@ def test_a_missing_folder_is_an_empty_hour_that_names_it(inbox: Path, lake: Path
     late = write_file(hour / "late.jsonl", [Line(T)])
     again = ingest(settings, "1")
     assert (again.status, again.new_files) == ("already done", [str(late)])
-    assert f"since then: 1 file new ({late}); --replace" in again.summary
+    assert f"since then: 1 file new ({late}). To replace" in again.summary
     assert "missing_paths" not in json.loads(
         next(each.report for each in seglake.open(str(lake)).history() if each.run_id == "0")
     )
@@ -167,7 +165,7 @@ def test_files_are_not_ingested_by_the_pipeline_of_a_dataframe(lake: Path) -> No
     tables = pipeline_of(lake, "in").model_dump(mode="json", by_alias=True, exclude_unset=True)
     frame = {"format": "dataframe", "order_column": "n"}
     settings = Pipeline.model_validate({**tables, "input": frame})
-    with pytest.raises(ConfigError, match=r"'dataframe' names no files.*seglake.ingest"):
+    with pytest.raises(ConfigError, match=r"'dataframe' has no files.*seglake.ingest"):
         run_pipeline(settings, run_id="1")
     assert not lake.exists()
 
@@ -190,11 +188,11 @@ def test_an_interval_has_two_ends_in_order(inbox: Path, lake: Path) -> None:
     for interval, problem in (
         ((T, T), "not after its start"),
         (("2026-01-02T00:00Z", "2026-01-01T00:00Z"), "not after its start"),
-        ((T, None), "lacks its start or its end"),
+        ((T, None), "has no start or no end"),
         ((T, 2**63 - 1), "the run's interval is open"),
         ((1 - 2**63, T), "the run's interval is open"),
         ((T * 1000, T * 1000 + 1), "looks like microseconds; give milliseconds"),
-        ((None, T), "lacks its start or its end"),
+        ((None, T), "has no start or no end"),
         ((T, "2026-01-01"), "no time zone"),
     ):
         with pytest.raises(UsageError, match=problem):
@@ -264,7 +262,7 @@ def test_of_twins_one_commits_and_the_other_says_so(
         assert raised.value.exit_code == 2
         told = f"committed with other settings or paths, by attempt {winner[1]}, which ended at 20"
         assert told in str(raised.value)
-        assert "nothing was ingested now. Other files (by --source" in str(raised.value)
+        assert "Nothing was ingested. For other files (--source" in str(raised.value)
     else:
         report = ingest_files(Overtaken(), loser, DeclaredRun("1"))
         assert (report.status, report.attempt_id) == ("already done", winner[1])
@@ -287,7 +285,7 @@ def test_a_file_that_changes_while_it_is_read_is_an_error(
     path, settings = inbox / "a.jsonl", pipeline_of(lake, inbox, task={"chunk_bytes": 80})
     with monkeypatch.context() as patched:
         patched.setattr(units, "read_split", rewriting)
-        with pytest.raises(InputError, match=r"a\.jsonl changed since this run listed it"):
+        with pytest.raises(InputError, match=r"a\.jsonl changed while this run read it"):
             ingest(settings, "1")
     assert open_catalog(str(lake)).snapshot().topics() == []
     assert path.stat().st_size == 0 or ingest(settings, "2").records == 9
@@ -377,7 +375,7 @@ def test_a_topic_may_grow(inbox: Path, lake: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"partitions": 2}, "3 partitions and cannot shrink to 2"),
+        ({"partitions": 2}, "3 partitions, which cannot be lowered to 2"),
         ({"partition_field": "p"}, "partitioner = 'murmur2'.*'field:p'"),
         ({"message.timestamp.type": "LogAppendTime"}, "message.timestamp.type = 'CreateTime'"),
     ],

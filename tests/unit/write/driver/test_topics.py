@@ -122,10 +122,8 @@ def test_a_lifecycle_setting_is_seeded_and_then_no_pipeline_changes_it(key: str)
         with pytest.raises(ConfigError) as caught:
             topic_rows(contradicts, settings_of(**{key: value}))
         root = settings_of().root
-        assert str(caught.value) == (
-            f"topic 'events' has {key} = {has!r}, the pipeline says {value!r}: remove it from the "
-            f"pipeline, or change the topic with `seglake alter {root} events {key}={value}`"
-        )
+        assert f"has {key} = {has!r}, but the pipeline has {value!r}" in str(caught.value)
+        assert f"`seglake alter {root} events {key}={value}`" in str(caught.value)
 
 
 def test_partitions_and_clock_are_the_catalogs_unless_they_are_said() -> None:
@@ -136,9 +134,9 @@ def test_partitions_and_clock_are_the_catalogs_unless_they_are_said() -> None:
     topic = current_topic(made, pipeline)
     assert (topic.partitions, topic.message_timestamp_type) == (7, "LogAppendTime")
     assert topic_rows(made, pipeline) == []
-    with pytest.raises(ConfigError, match="7 partitions and cannot shrink to 1"):
+    with pytest.raises(ConfigError, match="7 partitions, which cannot be lowered to 1"):
         topic_rows(made, settings_of(partitions=1))
-    with pytest.raises(ConfigError, match="the pipeline says 'CreateTime'"):
+    with pytest.raises(ConfigError, match="but the pipeline has 'CreateTime'"):
         topic_rows(made, settings_of(partitions=7, **{"message.timestamp.type": "CreateTime"}))
 
 
@@ -198,7 +196,7 @@ def test_a_contradiction_is_found_before_anything_is_read(tmp_path: Path) -> Non
     ingest(pipeline_of(tmp_path / "lake", tmp_path / "a"), "1")
     objects = {path for path in (tmp_path / "lake").rglob("*") if path.suffix == ".log"}
     settings = pipeline_of(tmp_path / "lake", tmp_path / "b", topic={"retention.ms": 1000})
-    with pytest.raises(ConfigError, match=r"has retention\.ms = -1, the pipeline says 1000"):
+    with pytest.raises(ConfigError, match=r"has retention\.ms = -1, but the pipeline has 1000"):
         ingest(settings, "2")
     assert {p for p in (tmp_path / "lake").rglob("*") if p.suffix == ".log"} == objects
     same = pipeline_of(tmp_path / "lake", tmp_path / "a", topic={"retention.ms": 1000})

@@ -73,7 +73,7 @@ def test_a_file_that_is_cut_off_is_named(codec: str, kept: float) -> None:
 
 @pytest.mark.parametrize("codec", PACK)
 def test_a_plain_file_that_settings_call_packed_is_not_called_damaged(codec: str) -> None:
-    with pytest.raises(InputError, match=rf"not begin as {codec} does: correct input.compression"):
+    with pytest.raises(InputError, match=rf"not begin like {codec}. Correct input.compression"):
         read_bytes(DATA, input={"compression": codec})
 
 
@@ -109,7 +109,7 @@ def test_zeros_behind_the_last_gzip_member_are_skipped(size: int, members: int) 
     packed = gzip.compress(b'{"n":1}\n') * members + bytes(size)
     assert len(read_bytes(packed).rows) == members
     for more in (b"x", gzip.compress(b'{"n":2}\n')):
-        with pytest.raises(InputError, match="other bytes stand behind the zeros"):
+        with pytest.raises(InputError, match="other bytes follow the zeros"):
             read_bytes(packed + more)
 
 
@@ -128,14 +128,14 @@ def test_a_zstd_file_may_begin_with_a_frame_to_skip(magic: int) -> None:
     ("head", "command"), [(b"PK\x03\x04zip", "unzip"), (b"\xfd7zXZ\x00xz", "xz -d")]
 )
 def test_what_is_not_supported_is_said(head: bytes, command: str) -> None:
-    told = f"`{command} FILE` unpacks; give gzip, bz2, zstd, tar or plain files"
+    told = f"Unpack it with `{command} FILE`; only gzip, bz2, zstd, tar and plain files"
     with pytest.raises(InputError, match=told):
         read_bytes(head + b"....")
 
 
 def test_a_spreadsheet_is_called_so(tmp_path: Path) -> None:
     (tmp_path / "Report.XLSX").write_bytes(b"PK\x03\x04....")
-    with pytest.raises(InputError, match=r"Report.XLSX: this is a spreadsheet; save it as CSV"):
+    with pytest.raises(InputError, match=r"Report.XLSX: this is a spreadsheet"):
         read(pipeline(tmp_path))
 
 
@@ -223,7 +223,7 @@ def test_archives_that_were_put_one_behind_another_are_refused(pack: Any) -> Non
     """TarFile and tar read the first alone: the rows of the second would be lost in silence."""
     data, end = three()
     for zeros in (512, 1024, 2048, 10_240 - end, 20_480):
-        with pytest.raises(InputError, match="behind a block of zeros, which ends an archive"):
+        with pytest.raises(InputError, match="after the block of zeros that ends an archive"):
             read_bytes(pack(data[:end] + bytes(zeros) + data))
     with pytest.raises(InputError, match="more data at byte 10240"):
         read_bytes(pack(data[:end] + bytes(10_240 - end) + b"more"))
@@ -324,7 +324,7 @@ def test_a_text_may_begin_as_a_file_of_columns(head: str) -> None:
 @pytest.mark.parametrize("form", ["csv", "init"])
 def test_a_binary_file_with_cr_alone_is_no_text(form: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"a,b\r\x01\x02\rc\r" * 9)
-    with pytest.raises(InputError, match="file: is no text: bytes that no text has stand"):
+    with pytest.raises(InputError, match="file: is not text: it contains binary bytes"):
         infer_pipeline([str(tmp_path)]) if form == "init" else read(
             pipeline(tmp_path / "file", form)
         )

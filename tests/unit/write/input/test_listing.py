@@ -211,7 +211,7 @@ def test_letters_in_brackets_mean_themselves(glob: str, name: str) -> None:
 
 @pytest.mark.parametrize("glob", ["[z-a]", "sub/[9-0]*"])
 def test_a_range_from_end_to_beginning_is_refused(folder: Path, glob: str) -> None:
-    told = re.escape(glob) + r": \[...\] has a range that ends before it begins .*input\.paths"
+    told = re.escape(glob) + r": \[...\] has a range whose end is before its start .*input\.paths"
     with pytest.raises(InputError, match=told):
         names(folder, glob)
 
@@ -244,8 +244,8 @@ def test_a_link_to_nothing_is_named(folder: Path, path: str) -> None:
     (folder / "gone").symlink_to(folder / "nowhere")
     with pytest.raises(InputError) as caught:
         names(folder, path)
-    target = f"is a link to {folder}/nowhere, and nothing is there"
-    assert str(caught.value).startswith(f"{folder}/gone: {target}: correct the link or remove it, ")
+    target = f"is a link to {folder}/nowhere, which does not exist"
+    assert str(caught.value).startswith(f"{folder}/gone: {target}. Correct or remove the link, ")
     assert names(folder, ".", exclude=["gone"])
 
 
@@ -466,5 +466,7 @@ def test_a_lake_in_the_folder_is_no_input(tmp_path: Path) -> None:
     (tmp_path / "lake/own.jsonl").write_text("{}")
     assert found(tmp_path / "lake/*.jsonl") == ["lake/own.jsonl"]
     for path in ("lake", "lake/**/*.json"):
-        with pytest.raises(InputError, match="is the root of the lake, whose own files would be"):
+        with pytest.raises(
+            InputError, match="is the root of the lake, so the lake's own files would be"
+        ):
             found(tmp_path / path)

@@ -249,9 +249,10 @@ def test_an_encoding_with_another_name() -> None:
     for name, meant in (("latn-1", "latin-1"), ("cp1253x", "cp1253"), ("utf-61", "utf-16"),
                         ("nothing at all", "use a name that Python"),
                         ("cp125", "did you mean 'cp1252', 'cp1250' or 'cp1251'?"),
-                        ("rot13", "no encoding"),
-                        ("base64", "no encoding"), ("idna", "no encoding"), ("", "no enc"),
-                        ("a\0b", "no encoding")):  # fmt: skip
+                        ("rot13", "not an encoding"),
+                        ("base64", "not an encoding"), ("idna", "not an encoding"),
+                        ("", "not an encoding"),
+                        ("a\0b", "not an encoding")):  # fmt: skip
         with pytest.raises(ValidationError, match=meant):
             make(encoding=name)
     with pytest.raises(ValidationError, match=r"input\.encoding contradicts"):

@@ -48,8 +48,8 @@ from seglake.write.rows.rows import Format, Rows, similar_names_hint
 _DELIMITERS = (",", ";", "\t", "|")
 _HEADER_BYTES = 1 << 20  # the longest header line
 _IS_JSONL = (
-    "it has JSON lines: set input.format = 'jsonl', or leave it out with input.exclude where the "
-    "other files are CSV"
+    "it has JSON lines: set input.format = 'jsonl', or, if the other files are CSV, leave it out "
+    "with input.exclude"
 )
 
 _REMEDY = "correct the settings, the file or input.delimiter"
@@ -170,7 +170,7 @@ def _fault(path: str, header: Header, other: Header, pipeline: Pipeline) -> str:
         return (
             f"{path}: its header is one column, {header[0]!r}: it has the delimiter "
             f"{json.dumps(meant)}, and others have {json.dumps(pipeline.input.delimiter)}: "
-            f"{_OF_ONE_FILE}, and ingest it by a pipeline of its own"
+            f"{_OF_ONE_FILE}, and ingest it with a separate pipeline"
         )
     missing = _missing(header, pipeline)
     remedy = _REMEDY if _missing(other, pipeline) else _OF_ONE_FILE
@@ -183,7 +183,7 @@ def _change(first: _Headed, other: _Headed) -> str:
     differing = [name for name in names if (name in first.header) != (name in other.header)]
     return (
         f"{other.file.path}: schema changed: its header differs from that of {first.file.path} "
-        f"({', '.join(differing) or 'order of columns'}); ingest such files by another pipeline"
+        f"({', '.join(differing) or 'order of columns'}); ingest such files with another pipeline"
     )
 
 
@@ -210,8 +210,9 @@ def _no_column(
     encoding = pipeline.input.encoding
     if "".join(header[:1]).encode(encoding, "ignore").startswith(BOM_UTF8):
         return (
-            f"{path}: begins with the mark of UTF-8, and input.encoding is {encoding!r}: set "
-            "'utf-8', in a pipeline of its own if other files are in another one"
+            f"{path}: begins with the byte order mark of UTF-8, but input.encoding is "
+            f"{encoding!r}. Set 'utf-8', in a separate pipeline if other files have another "
+            f"encoding"
         )
     if pipeline.input.comment is None and "".join(header[:1]).startswith("#"):
         return f"{path}: begins with '#': set input.comment = '#' if such lines are comments"
@@ -382,7 +383,9 @@ def _take_header(buffer: LineBuffer, path: str, settings: Input) -> FirstLines:
                 size += sum(map(len, more))
         line = next(lines, None) if names is None else None
     if names is None and not buffer.final:
-        raise InputError(f"{path}: no header ends in the first {buffer.filled} bytes; is it CSV?")
+        raise InputError(
+            f"{path}: the first {buffer.filled} bytes have no complete header. Check that it is CSV"
+        )
     if names is None and line_count > comment_lines:
         raise InputError(
             f"{path}: has no header after input.skip_lines = {settings.skip_lines}: correct it, or "
@@ -421,7 +424,7 @@ def _names(
         if is_binary(line):
             raise InputError(f"{path}: {NO_TEXT}")
         raise InputError(
-            f"{path}: lines end with CR, which does not end a line of CSV here: end them with LF, "
+            f"{path}: lines end with CR, which is not supported. End them with LF, "
             "as `tr '\\r' '\\n' < FILE` does"
         )
     more = list[bytes]()
@@ -447,8 +450,8 @@ def _names(
         raise InputError(f"{path}: the header cannot be read: {problem}; correct it") from None
     except UnicodeEncodeError:
         raise InputError(
-            f"{path}: the header is not in {settings.encoding}: set input.encoding to what the "
-            "file is in"
+            f"{path}: the header is not in {settings.encoding}: set input.encoding to the file's "
+            f"encoding"
         ) from None
     return tuple(names), more
 

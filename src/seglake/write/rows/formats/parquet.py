@@ -49,7 +49,7 @@ class Parquet(Format):
                 raise InputError(
                     f"{file.path}: schema changed: its columns differ from those of {full[0].path} "
                     f"({', '.join(_changes(changed, schemas[0], schema))}); set value.columns, or "
-                    "ingest such files by another pipeline"
+                    "ingest such files with another pipeline"
                 )
 
     def can_split(self, _file: SourceFile, _store: InputStore, _pipeline: Pipeline) -> bool:
@@ -86,7 +86,7 @@ class Parquet(Format):
                     # If the pages of every column end early, iter_batches ends without an error.
                     if decoded != about.num_rows:
                         raise ValueError(
-                            f"row group {group} has {decoded:,} rows, its footer says "
+                            f"row group {group} has {decoded:,} rows, but the footer has "
                             f"{about.num_rows:,}"
                         )
 
@@ -102,8 +102,8 @@ def _require_sum(metadata: Any) -> None:
     rows = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
     if sum(rows) != metadata.num_rows or min(rows, default=0) < 0:
         raise ValueError(
-            f"its footer says {metadata.num_rows:,} rows for the file, and {sum(rows):,} for its "
-            "row groups"
+            f"its footer has {metadata.num_rows:,} rows for the file, but {sum(rows):,} for its "
+            f"row groups"
         )
 
 
@@ -180,7 +180,7 @@ def _errors(file: SourceFile, store: InputStore) -> Iterator[None]:
         head = store.raw(file).read(HEAD_BYTES) or b""
         if not head.startswith(PARQUET_MARK):
             remark = (
-                describe_binary(head) or "it is no Parquet file: set input.format to what it is"
+                describe_binary(head) or "it is not a Parquet file. Set input.format to its format"
             )
             raise InputError(f"{file.path}: {remark}") from problem
         raise InputError(

@@ -140,9 +140,10 @@ class EventChunk(NamedTuple):
 class _State(Enum):
     """The event that the next line continues."""
 
-    BEGIN = "nothing: it is the file's first line that is not empty, wherever it stands"
+    BEGIN = "nothing: it is the file's first line that is not empty"
     OPEN = "an event of this split, which begins where the unread bytes begin"
-    JOINED = "an event that is no row any more: too long, or of the split before"
+    JOINED = "an event that is not a row of this split: it is too long, or belongs to the "
+    "previous split"
 
 
 class _Lines(NamedTuple):

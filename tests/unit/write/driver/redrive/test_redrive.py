@@ -265,7 +265,7 @@ def test_the_id_of_a_redrive_is_nobody_elses(model: Model, monkeypatch: pytest.M
     before_first(monkeypatch, CatalogTable, "commit", overtake)
     report = redriven(model.settings([model.folder], "b"), "run 0")
     assert report.run_id == "run 0 redrive 2"
-    with pytest.raises(ConfigError, match=r"'run 0 redrive 2'.* is a redrive: .*another --run-id"):
+    with pytest.raises(ConfigError, match=r"'run 0 redrive 2'.* as a redrive.*another --run-id"):
         ingest(settings, "run 0 redrive 2")
     assert ingest(settings, "run 0 redrive 1").status == "already done"
 
@@ -414,7 +414,7 @@ def test_a_run_that_cannot_be_redriven_is_one_sentence(model: Model) -> None:
     catalog.commit([of_frame], topic="events", base=catalog.snapshot(), attempt_id=run.attempt_id)
     with pytest.raises(UsageError, match=r"'frame' ingested a DataFrame.*cannot be read again"):
         redriven(settings, "frame")
-    with pytest.raises(UsageError, match="holds no lake"):
+    with pytest.raises(UsageError, match="there is no lake"):
         redriven(settings.model_copy(update={"root": str(model.folder / "none")}), "run 0")
 
 
@@ -423,7 +423,7 @@ def test_a_run_is_found_without_its_pipelines_name_unless_two_have_it(model: Mod
     assert redriven(settings, "run 0", dry_run=True).pipeline == "test"
     late = write(model.folder / "late" / "x", "jsonl", [Event("a"), Event("b")])
     ingest(model.settings([late.path], "a", name="other"), "run 0")
-    with pytest.raises(UsageError, match=r"each of the pipelines 'other', 'test': set"):
+    with pytest.raises(UsageError, match=r"several pipelines .*'other', 'test'.*Set"):
         redriven(settings, "run 0")
     assert redriven(model.settings([model.folder], "b", name="other"), "run 0").records == 1
 
@@ -566,6 +566,6 @@ def test_a_file_that_changes_while_it_is_read_ends_the_redrive(
 
     group: Any = vars(redrive_input)["shared_units"]
     monkeypatch.setattr(redrive_input, "shared_units", change)
-    with pytest.raises(InputError, match=r"0\.2 changed since this run listed it"):
+    with pytest.raises(InputError, match=r"0\.2 changed while this run read it"):
         redriven(model.settings([model.folder], "b"), "run 0")
     model.check()

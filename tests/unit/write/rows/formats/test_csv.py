@@ -272,7 +272,7 @@ def test_the_header_may_begin_with_a_byte_order_mark() -> None:
 
 @pytest.mark.parametrize("encoding", ["cp1250", "cp1252", "latin-1"])
 def test_a_header_of_utf_8_in_another_encoding_is_told(encoding: str) -> None:
-    told = r"begins with the mark of UTF-8, and input.encoding is '.*': set 'utf-8'"
+    told = r"byte order mark of UTF-8, but input.encoding is '.*'. Set 'utf-8'"
     data = b"\xef\xbb\xbfx\xc5\xbcy,z\n1,2\n"
     with pytest.raises(InputError, match=told):
         read_bytes(data, "csv", key={"fields": ["xży"]}, input={"encoding": encoding})

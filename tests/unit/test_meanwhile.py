@@ -135,7 +135,7 @@ def test_a_task_of_spark_answers_in_a_worker_without_kernels(lake: Path, tmp_pat
     )
     assert said.split() == [hashlib.sha256(wanted.encode()).hexdigest()]
     (line,) = errors.splitlines()
-    assert "a process beside this one compiles its kernels" in line
+    assert "a background process compiles its kernels" in line
     assert "`seglake warm`" in line
 
 
@@ -244,7 +244,7 @@ def test_the_process_beside_compiles_what_reads_need(lake: Path, tmp_path: Path)
     said, errors = fresh(tmp_path, COUNTED + READS + PRINTED, str(lake), **temporary)
     assert said.split() == [answers(lake)]
     (line,) = errors.splitlines()
-    assert "a process beside this one" in line
+    assert "a background process" in line
     assert "`seglake warm`" in line
     (lock,) = tmp_path.glob("seglake-kernels-*/*.compiles")
     wait_for(lock)

@@ -68,8 +68,8 @@ def is_known_numba() -> bool:
     known = bool(numba.__version__.startswith(_NUMBA))
     if not known:
         _log.warning(
-            "Seglake does not know the inside of numba %s: kernels are not kept, and every process"
-            " compiles them again. Install numba %s*",
+            "Seglake does not support numba %s: kernels are not kept, and every process compiles "
+            "them again. Install numba %s*",
             numba.__version__,
             _NUMBA,
         )
@@ -138,7 +138,9 @@ class KernelCache(caching.NullCache):
             _warn_not_kept("every process compiles them again")
             return
         if writable.parent == own_folder():
-            _warn_not_kept(f"they are kept in {writable}; NUMBA_CACHE_DIR names another folder")
+            _warn_not_kept(
+                f"they are kept in {writable}; to use another folder, set NUMBA_CACHE_DIR"
+            )
         with suppress(OSError):
             self._files[-1].save_overload(sig, data)  # type: ignore[no-untyped-call]
         for watcher in WATCHERS:
@@ -153,8 +155,8 @@ def _files(function: Callable[..., Any], folder: Path) -> _Files:
 @cache
 def _warn_not_kept(what_happens: str) -> None:
     _log.warning(
-        "kernels are compiled, and can be kept neither beside their sources nor in the user's"
-        " cache: %s; `seglake warm` compiles them all where the package is installed",
+        "compiled kernels can be kept neither next to their sources nor in the user's cache: %s; "
+        "to keep them, run `seglake warm` where the package is installed",
         what_happens,
     )
 

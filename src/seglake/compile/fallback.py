@@ -180,14 +180,14 @@ class _CompilerBeside:
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             )  # fmt: skip
         except OSError as error:
-            _log.info("no process can compile kernels beside this one: %s", error)
+            _log.info("cannot start a process that compiles kernels: %s", error)
             return False
         if _is_told("beside"):
             return True
         _log.warning(
-            "the first use of Seglake here: a process beside this one compiles its kernels, about"
-            " a minute of one core, once for each installation. Until then, reads are slower;"
-            " `seglake warm` compiles them ahead of time"
+            "first use of Seglake here: a background process compiles its kernels, which takes "
+            "about a minute of one core, once for each installation. Until then, reads are "
+            "slower; `seglake warm` compiles them ahead of time"
         )
         return True
 

@@ -102,8 +102,8 @@ def _lines(files: Sequence[SourceFile], store: InputStore) -> Sample:
     events = Counter(head.events for head in heads).most_common(1)[0][0] if heads else None
     others = [head for head in heads if head.events != events]
     refused |= {
-        head.file: f"{head.path}: its events are not in such arrays as those of most files; ingest "
-        "it by a pipeline of its own"
+        head.file: f"{head.path}: its events are in other arrays than in most files; ingest it "
+        f"with a separate pipeline"
         for head in others
     }
     heads = [head for head in heads if head not in others]

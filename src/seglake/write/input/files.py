@@ -39,7 +39,7 @@ class FileVersion(NamedTuple):
 
 
 UNKNOWN = FileVersion(-1, -1, None)
-"""The version of a file that was not asked for."""
+"""The version of a file whose version was not requested."""
 
 
 class Split(NamedTuple):

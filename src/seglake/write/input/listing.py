@@ -145,7 +145,7 @@ def _choosing(glob: str, key: str) -> tuple[bool, re.Pattern[str]]:
     try:
         return "/" in glob, re.compile(_expression(glob))
     except re.error as problem:
-        raise InputError(f"input.{key}: {glob!r} is no glob: {problem}; correct it") from None
+        raise InputError(f"input.{key}: {glob!r} is not a glob: {problem}; correct it") from None
 
 
 def _matches(globs: Iterable[tuple[bool, re.Pattern[str]]], key: str) -> bool:

@@ -109,7 +109,7 @@ def test_include_and_exclude(
 
 def test_a_bad_glob_is_named(folder: Path) -> None:
     settings = pipeline(folder, "text", input={"exclude": ["x", "[z-a]"]})
-    with pytest.raises(InputError, match=r"input\.exclude: '\[z-a\]' is no glob: bad character"):
+    with pytest.raises(InputError, match=r"input\.exclude: '\[z-a\]' is not a glob: bad character"):
         listed(settings)
 
 

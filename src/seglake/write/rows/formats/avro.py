@@ -133,7 +133,8 @@ def _opened(
     except Exception as problem:
         head = store.raw(file).read(HEAD_BYTES) or b""
         if not head.startswith(AVRO_MARK):
-            remark = describe_binary(head) or "it is no Avro file: set input.format to what it is"
+            remark = describe_binary(head) or "it is not an Avro file. Set input.format to its "
+            "format"
             raise InputError(f"{file.path}: {remark}") from problem
         raise InputError(
             f"{file.path}: cannot be read as Avro, noticed at byte {stream.tell():,}: "

@@ -132,7 +132,7 @@ def test_damage_is_an_error_or_gives_whole_rows(
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b'{"a":1}\n', "it is no Avro file"),
+        (b'{"a":1}\n', "it is not an Avro file"),
         (b"PAR1\0\0", "this is a Parquet file"),
         (written([{"n": None}], {"type": "record", "name": "L",
                                  "fields": [{"name": "n", "type": ["null", "L"]}]}),

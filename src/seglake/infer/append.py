@@ -16,7 +16,7 @@ from seglake.errors import InputError, UsageError
 from seglake.infer.pipeline import InferredPipeline, infer_settings
 from seglake.infer.sample import Sample, read_sample, sample_tables
 from seglake.store import open_store
-from seglake.write.api import Interval, declared
+from seglake.write.api import Interval, declare_run
 from seglake.write.driver.report import Progress, Report, silent
 from seglake.write.driver.run import ingest_files, ingest_rows
 from seglake.write.driver.run_input import InputBatches, InputFrame
@@ -99,7 +99,7 @@ def append(  # noqa: PLR0913  # the settings that most topics need
     if run_id is None and paths is None:
         raise UsageError("run_id is missing: rows have no files, so it must identify them")
     storage = {name[8:]: text for name, text in settings.items() if name.startswith("storage.")}
-    run = declared(run_id, interval)
+    run = declare_run(run_id, interval)
     own = {**_partitions(root, storage, topic), **settings}
     if zone is not None:
         own["timestamp.zone"] = zone
@@ -177,7 +177,7 @@ def _partitions(root: str, storage: Mapping[str, str], topic: str) -> dict[str, 
         table = CatalogTable.open(open_store(root, storage))
     except UsageError:  # no lake yet
         return {}
-    row = table.ends(topic).find_topic(topic)
+    row = table.newest_ends(topic).find_topic(topic)
     return {} if row is None else {"topic.partitions": row.partitions}
 
 

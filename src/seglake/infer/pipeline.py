@@ -17,7 +17,7 @@ from seglake.config import Pipeline, from_tables
 from seglake.errors import UsageError
 from seglake.infer.fields import KeyChoice, TimeChoice, choose_key, choose_time
 from seglake.infer.sample import Sample, read_sample
-from seglake.terminal.wording import counted, remedy, short_bytes
+from seglake.terminal.wording import counted, short_bytes, suggest_or_list
 
 _PARTITION_BYTES = 2**30
 _MOST_PARTITIONS = 64
@@ -149,7 +149,7 @@ def infer_settings(
 def _with_fields(sample: Sample, argument: str, names: Sequence[str]) -> Sample:
     """Return the sample with only these fields. Raises UsageError for an unknown field."""
     for name in {*names} - {*sample.fields}:
-        near = remedy(name, [*sample.fields])
+        near = suggest_or_list(name, [*sample.fields])
         raise UsageError(f"{argument}: no sampled row has a field {name!r} with one value; {near}")
     return sample._replace(fields={name: sample.fields[name] for name in names})
 

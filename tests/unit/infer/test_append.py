@@ -39,7 +39,7 @@ def records(lake: Path, topic: str = "web") -> list[dict[str, Any]]:
     table = seglake.open(str(lake)).topic(topic).read_range(T, T + 86_400_000).read_all()
     columns = table.select(["partition", "offset", "timestamp", "key", "value"])
     rows = columns.sort_by([("partition", "ascending"), ("offset", "ascending")])
-    return rows.to_pylist()  # type: ignore[return-value]
+    return rows.to_pylist()
 
 
 @pytest.fixture
@@ -87,11 +87,13 @@ def test_a_topic_keeps_its_partitions(events: Path) -> None:
 def test_batches_give_the_records_of_a_parquet_file(
     rows: list[tuple[int, str | None, str]], size: int
 ) -> None:
-    schema = pa.schema(
-        [("ts", pa.timestamp("ms", "UTC")), ("user", pa.string()), ("t", pa.string())]
-    )
+    types: dict[str, pa.DataType] = {
+        "ts": pa.timestamp("ms", "UTC"), "user": pa.string(), "t": pa.string()
+    }  # fmt: skip
+    schema = pa.schema(types)
     data = [{"ts": T + ms, "user": user, "t": text} for ms, user, text in rows]
-    table, how = pa.Table.from_pylist(data, schema), {"time": "ts", "key": "user"}
+    table = pa.Table.from_pylist(data, schema)
+    how: dict[str, Any] = {"time": "ts", "key": "user"}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         pq.write_table(table, folder / "rows.parquet")

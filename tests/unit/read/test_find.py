@@ -63,7 +63,7 @@ def _newest(records: list[Written], count: int) -> list[tuple[int, int]]:
     partitions = sorted({record.partition for record in records})
     ends = [[r for r in records if r.partition == p][-count:] for p in partitions if count]
     ranked = sorted((r.timestamp, r.partition, r.offset) for end in ends for r in end)
-    return sorted(place for _, *place in ranked[-count:])
+    return sorted((partition, offset) for _, partition, offset in ranked[-count:])
 
 
 def _check(log: Log, records: list[Written]) -> None:
@@ -80,7 +80,7 @@ def _check(log: Log, records: list[Written]) -> None:
         for count in range(4):
             assert _offsets(log.find(key, newest=count)) == _newest(own, count)
         last = log.last(key)
-        assert [last[1:3]] * (last is not None) == _newest(own, 1)
+        assert ([last[1:3]] if last else []) == _newest(own, 1)
     for count in range(4):
         assert _offsets(log.tail(count)) == _newest(records, count)
     some = [b"a", b"user-2", ABSENT]

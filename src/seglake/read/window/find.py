@@ -221,7 +221,7 @@ def _newest(batches: Sequence[pa.RecordBatch], count: int) -> list[pa.RecordBatc
     """Return the newest records of more than `count` records."""
     table = pa.Table.from_batches(batches)
     order = np.lexsort([table[name].cast(pa.int64()).to_numpy() for name in _ORDER])
-    return table.take(pa.array(np.sort(order[len(order) - count :]))).to_batches()
+    return table.take(np.sort(order[len(order) - count :])).to_batches()
 
 
 class _Matching:

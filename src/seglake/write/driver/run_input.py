@@ -420,7 +420,7 @@ class InputBatches(InputFrame):
             )
         self._is_read = True
         settings = settings._replace(sizes=map_sizes_for_frame(settings.pipeline))
-        return unpacked_rows([MapFrame(settings, self.order_column).spool(self._numbered())])
+        return unpack_rows([MapFrame(settings, self.order_column).spool(self._numbered())])
 
     def _numbered(self) -> Iterator[pa.RecordBatch]:
         first = 0

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from seglake.errors import InputError, MissingObject, StoreError
 from seglake.store import Listed, Store, open_store
-from seglake.write.input.codecs import HEAD_BYTES, Codec, Content, codec_of, decompressed
+from seglake.write.input.codecs import HEAD_BYTES, Codec, Content, decompress_stream, detect_codec
 from seglake.write.input.encodings import UTF_8, Utf8Stream, is_single_byte, utf8_size
 from seglake.write.input.files import FileVersion, SourceFile, locate
 from seglake.write.input.streams import FIRST_BYTES, ByteStream, RawFile
@@ -92,9 +92,9 @@ class InputStore:
         """
         head = self._head(file)
         codec = self._codec(file, head)
-        content = decompressed(self.raw(file, head=head), codec, file.path)
+        content = decompress_stream(self.raw(file, head=head), codec, file.path)
         if self._is_archive(file, codec, head):
-            yield from members(file.path, content)
+            yield from read_members(file.path, content)
         else:
             yield file.path, content
 
@@ -128,7 +128,7 @@ class InputStore:
         if self._compression != "auto":
             return self._compression == "none"
         head = self.raw(file).read(BLOCK_BYTES) or b""
-        return codec_of(head[:HEAD_BYTES], file.path) is None and not begins_archive(head)
+        return detect_codec(head[:HEAD_BYTES], file.path) is None and not begins_archive(head)
 
     def packing(self, file: SourceFile) -> str:
         """Return how a file is packed: "", a codec, "tar", or "gzip tar". Raises InputError."""
@@ -142,11 +142,11 @@ class InputStore:
         try:
             current = self.stat(file.path)
         except StoreError as error:
-            raise unreadable(file.path, error) from error
+            raise unreadable_error(file.path, error) from error
         if not file.version.is_same(current):
             raise InputError(
                 f"{file.path} changed while this run read it. Run again when all writes to it "
-                f"have ended"
+                "have ended"
             )
 
     def _head(self, file: SourceFile) -> bytes:
@@ -164,18 +164,18 @@ class InputStore:
             return None
         if self._compression != "auto":
             return self._compression
-        return codec_of(head[:HEAD_BYTES], file.path)
+        return detect_codec(head[:HEAD_BYTES], file.path)
 
     def _is_archive(self, file: SourceFile, codec: Codec | None, head: bytes) -> bool:
         if codec is None:
             return begins_archive(head)
-        return is_archive(decompressed(self.raw(file, head=head), codec, file.path))
+        return is_archive(decompress_stream(self.raw(file, head=head), codec, file.path))
 
 
-def unreadable(path: str, error: StoreError) -> InputError:
+def unreadable_error(path: str, error: StoreError) -> InputError:
     """Return the error for an input path that storage cannot read."""
     if is_dead_link(path):
-        return leads_nowhere(path)
+        return dead_link_error(path)
     return InputError(f"{path}: cannot be read: {error}; check path and rights")
 
 
@@ -194,11 +194,11 @@ def is_dead_link(path: str) -> bool:
     return os.path.islink(path) and not os.path.exists(path)  # noqa: PTH110, PTH114
 
 
-def leads_nowhere(link: str) -> InputError:
+def dead_link_error(link: str) -> InputError:
     """Return the error for a dead link among the input."""
     return InputError(
         f"{link}: is a link to {Path(link).readlink()}, which does not exist. Correct or remove "
-        f"the link, or leave it out with input.paths or input.exclude"
+        "the link, or leave it out with input.paths or input.exclude"
     )
 
 
@@ -231,7 +231,7 @@ def begins_archive(head: bytes) -> bool:
     return head[_MAGIC_AT:].startswith(_MAGIC)
 
 
-def members(path: str, content: Content) -> Iterator[tuple[str, Content]]:
+def read_members(path: str, content: Content) -> Iterator[tuple[str, Content]]:
     """Yield the regular files of a tar archive as ("<path>!<name of the member>", stream)."""
     forward: Any = _Forward(content)  # Any, because the stub requires a writable file
     try:
@@ -250,7 +250,7 @@ def members(path: str, content: Content) -> Iterator[tuple[str, Content]]:
     except (tarfile.TarError, ValueError) as problem:
         raise InputError(
             f"{path}: tar data is damaged: {problem}, found at byte {forward.tell()} of the "
-            f"archive. Write it again"
+            "archive. Write it again"
         ) from problem
 
 
@@ -279,7 +279,7 @@ def _require_end(archive: _Forward) -> None:
         if block.strip(b"\0") and (not second < at < record_end or _is_header(block)):
             raise tarfile.ReadError(
                 f"more data at byte {at}, after the block of zeros that ends an archive (tar "
-                f"--concatenate joins archives)"
+                "--concatenate joins archives)"
             )
 
 

@@ -16,11 +16,11 @@ from seglake.cli.arguments.spelling import EXPERT
 DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 PROJECT = Path(__file__).parents[1]
 BUDGETS = {  # what is counted: (budget, goal)
-    "lines of code in src": (44_020, 42_500),
-    "modules in src": (293, 330),
-    "lines of code in tests": (64_400, 62_000),
-    "settings": (72, 72),
-    "commands in --help": (28, 30),
+    "lines of code in src": (45_700, 42_500),
+    "modules in src": (294, 330),
+    "lines of code in tests": (64_500, 62_000),
+    "settings": (79, 79),
+    "commands in --help": (29, 30),
 }
 
 

@@ -191,7 +191,7 @@ def test_what_the_broker_deleted_is_a_gap_with_a_name(world: World) -> None:
     world.producer.call("deleteRecords", "web", 0, end - 2)
     done = world.archivist.run(["web"])
     assert (done.code, done.topics[0]["gaps"]) == (4, {"0": [before, end - 2]})
-    assert f"had deleted {before} to {end - 3}" in done.topics[0]["summary"]
+    assert f"deleted offsets {before} to {end - 3}" in done.topics[0]["summary"]
     world.assert_archived("web")
     assert world.archivist.run(["web"]).code == 0
     assert world.archivist.run(["web:late"]).code == 0  # an archive that begins late has no gap

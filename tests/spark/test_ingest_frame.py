@@ -148,7 +148,7 @@ def test_a_column_whose_name_has_a_dot(spark: SparkSession, tmp_path: Path) -> N
     assert seglake.ingest(frame, settings).records == 2
     records = [each for log in read_lake(tmp_path).values() for each in log]
     assert {each.key for each in records} == {b"a", b"b"}
-    with pytest.raises(ConfigError, match="the settings are a dict: give a pipeline"):
+    with pytest.raises(ConfigError, match="the settings are a dict"):
         seglake.ingest(frame, {"input": {}})  # type: ignore[arg-type]
 
 

@@ -64,8 +64,8 @@ def test_a_key_and_conditions(spark: SparkSession, maker: LakeMaker) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"key": ""}, "UsageError: option key: a key is empty; with an empty key, write base64:"),
-        ({"where": "n=3"}, 'UsageError: option where is JSON such as {"status"'),
+        ({"key": ""}, "UsageError: option key: a key is empty"),
+        ({"where": "n=3"}, 'UsageError: option where must be JSON such as {"status"'),
     ],
 )
 def test_wrong_options_are_one_sentence(

@@ -165,7 +165,7 @@ def test_what_is_no_master_is_told_and_refused(
     monkeypatch.setattr(session, "_launch", lambda _: SparkConf(loadDefaults=False))
     monkeypatch.setattr("pyspark.sql.SparkSession.Builder.getOrCreate", stops)
     monkeypatch.setattr(SparkContext, "_active_spark_context", None)
-    said = r"Spark does not start on master spark://there:7077: the master did not take .*--local"
+    said = r"Spark does not start on master spark://there:7077: the master did not accept .*--local"
     with pytest.raises(SeglakeError, match=said) as error:
         session._start_session({"spark.master": "spark://there:7077"})
     assert error.value.exit_code == 1

@@ -116,7 +116,7 @@ def test_a_header_that_no_record_has_is_told(tmp_path: Path) -> None:
 def test_a_lake_that_is_a_file_is_named(folder: Path) -> None:
     with pytest.raises(StoreError) as error:
         told("ingest", "--conf-file", "web.toml", "--local", "--root", folder / "in.jsonl")
-    said = f"{folder}/in.jsonl; a file stands where a folder is needed: name another folder"
+    said = f"{folder}/in.jsonl; there is a file where a folder is needed: name another folder"
     assert str(error.value) == said
 
 

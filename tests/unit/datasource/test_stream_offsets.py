@@ -496,7 +496,7 @@ def test_a_reader_can_be_sent_before_and_after_it_planned(maker: LakeMaker) -> N
 
 
 def test_errors_are_raised_when_the_query_starts(maker: LakeMaker) -> None:
-    with pytest.raises(UsageError, match="endTime is not valid in a streaming query"):
+    with pytest.raises(UsageError, match="endTime is only valid in a batch query"):
         reader_of(maker, endTime="0")
 
 

@@ -169,7 +169,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
     refused(UsageError, "is not a topic id", topic_id="abc")
     dest.mkdir()
     (dest / "file").touch()
-    refused(UsageError, "is not empty, it holds file")
+    refused(UsageError, "is not empty: it has file")
     (dest / "file").unlink()
     (log,) = maker.files("log")
     data = bytearray(log.read_bytes())

@@ -350,7 +350,7 @@ def test_folders_that_are_no_log(tmp_path: Path) -> None:
             take(tmp_path / "lake", folder)
     folder = BrokerLog([Step(-1, ONE)]).write(tmp_path / "events-0")
     (folder / "stray.log").touch()
-    with pytest.raises(InputError, match=r"stray.log is no segment's log"):
+    with pytest.raises(InputError, match=r"stray.log is not the log of a segment"):
         take(tmp_path / "lake", folder)
     (folder / "stray.log").unlink()
     (folder / f"{7:020d}.log.swap").touch()

@@ -258,7 +258,8 @@ def test_the_same_again__changes_nothing(maker: LakeMaker) -> None:
     assert (again.status, again.version, again.tagged) == ("already done", -1, first.tagged)
     assert tag(root, "q3", first.tagged).status == "already done"
     with pytest.raises(
-        UsageError, match=f"tag q3 names version {first.tagged}: .* tag {maker.root} q3 --delete"
+        UsageError,
+        match=f"tag q3 already names version {first.tagged}: .* tag {maker.root} q3 --delete",
     ):
         tag(root, "q3", 1)
     tag(root, "q3", delete=True)

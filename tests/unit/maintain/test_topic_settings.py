@@ -111,7 +111,7 @@ def test_describe_tells_values_defaults_and_meanings(root: str) -> None:
         ({"segment.ms": 2**63}, [], "segment.ms"),
         ({"min.cleanable.dirty.ratio": float("nan")}, [], "min.cleanable.dirty.ratio"),
         ({"partitions": 5}, [], "alter cannot change partitions"),
-        ({}, ["message.timestamp.type"], "message.timestamp.type is not altered"),
+        ({}, ["message.timestamp.type"], "cannot change message.timestamp.type"),
         ({"retention.ms": 5}, ["retention.ms"], "both set and deleted"),
         ({}, [], "write KEY=VALUE"),
     ],

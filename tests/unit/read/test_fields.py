@@ -385,8 +385,8 @@ def test_misfits_that_nobody_counts_are_in_the_log(
         log.read_range(T, T + 9, fields=["n"]).read_all()
         log.read_range(T, T + 9, fields={"n": "int8"}, stats=ReadStats()).read_all()
     assert [record.getMessage() for record in caplog.records] == [
-        "field 'n' is no int8 in 2 records, and null there",
-        "field 'n' is no string in 1 record, and null there",
+        "field 'n' is not of type int8 in 2 records, so it is null there",
+        "field 'n' is no string in 1 record, so it is null there",
     ]
 
 

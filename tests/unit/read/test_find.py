@@ -442,6 +442,4 @@ def test_a_field_that_no_value_has_is_told_once(
     assert not caplog.messages
     for _ in range(2):
         assert len(log.find(where={"usr": "ann"}).read_all()) == 0
-    assert caplog.messages == [
-        "hinted: no value of a sample has the field 'usr'; did you mean user?"
-    ]
+    assert caplog.messages == ["hinted: no sampled value has the field 'usr'; did you mean user?"]

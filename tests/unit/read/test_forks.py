@@ -70,7 +70,7 @@ def in_new_process(work: Callable[..., None], *arguments: object) -> None:
 
 def refused(library: str, work: Callable[[], object]) -> Callable[[], None]:
     def call() -> None:
-        with pytest.raises(UsageError, match=f'had used {library}, .* "spawn"'):
+        with pytest.raises(UsageError, match=f'after {library} was used, .* "spawn"'):
             work()
 
     return call

@@ -213,7 +213,7 @@ def parse_keys(arguments: Iterable[str], file: Path | str | None = None) -> list
 
 def _key(argument: str) -> bytes:
     if not argument:
-        raise UsageError(f"a key is empty. To erase the records with an empty key, write {BASE64}")
+        raise UsageError(f"a key is empty. For records with an empty key, write {BASE64}")
     return _decoded(argument.encode(errors="surrogateescape"), "a key")
 
 

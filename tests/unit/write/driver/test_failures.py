@@ -103,7 +103,9 @@ def test_wrong_settings_lose_nothing(tmp_path: Path, lake: Path) -> None:
     wrong = pipeline_of(lake, path, timestamp={"field": "tss"})
     with pytest.raises(QuarantineLimit, match="a run without a record is not committed") as raised:
         ingest(wrong, "1")
-    assert "timestamp.field 'tss' is in no row; did you mean 'ts'?" in str(raised.value)
+    assert "timestamp.field 'tss' is not a field of any row; did you mean 'ts'?" in str(
+        raised.value
+    )
     (found, *_) = known(lake).report["findings"]
     assert (found["code"], found["facts"]["near"]) == ("absent-field", ["ts"])
     assert ingest(pipeline_of(lake, path), "1").records == 30
@@ -202,7 +204,7 @@ def test_the_last_failure_of_each_pipeline_is_kept(tmp_path: Path, lake: Path) -
     [
         (StoreError("x: no space"), "x: no space"),
         (ConfigError("a \udcff name"), r"a \udcff name"),
-        (RuntimeError("the key is sesame"), "RuntimeError: the log of the driver has the rest"),
+        (RuntimeError("the key is sesame"), "RuntimeError: the log of the driver has the details"),
     ],
 )
 def test_other_failures_are_kept_and_raised(

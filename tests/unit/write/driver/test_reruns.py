@@ -149,7 +149,7 @@ def test_a_missing_folder_is_an_empty_hour_that_names_it(inbox: Path, lake: Path
     settings = pipeline_of(lake, hour, input={"on_empty": "ok"})
     done = ingest(settings, "1")
     assert (done.status, done.missing_paths) == ("committed", [str(hour)])
-    assert done.summary == f"nothing new: the input is empty; {hour} is not there"
+    assert done.summary == f"nothing new: the input is empty; {hour} is missing"
     (run,) = [each for each in seglake.open(str(lake)).history() if each.run_id == "1"]
     assert json.loads(run.report)["missing_paths"] == [str(hour)]
     late = write_file(hour / "late.jsonl", [Line(T)])
@@ -333,7 +333,7 @@ def test_a_changed_file_is_met_by_the_policy(inbox: Path, lake: Path, change: st
     elif change == "same size":
         path.write_bytes(path.read_bytes().replace(b":0", b":9"))
     os.utime(path, ns=(old.st_atime_ns, old.st_mtime_ns + 10**9))
-    with pytest.raises(InputError, match=r"a\.jsonl changed .*`--replace` with --run-id 1, which"):
+    with pytest.raises(InputError, match=r"a\.jsonl changed .*`--replace` with --run-id 1"):
         ingest(pipeline_of(lake, inbox), "2")
     skipping = ingest(pipeline_of(lake, inbox, on_changed_source="skip"), "3")
     assert (skipping.records, skipping.changed_files) == (0, [str(path)])

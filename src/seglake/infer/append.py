@@ -85,7 +85,7 @@ def append(  # noqa: PLR0913  # the settings that most topics need
 
     Raises:
         UsageError: A setting is uncertain or a field is unknown. The message names the argument.
-        InputError: There are no rows.
+        InputError: The input has no rows.
         SeglakeError: Any error that `run_pipeline` raises.
 
     Example:

@@ -438,10 +438,7 @@ def _notes(extent: Extent) -> Iterator[str]:
             f"{folder.high_watermark}: the broker lost the records between them"
         )
     if folder.skipped:
-        yield (
-            f"{folder.path}: left out {counted(len(folder.skipped), 'file')} that belong to no "
-            f"segment"
-        )
+        yield (f"{folder.path}: left out {counted(len(folder.skipped), 'file')} of no segment")
 
 
 def _topic_rows(

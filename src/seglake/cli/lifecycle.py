@@ -20,7 +20,7 @@ from seglake.cli.result import finish
 from seglake.cli.terminal.progress import display
 from seglake.errors import UsageError
 from seglake.terminal.tables import Column, Listing, number, prose, second, show, size
-from seglake.terminal.wording import counted, short_time
+from seglake.terminal.wording import counted, short_bytes, short_time
 
 if TYPE_CHECKING:
     from seglake.cli.terminal.progress import Job
@@ -87,6 +87,15 @@ def _show_altered(root: str, report: AlterResult) -> None:
         print(
             f"compaction will remove records without a key. {count} then counts them. To give "
             f"new records keys, set key.fields in the pipeline"
+        )
+    if report.expired:
+        records, segments, log_bytes = (
+            sum(getattr(each, name) for each in report.expired)
+            for name in ("records", "segments", "log_bytes")
+        )
+        print(
+            f"the next `seglake maintain` or `retain` will remove {counted(records, 'record')} in "
+            f"{counted(segments, 'segment')} ({short_bytes(log_bytes)})"
         )
     if report.unindexed:
         segments = counted(report.unindexed, "segment")
@@ -435,8 +444,8 @@ def retain(root: Root, topic: OneOrAll = None, dry_run: DryRun = False, json: Js
 def _are_kept_for_ever(root: str, topics: Sequence[str]) -> bool:
     """Return whether all topics have the policy `delete`, but no limit of retention."""
     from seglake.catalog.table import CatalogTable
-    from seglake.maintain.topic_settings import topic_from_row
     from seglake.store import open_store
+    from seglake.write.driver.topics import topic_from_row
 
     snapshot = CatalogTable.open(open_store(root)).snapshot()
     settings = [topic_from_row(snapshot.topic(topic)) for topic in topics]

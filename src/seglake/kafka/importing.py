@@ -51,9 +51,9 @@ from seglake.layout import check_topic
 from seglake.log.encoding import policy_of
 from seglake.log.writer import NewSegment
 from seglake.maintain.commit import MaintenanceReport, TopicReport, open_lake_store
-from seglake.maintain.topic_settings import topic_from_row
 from seglake.store import Store
 from seglake.terminal.wording import counted
+from seglake.write.driver.topics import topic_from_row
 
 PARTITIONER = "unknown"  # producers chose the partitions, so the partition of a key is unknown
 TOPIC_ID = "kafka.topic.id"  # Kafka's topic id, a setting in the topic's row

@@ -29,8 +29,8 @@ from seglake.log.encoding import limits_of, policy_of
 from seglake.log.rewrite.keep import RecordFilter
 from seglake.log.rewrite.segments import RewriteTarget, rewrite
 from seglake.maintain.commit import MaintenanceReport, TopicReport, commit_change, open_catalog
-from seglake.maintain.topic_settings import topic_from_row
 from seglake.store import Store
+from seglake.write.driver.topics import topic_from_row
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

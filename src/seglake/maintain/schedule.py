@@ -24,10 +24,10 @@ from seglake.maintain.commit import Clock, MaintenanceReport, check_hours
 from seglake.maintain.compaction.compact import CompactResult, compact_in
 from seglake.maintain.expiry.retention import RetainResult, expire_rejects, retain_topic
 from seglake.maintain.merge import MergeResult, merge_in
-from seglake.maintain.topic_settings import topic_from_row
 from seglake.maintain.vacuum import GRACE_HOURS, vacuum
 from seglake.store import open_store
 from seglake.store.dry import dry_store, keeping_segments
+from seglake.write.driver.topics import topic_from_row
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

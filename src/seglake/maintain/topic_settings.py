@@ -7,7 +7,6 @@ from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from seglake.catalog.schema import TopicRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change
 from seglake.catalog.version.snapshot import Snapshot
@@ -16,9 +15,11 @@ from seglake.config.topic import DEFAULTS, IDENTITY
 from seglake.errors import UsageError
 from seglake.format.index import Subject
 from seglake.maintain.commit import MaintenanceReport, TopicReport, commit_change
+from seglake.maintain.expiry.retention import LogStartChange, expired
 from seglake.store import open_store
-from seglake.write.driver.topics import settings_json, stored_settings
+from seglake.write.driver.topics import settings_json, stored_settings, topic_from_row
 
+_RETENTION = {"retention.ms", "retention.bytes", "cleanup.policy"}
 _OF_IDENTITY = {info.alias or name for name, info in Topic.model_fields.items() if name in IDENTITY}
 
 
@@ -38,17 +39,15 @@ class AlterResult(TopicReport):
     """The changes of a topic's settings, as {key: [old value, new value]}.
 
     `unindexed` counts the segments without a key index of everything that the change adds to
-    `index.keys`, `index.fields` and `index.headers`. A `reindex` makes these key indexes.
+    `index.keys`, `index.fields` and `index.headers`. A `reindex` makes these key indexes. `expired`
+    has a `LogStartChange` for each log partition from which the next `maintain` or `retain` removes
+    segments, if a setting of retention changes.
     """
 
     dry_run: bool = False
     changes: dict[str, list[Any]] = field(default_factory=dict)
     unindexed: int = 0
-
-
-def topic_from_row(row: TopicRow) -> Topic:
-    """Return all settings of a topic, with defaults where the row has none. Raises ConfigError."""
-    return combined_topic(stored_settings(row), {"name": row.topic})
+    expired: list[LogStartChange] = field(default_factory=list)
 
 
 def describe(
@@ -125,6 +124,8 @@ def alter(
             return None
         added = {*new.index_subjects} - {*old.index_subjects}
         report.unindexed = _without(added, table, base, topic) if added else 0
+        if _RETENTION & report.changes.keys():
+            report.expired = expired(table, base, topic, new)
         text = settings_json(new, json.loads(old.settings))
         row = replace(old, sequence=old.sequence + 1, settings=text)
         return Change([row, report.row("alter")])

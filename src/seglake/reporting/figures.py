@@ -29,13 +29,13 @@ from seglake.errors import CorruptData, MissingObject
 from seglake.format.records import Int64s
 from seglake.limits import INT64_MAX
 from seglake.maintain.tagging import TagUsage, tag_usage
-from seglake.maintain.topic_settings import topic_from_row
 from seglake.maintain.vacuum import vacuum
 from seglake.read.lake import Lake
 from seglake.read.log import Log
 from seglake.store import Store
 from seglake.times.instants import format_ms
 from seglake.times.intervals import Interval, united
+from seglake.write.driver.topics import topic_from_row
 
 # ---------------- coverage
 # Coverage by declared intervals: its holes, and the time up to which all windows are closed.

@@ -13,12 +13,16 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 import seglake
 from seglake.catalog.table import CatalogTable
+from seglake.cli.app import app
+from seglake.clock import now_ms
 from seglake.config.topic import DEFAULTS, combined
 from seglake.errors import ConfigError, QuarantineLimit, UsageError
-from seglake.maintain.topic_settings import _OF_IDENTITY, topic_from_row
+from seglake.maintain.topic_settings import _OF_IDENTITY
+from seglake.write.driver.topics import topic_from_row
 from tests.harness.meanwhile import before_first
 from tests.harness.tiers import rest_but_today
 from tests.makers.lakes import Event, LakeMaker, open_catalog
@@ -145,6 +149,25 @@ def test_segments_without_an_index_of_what_is_added__are_counted(tmp_path: Path)
     assert unindexed({"index.fields": "user.id"}) == 0  # the files still have it
     maker.run({0: []})
     assert unindexed({"index.headers": "a, b"}) == 3
+
+
+def test_a_change_of_retention_reports_what_the_next_maintenance_removes(tmp_path: Path) -> None:
+    maker = LakeMaker(tmp_path / "lake")
+    root = str(maker.root)
+    for time in range(3):
+        maker.run({0: [Event(time, b"k")]})
+    maker.run({0: [Event(now_ms(), b"k")]})
+    alter = partial(seglake.alter, root, "events")
+    for settings in ({"retention.bytes": 0}, {"cleanup.policy": "compact"}, {"retention.ms": -1}):
+        assert sum(each.records for each in alter(settings, dry_run=True).expired) == (
+            4 if "retention.bytes" in settings else 0
+        )
+    told = CliRunner().invoke(app, ["alter", root, "events", "retention.ms=1d"]).stdout
+    assert "will remove 3 records in 3 segments" in told
+    report = alter({"retention.ms": 2 * 86_400_000})
+    (retained,) = seglake.retain(root, "events", dry_run=True)
+    assert report.expired == retained.moved != []
+    assert alter({"retention.ms": 2 * 86_400_000}).expired == []  # nothing changes
 
 
 def test_names_in_a_text_have_commas_between_them(root: str) -> None:

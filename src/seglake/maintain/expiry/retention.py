@@ -26,15 +26,16 @@ from seglake.catalog.schema import PartitionRow, Row
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change
 from seglake.catalog.version.snapshot import PartitionView, Snapshot
+from seglake.clock import now_ms
 from seglake.config import Topic
 from seglake.errors import OffsetOutOfRange, PolicyViolation, UsageError
 from seglake.format.records import Int64s
 from seglake.maintain.commit import Clock, MaintenanceReport, TopicReport, commit_change
-from seglake.maintain.topic_settings import topic_from_row
 from seglake.read.log import Log
 from seglake.read.origin import Origin
 from seglake.store import open_store
 from seglake.times.instants import Time, format_ms, to_past_ms
+from seglake.write.driver.topics import topic_from_row
 
 # ---------------- log start
 # The log start of a log partition moves, and the segments below it are removed.
@@ -367,11 +368,7 @@ def retain_topic(
         if any(partition.count for partition in partitions):
             report.now_ms = clock.earlier_ms
             partitions = [of(report.now_ms, view, times) for view, times in dated]
-        report.moved = [
-            log_start_change(partition.view, partition.log_start)
-            for partition in partitions
-            if partition.count
-        ]
+        report.moved = [partition.change() for partition in partitions if partition.count]
         report.blocked = [
             partition.blocker() for partition in partitions if partition.shielded.any()
         ]
@@ -381,6 +378,15 @@ def retain_topic(
 
     commit_change(table, report, plan, dry_run=dry_run, base=base)
     return report
+
+
+def expired(
+    table: CatalogTable, base: Snapshot, topic: str, settings: Topic
+) -> list[LogStartChange]:
+    """Return what retention would remove now if the topic had these settings."""
+    dated = _dated(table, base, topic, settings)
+    partitions = [_RetainedPartition("", settings, now_ms(), *each) for each in dated]
+    return [partition.change() for partition in partitions if partition.count]
 
 
 class _RetainedPartition:
@@ -406,10 +412,9 @@ class _RetainedPartition:
         self.shielded = old.copy()
         self.shielded[: self.count] = False
 
-    @property
-    def log_start(self) -> int:
-        """Return the log start after the removal. `count` must be at least 1."""
-        return int(self.view.segments.end_offsets[self.count - 1])
+    def change(self) -> LogStartChange:
+        """Return the removal. `count` must be at least 1."""
+        return log_start_change(self.view, int(self.view.segments.end_offsets[self.count - 1]))
 
     def blocker(self) -> RetentionBlocker:
         """Return the first segment that is kept, which has old segments after it."""

@@ -100,6 +100,11 @@ def stored_settings(row: TopicRow) -> dict[str, Any]:
     }
 
 
+def topic_from_row(row: TopicRow) -> Topic:
+    """Return all settings of a topic, with defaults where the row has none. Raises ConfigError."""
+    return combined_topic(stored_settings(row), {"name": row.topic})
+
+
 def _require_same(row: TopicRow, topic: Topic, settings: Mapping[str, Any], root: str) -> None:
     has = f"topic {row.topic!r} has"
     for name, expected, key in (

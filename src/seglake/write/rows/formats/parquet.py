@@ -22,6 +22,7 @@ from seglake.write.input.files import PARQUET_MARK, SourceFile, Split
 from seglake.write.rows.arrow import ArrowRows, cut_batch, leaf_names, leaves
 from seglake.write.rows.rows import Format, Rows, most_rows, similar_names_hint
 
+_UTC = {"UTC", "Etc/UTC", "GMT", "Etc/GMT", "Z", "Zulu", "+00:00"}
 # Rows that are decoded in one step. Repeated values are small in the file, but not in memory.
 _MOST_ROWS = 1 << 14
 
@@ -134,9 +135,16 @@ def _unit_of(file: pq.ParquetFile, group: int, columns: list[str]) -> str:
 def _read_schema(file: SourceFile, store: InputStore) -> dict[str, pa.DataType]:
     with _errors(file, store):
         schema = pq.read_schema(pa.PythonFile(store.raw(file), "r"))
-    dictionary = pa.types.is_dictionary
-    types = ((field.name, field.type) for field in schema)
-    return {name: kind.value_type if dictionary(kind) else kind for name, kind in types}
+    return {field.name: _logical_type(field.type) for field in schema}
+
+
+def _logical_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type of the values, which writers store in different ways."""
+    if pa.types.is_dictionary(kind):
+        return _logical_type(kind.value_type)
+    if pa.types.is_timestamp(kind) and kind.tz in _UTC:
+        return pa.timestamp(kind.unit, "UTC")
+    return {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}.get(kind, kind)
 
 
 def _require_fields(path: str, schema: Mapping[str, pa.DataType], pipeline: Pipeline) -> None:

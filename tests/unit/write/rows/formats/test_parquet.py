@@ -317,6 +317,17 @@ def test_page_checksums_are_verified() -> None:
             assert read_bytes(changed, "parquet").rows[0].value == b'{"n":21}'
 
 
+def test_files_of_two_writers_have_one_schema(tmp_path: Path) -> None:
+    times = pa.array([0, 1500], pa.timestamp("ms", "UTC"))
+    for number, (text, zone) in enumerate([(pa.string(), "UTC"), (pa.string_view(), "Etc/UTC")]):
+        columns = {"t": times.cast(pa.timestamp("ms", zone)), "s": pa.array(["a", "b"], text)}
+        pq.write_table(pa.table(columns), tmp_path / f"{number}.parquet")
+    found = read(pipeline(str(tmp_path), "parquet", timestamp={"field": "t"}))
+    values = [row.value for row in found.rows]
+    assert len(values) == 4
+    assert values[:2] == values[2:]
+
+
 def test_a_wanted_column_must_be_there_once() -> None:
     batch = pa.record_batch([pa.array([1]), pa.array([2]), pa.array([3])], names=["a", "b", "a"])
     rows = ArrowRows("file", batch)

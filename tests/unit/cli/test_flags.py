@@ -399,6 +399,17 @@ def _history(it: Place) -> None:
     assert it.json("history", it.root, "--failed") == []
 
 
+@TABLE.shows(*(f"append --{name}" for name in ("time", "key", "zone", "run-id", "json")))
+def _append(it: Place) -> None:
+    file = it.folder / "naive.jsonl"
+    file.write_text('{"at": "2026-06-01 12:00:00", "day": "2026-06-01T00:00Z", "k": "a"}\n')
+    given = ("append", it.folder / "appended", "web", file, "--time", "at", "--key", "k")
+    it.refused("--zone", *given)
+    how = (*given, "--zone", "Europe/Berlin", "--run-id", "1", "--json")
+    assert it.json(*how)["min_timestamp"] == 1_780_308_000_000
+    assert it.json(*how)["status"] == "already done"
+
+
 @TABLE.shows(*(f"redrive --{name}" for name in ("run-id", "conf-file", "json")))
 def _redrive(it: Place) -> None:
     lines = [json.dumps({"when" if n == 2 else "ts": T + n}) for n in range(9)]

@@ -12,7 +12,7 @@ from seglake.cli.arguments.spelling import EXPERT
 
 GROUPS = {
     "Begin": "demo init check warm help",
-    "Ingest": "ingest redrive undo jobs run-status quarantine",
+    "Ingest": "append ingest redrive undo jobs run-status quarantine",
     "Inspect and read": "topics segments offsets read find dump history report metrics",
     "Lifecycle of a topic": "describe alter maintain retain compact delete-records erase merge",
     "Maintenance of a lake": "tag verify repair reindex vacuum",

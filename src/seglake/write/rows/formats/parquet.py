@@ -144,7 +144,9 @@ def _logical_type(kind: pa.DataType) -> pa.DataType:
         return _logical_type(kind.value_type)
     if pa.types.is_timestamp(kind) and kind.tz in _UTC:
         return pa.timestamp(kind.unit, "UTC")
-    return {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}.get(kind, kind)
+    if kind == pa.string_view():
+        return pa.string()
+    return pa.binary() if kind == pa.binary_view() else kind
 
 
 def _require_fields(path: str, schema: Mapping[str, pa.DataType], pipeline: Pipeline) -> None:

@@ -320,7 +320,10 @@ def test_page_checksums_are_verified() -> None:
 def test_files_of_two_writers_have_one_schema(tmp_path: Path) -> None:
     times = pa.array([0, 1500], pa.timestamp("ms", "UTC"))
     for number, (text, zone) in enumerate([(pa.string(), "UTC"), (pa.string_view(), "Etc/UTC")]):
-        columns = {"t": times.cast(pa.timestamp("ms", zone)), "s": pa.array(["a", "b"], text)}
+        columns: dict[str, Any] = {
+            "t": times.cast(pa.timestamp("ms", zone)),
+            "s": pa.array(["a", "b"], text),
+        }
         pq.write_table(pa.table(columns), tmp_path / f"{number}.parquet")
     found = read(pipeline(str(tmp_path), "parquet", timestamp={"field": "t"}))
     values = [row.value for row in found.rows]

@@ -252,7 +252,7 @@ def _run_ivy(java: Path, ivy_module: str, scratch: Path) -> None:
     if done.returncode or not (scratch / "jars").is_dir():
         raise SeglakeError(
             "cannot download jars. Run this with a network, or set SEGLAKE_JARS to a copy of the "
-            "folder of another machine. Output of Ivy:\n{done.stdout}{done.stderr}"
+            f"folder of another machine. Output of Ivy:\n{done.stdout}{done.stderr}"
         )
 
 

@@ -146,7 +146,7 @@ def describe_hidden_rows(counts: Mapping[Group, int], shown: int, unkept: int) -
         files = counted(len({group[2] for group in counts}), "file")
         said.append(
             f"{shown:,} of {total:,} rejected rows are shown ({reasons}; {files}). --limit "
-            f"{total:,} shows all, and so does --json without --limit"
+            f"{total} shows all, and so does --json without --limit"
         )
     if unkept:
         said.append(f"{unkept:,} more rows were rejected by failed runs, which keep only a sample")

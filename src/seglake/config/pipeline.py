@@ -136,7 +136,7 @@ class Pipeline(Section):
         if self.input.format == "text":
             groups = self.input.groups()
             for name in (name for name in self.fields() if name not in groups):
-                yield f"field {name!r} is not a named group of input.pattern; add (?P<{name!r}>...)"
+                yield f"field {name!r} is not a named group of input.pattern; add (?P<{name}>...)"
 
     def _time_problems(self) -> Iterator[str]:
         clock = self.topic.message_timestamp_type

@@ -284,7 +284,7 @@ class _Values:
         if len(names) != 1:
             raise UsageError(
                 "exactly one of the options assign, subscribe and subscribePattern must be set, "
-                "not {' and '.join(names) or 'none'}"
+                f"not {' and '.join(names) or 'none'}"
             )
         name, value = names[0], self.text(names[0]) or ""
         if name == "assign":

@@ -259,7 +259,7 @@ def test_the_same_again__changes_nothing(maker: LakeMaker) -> None:
     assert tag(root, "q3", first.tagged).status == "already done"
     with pytest.raises(
         UsageError,
-        match=f"tag q3 already names version {first.tagged}: .* tag {maker.root} q3 --delete",
+        match=f"tag q3 already names version {first.tagged}.* tag {maker.root} q3 --delete",
     ):
         tag(root, "q3", 1)
     tag(root, "q3", delete=True)

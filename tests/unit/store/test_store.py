@@ -413,7 +413,7 @@ def test_a_store_remembers_few_folders(tmp_path: Path, monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("number", "remedy"),
     [(errno.EPERM, "give this user the right"), (errno.EROFS, "mount that file system"),
-     (errno.ENOSPC, "make room"), (errno.EIO, None)],
+     (errno.ENOSPC, "free some space"), (errno.EIO, None)],
 )  # fmt: skip
 def test_local__an_error_of_the_system_comes_with_what_helps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, remedy: str | None

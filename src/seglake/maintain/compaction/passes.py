@@ -260,7 +260,7 @@ class CompactionPolicy(NamedTuple):
         if "compact" not in (word.strip() for word in policy.split(",")):
             raise UsageError(
                 f"topic {topic.topic!r} has cleanup.policy = {policy!r}, so it is not compacted. "
-                f"To change that: `seglake alter {quote(root)} {topic.topic!r} "
+                f"To change that: `seglake alter {quote(root)} {topic.topic} "
                 f"cleanup.policy=compact`"
             )
         values = {field: settings.get(name) for field, name in _NAMES.items()}

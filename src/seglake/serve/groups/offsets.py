@@ -52,7 +52,7 @@ def _why(error: sqlite3.Error | OSError) -> str:
         return f"{error}; {another}"
     return (
         "another process uses it, such as a `seglake serve` of the same lake, and only one "
-        "server may use it. Stop that server, or {another}"
+        f"server may use it. Stop that server, or {another}"
     )
 
 

@@ -176,7 +176,7 @@ def unreadable_error(path: str, error: StoreError) -> InputError:
     """Return the error for an input path that storage cannot read."""
     if is_dead_link(path):
         return dead_link_error(path)
-    return InputError(f"{path}: cannot be read: {error}; check path and rights")
+    return InputError(f"{path}: cannot be read: {error}; check the path and its permissions")
 
 
 def _special_kind(path: str) -> str | None:

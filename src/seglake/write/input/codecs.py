@@ -80,6 +80,14 @@ def decompress_stream(raw: RawFile, codec: Codec | None, path: str) -> Content:
     return Content(io.BufferedReader(streams), path, codec, raw)
 
 
+_ZSTD_REMARKS = {  # by a part of the error of the library
+    "too much memory": "its zstd window is larger than 128 MiB. Compress the file again: "
+    "`zstd -dc --long=31 FILE | zstd > NEW`",
+    "Dictionary mismatch": "it is compressed with a zstd dictionary. Compress the file without it: "
+    "`zstd -dc -D DICTIONARY FILE | zstd > NEW`",
+}
+
+
 class Content:
     """The decompressed content of a file, as a stream whose errors name the file.
 
@@ -107,6 +115,9 @@ class Content:
         except InputError:
             raise
         except (OSError, EOFError, zlib.error, tarfile.TarError, pa.ArrowException) as problem:
+            for part, remark in _ZSTD_REMARKS.items() if self._what == "zstd" else ():
+                if part in str(problem):
+                    raise InputError(f"{self._path}: {remark}") from problem
             raise InputError(
                 f"{self._path}: {self._what} data is damaged or cut off, found after reading "
                 f"{self.raw.tell()} bytes of the file: {problem}; {self._remedy()}"

@@ -113,6 +113,19 @@ def test_zeros_behind_the_last_gzip_member_are_skipped(size: int, members: int) 
             read_bytes(packed + more)
 
 
+def test_a_zstd_file_that_needs_an_option_names_the_command() -> None:
+    wide = zstandard.ZstdCompressionParameters.from_level(1, window_log=28)
+    stream = zstandard.ZstdCompressor(compression_params=wide).compressobj()
+    samples: list[Any] = [b'{"t":%d,"user":"u%d"}' % (n, n * 7) for n in range(9999)]
+    words = zstandard.train_dictionary(4096, samples)
+    for data, command in [
+        (stream.compress(b"{}") + stream.flush(), "zstd -dc --long=31"),
+        (zstandard.ZstdCompressor(dict_data=words).compress(samples[0]), "zstd -dc -D DICTIONARY"),
+    ]:
+        with pytest.raises(InputError, match=command):
+            read_bytes(data)
+
+
 @pytest.mark.parametrize("magic", [0x50, 0x5F])
 def test_a_zstd_file_may_begin_with_a_frame_to_skip(magic: int) -> None:
     """As pzstd writes them, and what is not there can be skipped as well."""

@@ -132,10 +132,6 @@ class Log(ShowsTable):
 
         They are sorted by name, and do not depend on the version of this log.
 
-        Raises:
-            CorruptData: A saved object is damaged.
-            StoreError: The storage fails.
-
         Example:
             >>> log.kept_groups()
             []
@@ -146,8 +142,7 @@ class Log(ShowsTable):
         """Return the topic in another version.
 
         Args:
-            version: A version number or the name of a tag. None and this log's own version return
-                this log.
+            version: A version number or the name of a tag. None returns this log.
 
         Raises:
             VersionExpired: The version is no longer retained, and no tag keeps it.
@@ -765,8 +760,7 @@ class Log(ShowsTable):
     def closed(self, start: Time, end: Time, lateness_ms: int = 0) -> bool:
         """Return whether the window [start, end) is complete, given the most lateness of events.
 
-        It is complete if the intervals of committed runs cover [start, end + lateness_ms), see
-        `coverage`.
+        The intervals of committed runs must cover [start, end + lateness_ms), see `coverage`.
 
         Args:
             start: The first time of the window, inclusive.
@@ -786,8 +780,7 @@ class Log(ShowsTable):
     def coverage(self) -> list[tuple[int, int]]:
         """Return the times that committed runs cover, as disjoint intervals [start, end) in ms.
 
-        A run covers the interval that it declares, unless all its records are outside of the
-        interval.
+        A run covers the interval that it declares, unless all its records are outside of it.
 
         Example:
             >>> log.coverage()
@@ -801,9 +794,8 @@ class Log(ShowsTable):
     def lag(self, committed: Mapping[int, int]) -> dict[int, Lag]:
         """Return the lag of each partition's committed offset, which is the next offset to read.
 
-        The time of a lag is from the next unread record to the newest timestamp of the partition,
-        or 0 if every record was read. For an offset below the log start, the next unread record is
-        the first record of the log.
+        The time of a lag is from the next unread record (at or after the log start) to the newest
+        timestamp of the partition, or 0 if every record was read.
 
         Args:
             committed: Partition number → committed offset. Leave out partitions without one.
@@ -823,17 +815,14 @@ class Log(ShowsTable):
     ) -> dict[int, int]:
         """Return offsets in another log from which a consumer of this log misses no record.
 
-        This is the case of KIP-33: two logs have the same records at different offsets. Timestamps
-        decide, so a consumer may read some records twice:
+        Two logs have the same records at different offsets (KIP-33). Timestamps decide, so a
+        consumer may read some records twice:
 
-            1. Take the smallest timestamp of the unread records of a partition, minus `skew_ms`. If
-               all records are read, take the newest timestamp of the partition plus 1 ms, minus
-               `skew_ms`.
-            2. In the other log, no unread record is older than this time. So the consumer starts at
-               the first record at or after this time.
-            3. If both topics have the same number of partitions, a partition continues in the
-               partition with the same number. Otherwise all partitions start at the smallest of
-               these times.
+            1. Take the smallest timestamp of the unread records of a partition, or its newest
+               timestamp plus 1 ms if all are read, minus `skew_ms`.
+            2. In the other log, start at the first record at or after this time.
+            3. If the topics have different numbers of partitions, all partitions start at the
+               smallest of these times.
 
         Args:
             committed: Partition number → committed offset in this log.
@@ -855,8 +844,7 @@ class Log(ShowsTable):
     def partition_counts(self) -> list[int]:
         """Return each number of partitions that the topic has had, if keys choose the partition.
 
-        A record with a key is in the partition that Kafka's murmur2 gives for one of these numbers.
-        The list is empty if keys do not choose the partition.
+        A record with a key is in the partition that murmur2 gives for one of them. Else empty.
 
         Example:
             >>> log.partition_counts()

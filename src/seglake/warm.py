@@ -23,8 +23,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from seglake.catalog.table import CatalogTable
+from seglake.cli.record_formats import json_lines
 from seglake.cli.terminal.progress import display
-from seglake.cli.terminal.row_text import json_lines
 from seglake.compile import cache, fallback
 from seglake.config import Pipeline
 from seglake.engine import LocalEngine

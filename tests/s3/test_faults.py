@@ -17,7 +17,7 @@ from seglake.config import Pipeline
 from seglake.errors import InputError, StoreError
 from seglake.maintain.health.verify import verify
 from seglake.read.log import Log
-from seglake.store import objects, open_store
+from seglake.store import object_store, open_store
 from tests.harness.survival import RECORDS, assert_survives, two_files, visible
 from tests.harness.tiers import rest_but, rest_but_today
 from tests.makers.lakes import open_catalog
@@ -174,8 +174,8 @@ def test_a_refusal_that_lasts_is_told_and_leaves_nothing(
     path: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """No right to write, or no space, for one kind of objects."""
-    monkeypatch.setitem(objects._RETRIES, "max_retries", 2)
+    """No right to write, or no space, for one kind of object_store."""
+    monkeypatch.setitem(object_store._RETRIES, "max_retries", 2)
     choice = nth(fault, 1, "PUT|POST", path, times=1000)
     outcome = survive(place, proxy, paths, choice)
     assert re.search(
@@ -240,7 +240,7 @@ def test_a_server_that_never_answers_is_an_error(
     place: str, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No endless wait: a request has its time, and retries are bounded."""
-    monkeypatch.setitem(objects._RETRIES, "max_retries", 2)
+    monkeypatch.setitem(object_store._RETRIES, "max_retries", 2)
     open_store(place).put("k", b"abc")
     store = open_store(place, {"endpoint": proxy.endpoint, "timeout": "100ms"})
     for fault in (Fault.BUSY, Fault.SLOW):

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from seglake.store import objects, open_store
+from seglake.store import object_store, open_store
 from tests.harness.s3_server import Server
 
 COUNT = 4000
@@ -23,8 +23,8 @@ def test_parts_of_a_long_listing_are_the_whole(
     alone = list(open_store(place).list("in"))
     assert len(alone) == COUNT
     assert all(one.key < other.key for one, other in pairwise(alone))
-    monkeypatch.setattr(objects, "_ALONE", 1000)
-    monkeypatch.setattr(objects, "_AT_ONCE", 1000)
+    monkeypatch.setattr(object_store, "_ALONE", 1000)
+    monkeypatch.setattr(object_store, "_AT_ONCE", 1000)
     assert list(open_store(place).list("in")) == alone
     below = [each._replace(key=each.key.removeprefix("in/")) for each in alone]
     assert list(open_store(f"{place}/in").list()) == below

@@ -15,10 +15,10 @@ from typing import IO, Any, NamedTuple
 
 import pyarrow as pa
 
+from seglake.cli.record_formats import csv_rows, csv_schema, json_lines
 from seglake.cli.search_hints import Query, with_field_hints
 from seglake.cli.terminal.output import complete_file
 from seglake.cli.terminal.progress import Display, display, show_wait
-from seglake.cli.terminal.row_text import csv_rows, csv_schema, json_lines
 from seglake.errors import UsageError
 from seglake.limits import INT64_MAX
 from seglake.log.execute import ReadStats

@@ -117,7 +117,7 @@ def _log(store: Store, folder: str, name: str, base_offset: int) -> Iterator[Col
 
 
 def _print_records(chunks: Iterator[Chunk]) -> None:
-    from seglake.cli.terminal.row_text import json_lines
+    from seglake.cli.record_formats import json_lines
 
     for chunk in chunks:
         for batch in records_of(chunk, SCHEMA):

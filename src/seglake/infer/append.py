@@ -14,7 +14,7 @@ from seglake.catalog.table import CatalogTable
 from seglake.engine import ingest_engine
 from seglake.errors import InputError, UsageError
 from seglake.infer.pipeline import InferredPipeline, infer_settings
-from seglake.infer.sample import Sample, read_sample, sample_tables
+from seglake.infer.recognise import Sample, read_sample, sample_tables
 from seglake.store import open_store
 from seglake.write.api import Interval, declare_run
 from seglake.write.driver.report import Progress, Report, silent

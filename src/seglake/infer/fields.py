@@ -12,7 +12,7 @@ import numpy as np
 from seglake.advice.finding import Finding
 from seglake.clock import now_ms
 from seglake.format.records import Spans
-from seglake.infer.sample import Sample
+from seglake.infer.recognise import Sample
 from seglake.times.candidates import (
     candidate_formats,
     date_orders,

@@ -16,7 +16,7 @@ from seglake.advice.finding import Finding
 from seglake.config import Pipeline, from_tables
 from seglake.errors import UsageError
 from seglake.infer.fields import KeyChoice, TimeChoice, choose_key, choose_time
-from seglake.infer.sample import Sample, read_sample
+from seglake.infer.recognise import Sample, read_sample
 from seglake.terminal.wording import counted, short_bytes, suggest_or_list
 
 _PARTITION_BYTES = 2**30

@@ -1,8 +1,8 @@
 """Fetch byte ranges of logs as checked record batches, a few MiB at a time.
 
-Ranges are cut and joined into requests of about the same size. Several requests run ahead on an
-object store, each on its own thread, as far as the reader has memory for the bytes. On a local
-disk, requests run one after another. Results are returned in order.
+Ranges are cut and grouped into calls of about the same size; the store joins near ranges. Several
+calls run ahead on an object store, each on its own thread, as far as the reader has memory for the
+bytes. On a local disk, calls run one after another. Results are returned in order.
 
 The CRC of every fetched batch is checked, even if the header shows that no record of the batch is
 wanted. Every `CorruptData` names the log and the byte.
@@ -190,7 +190,7 @@ class _Rest(NamedTuple):
 
 
 def _requests(pieces: Iterable[Piece], limit: int, gap_bytes: int) -> Iterator[_Request]:
-    """Yield the ranges of the pieces, cut and joined into requests of at most `limit` bytes.
+    """Yield the ranges of the pieces, cut and grouped into requests of at most `limit` bytes.
 
     Ranges that are at most `gap_bytes` apart are joined, with the bytes between them.
     """

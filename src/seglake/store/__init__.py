@@ -70,6 +70,6 @@ def open_store(uri: str, storage_options: Mapping[str, str] | None = None) -> St
             f"the environment for secrets, and %3F and %23 for ? and # in a key"
         )
     # Local disks need no obstore, so import it late.
-    from seglake.store.objects import object_store  # noqa: PLC0415
+    from seglake.store.object_store import object_store  # noqa: PLC0415
 
     return object_store(f"{scheme}:{rest.rstrip('/')}", options)

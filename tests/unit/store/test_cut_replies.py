@@ -87,7 +87,7 @@ def test_verify_tells_what_it_could_not_read_from_damage(
     server: ObjectServer, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     monkeypatch.setattr("seglake.store.interface.sleep", lambda _: None)
-    monkeypatch.setitem(seglake.store.objects._RETRIES, "max_retries", 1)
+    monkeypatch.setitem(seglake.store.object_store._RETRIES, "max_retries", 1)
     server.choice = first(10**6, what)
     found = verify(server.root, storage_options=server.options).findings
     assert {finding.kind for finding in found} == {"unreadable"}

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglake.store import objects, open_store
+from seglake.store import object_store, open_store
 from seglake.store.interface import Listed
 from tests.harness.object_server import Cut, ObjectServer, object_server
 
@@ -21,7 +21,7 @@ NAMES = st.lists(st.sampled_from(["a", "b", "b-", "b0", "é"]), min_size=1, max_
 def _few_are_many() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
         for name, value in (("_ALONE", 3), ("_AT_ONCE", 2), ("_ENOUGH", 3), ("_PARTS", 4)):
-            patched.setattr(objects, name, value)
+            patched.setattr(object_store, name, value)
         yield
 
 
@@ -52,8 +52,8 @@ def server(tmp_path: Path) -> Iterator[ObjectServer]:
 def test_parts_of_a_long_listing_run_side_by_side(
     server: ObjectServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(objects, "_ALONE", 50)
-    monkeypatch.setattr(objects, "_AT_ONCE", 50)  # obstore makes as many of pages at once
+    monkeypatch.setattr(object_store, "_ALONE", 50)
+    monkeypatch.setattr(object_store, "_AT_ONCE", 50)  # obstore makes as many of pages at once
     store = open_store(server.root, server.options)
     everything = sorted(server.objects)
     server.wait_s = 0.02
@@ -95,8 +95,8 @@ def test_a_store_that_cannot_begin_behind_a_key_has_one_stream(
         asked.append(cuts)
         return iter(())
 
-    monkeypatch.setattr("seglake.store.objects.ObjectListing", noted)
-    monkeypatch.setattr("seglake.store.objects._ObjectStore.client", None)
+    monkeypatch.setattr("seglake.store.object_store.ObjectListing", noted)
+    monkeypatch.setattr("seglake.store.object_store._ObjectStore.client", None)
     assert [*open_store(bucket).list()] == []
     assert asked == [cuts]
 
@@ -104,6 +104,6 @@ def test_a_store_that_cannot_begin_behind_a_key_has_one_stream(
 def test_keys_that_do_not_ascend_have_one_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     keys = [f"{-n % 7}/{n}" for n in range(30)]
     monkeypatch.setattr(
-        objects.ObjectListing, "_behind", lambda *_: (Listed(key, 1, 1, None) for key in keys)
+        object_store.ObjectListing, "_behind", lambda *_: (Listed(key, 1, 1, None) for key in keys)
     )
-    assert [each.key for each in objects.ObjectListing(None, "", cuts=True)] == keys
+    assert [each.key for each in object_store.ObjectListing(None, "", cuts=True)] == keys

@@ -20,7 +20,7 @@ from seglake.errors import CorruptData, MissingObject, SeglakeError, StoreError
 from seglake.layout import ATTEMPTS, new_attempt
 from seglake.limits import INT32_MAX
 from seglake.maintain.vacuum import vacuum
-from seglake.store import Store, objects, open_store
+from seglake.store import Store, object_store, open_store
 from seglake.write.driver.run import DeclaredRun, ingest_files
 from seglake.write.map.unit import MapUnits
 from seglake.write.spool.spool import (
@@ -139,7 +139,7 @@ PART_BYTES, MOST_PARTS = 64 * 1024, 16
 @pytest.fixture
 def narrow(monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectServer]:
     """An object store whose uploads have at most a MiB."""
-    monkeypatch.setattr(objects, "_PART_BYTES", PART_BYTES)
+    monkeypatch.setattr(object_store, "_PART_BYTES", PART_BYTES)
     with object_server() as server:
         server.most_parts = MOST_PARTS
         yield server
@@ -166,7 +166,7 @@ def test_a_task_has_more_blobs_than_an_upload_may_have_parts(narrow: ObjectServe
 
 
 def test_an_object_of_the_spool_has_parts_to_spare() -> None:
-    assert objects._PART_BYTES * 10_000 > OBJECT_BYTES + 4 * INT32_MAX  # a blob is below 2 GiB
+    assert object_store._PART_BYTES * 10_000 > OBJECT_BYTES + 4 * INT32_MAX  # a blob is below 2 GiB
 
 
 class _Stopped(Exception):

@@ -292,7 +292,7 @@ def test_a_second_one_of_the_same_name_takes_over(log: Log, lake: Path, broker: 
 
 def test_topics_that_cannot_keep_it_are_refused(log: Log, broker: Broker) -> None:
     broker.create_topic("narrow", 2, {})
-    with pytest.raises(UsageError, match="has 2 partitions and 4 are replayed"):
+    with pytest.raises(UsageError, match="has 2 partitions, but 4 are replayed"):
         replay_window(log, START, END, Target(broker.address, "narrow", {}))
     broker.create_topic("restamped", 4, {"message.timestamp.type": "LogAppendTime"})
     with pytest.raises(UsageError, match="would lose the timestamps"):

@@ -103,7 +103,7 @@ def test_nothing_that_an_ingest_writes_sends_or_logs_has_keys(
         "MapUnits",
         "WritePieces",
         "Quarantine",
-        "Move",
+        "RebaseTask",
         "CountSpanningBlobs",
     }
     for name, sent in engine.sent.items():

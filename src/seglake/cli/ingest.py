@@ -287,7 +287,9 @@ def init(
         made = infer_pipeline(paths, root=root, topic=topic, output=output or Path("pipeline.toml"))
         file = output or Path(f"{made.topic}.toml")
         if file.exists() and not force:
-            raise UsageError(f"{file} is there already: give another -o FILE, or --force")
+            raise UsageError(
+                f"{file} already exists. Give another -o FILE, or --force to overwrite it"
+            )
         pipeline = made.pipeline(file.stem)
         with complete(file) as temporary:
             temporary.write_text(made.toml, "utf-8")

@@ -43,7 +43,7 @@ _REMEDIES = {
 # Causes and remedies, by a pattern of the message of S3. Most of these replies are a 403.
 _S3_REMEDIES = {
     # This error comes from a machine without a role of AWS. Azure and Google use the same address.
-    r"S3 error.*169\.254\.169\.254|IMDS session token": "no credentials of AWS: set "
+    r"S3 error.*169\.254\.169\.254|IMDS session token": "AWS credentials are missing: set "
     "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give this machine a role that may use the "
     "bucket",
     "InvalidObjectState": "the object is archived: restore it, or leave it out with input.exclude",

@@ -215,7 +215,7 @@ def test_commit__after_a_lost_reply_is_found(
 
 BAD: list[tuple[Sequence[Row], type[Exception], str]] = [
     ([], UsageError, "rows of this topic only"),
-    ([segment(5, 9, topic="other")], UsageError, "no other"),
+    ([segment(5, 9, topic="other")], UsageError, "this topic only"),
     ([segment(6, 9)], CorruptData, "no segment covers offsets 5 to 6"),
     ([segment(4, 9)], CorruptData, "two segments cover offsets 4 to 5"),
     ([segment(5, 7), segment(8, 9)], CorruptData, "offsets 7 to 8"),
@@ -226,7 +226,7 @@ BAD: list[tuple[Sequence[Row], type[Exception], str]] = [
     (
         [PartitionRow(topic="orders", partition=0, sequence=1, log_start_offset=0, next_offset=4)],
         UsageError,
-        "go back",
+        "log start or end back",
     ),
     (
         [PartitionRow(topic="orders", partition=0, sequence=1, log_start_offset=0, next_offset=6)],

@@ -80,7 +80,7 @@ def test_a_protocol_beyond_ours__is_named(
 INVARIANT: dict[str, Any] = {"delta.invariants": "{}"}
 COLUMN_CHANGES: dict[str, dict[str, Any]] = {
     "has no column 'size'": {"size": None},
-    "a column size of type string, not long": {"size": _column("size", "string")},
+    "a column size of type string instead of long": {"size": _column("size", "string")},
     "NOT NULL on column part": {"part": _column("part", "integer", nullable=False)},
     "NOT NULL on column note": {"note": _column("note", "string", nullable=False)},
     "delta.invariants on column kind": {"kind": _column("kind", "string", **INVARIANT)},

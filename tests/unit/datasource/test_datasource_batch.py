@@ -166,7 +166,7 @@ def test_what_is_subscribed(maker: LakeMaker) -> None:
     assert read(maker.root, assign='{"events":[1]}') == maker.records(1, "events")
     with pytest.raises(UnknownTopic, match="nothing"):
         read(maker.root, subscribe="nothing")
-    with pytest.raises(UnknownTopic, match="no partition events-2"):
+    with pytest.raises(UnknownTopic, match="partition events-2"):
         read(maker.root, assign='{"events":[2]}')
 
 
@@ -244,7 +244,7 @@ def test_another_schema_is_refused(maker: LakeMaker) -> None:
         ({"startingOffsets": by_partition({0: 1, 1: 101}),
           "endingOffsets": by_partition({0: 1, 1: 102})}, OffsetOutOfRange, "log has 0 to 100"),
         ({"endingOffsets": by_partition({0: 1, 1: 101})}, OffsetOutOfRange, "failOnDataLoss"),
-        ({"startingTimestamp": str(FAR)}, UsageError, "no record at 2700000000000 or later"),
+        ({"startingTimestamp": str(FAR)}, UsageError, "no record at or after 2700000000000"),
         ({"startTime": str(T), "endTime": str(T - 1)}, UsageError, "would end before it starts"),
         ({"path": "/nowhere/lake"}, UsageError, "there is no lake at /nowhere/lake"),
     ],
@@ -311,7 +311,7 @@ def test_a_log_that_was_vacuumed_has_expired(tmp_path: Path) -> None:
     planned = reader.partitions()
     lose_records(maker, 0, [3], Loss(0, 0, 0, 1, 1, 1, 1, False))
     min(maker.files("log"), key=lambda file: file.stat().st_mtime_ns).unlink()
-    with pytest.raises(VersionExpired, match=r"\.log is gone.* 8 of its 9 records"):
+    with pytest.raises(VersionExpired, match=r"\.log was deleted.* 8 of its 9 records"):
         tables(reader, planned)
     reader = reader_of(tmp_path, failOnDataLoss="false")
     assert as_written(tables(reader, planned)) == maker.records()

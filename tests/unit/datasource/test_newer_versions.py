@@ -122,7 +122,7 @@ def test_what_no_version_has_ends_the_strict_query_and_is_skipped_else(
     parts = SparkBatchReader(options_of(maker)).partitions()
     compacted(maker)
     sweep(maker)
-    with pytest.raises(VersionExpired, match=r"is gone.* has 0 of its 20 records.* false"):
+    with pytest.raises(VersionExpired, match=r"was deleted.* has 0 of its 20 records.* false"):
         tables(SparkBatchReader(options_of(maker)), parts)
     lenient = SparkBatchReader(options_of(maker, failOnDataLoss="false"))
     assert as_written(tables(lenient, parts)) == newest(maker)

@@ -113,7 +113,7 @@ def test_a_damaged_manifest_is_named(data: st.DataObject) -> None:
 
 
 def test_what_else_is_refused() -> None:
-    with pytest.raises(InputError, match="version 2, not 1"):
+    with pytest.raises(InputError, match="version 2, and only version 1"):
         parse_manifest(manifest(version="2"), "k", "m")
     index = {"type": "fixed", "originalChunkSize": 2**30, "originalFileSize": 2**29,
              "transformedChunkSize": 5, "finalTransformedChunkSize": 5}  # fmt: skip

@@ -48,7 +48,7 @@ def test_an_erasure_is_not_refused_after_a_command_failed(
     root: str, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     module, call = COMMANDS[name]
-    monkeypatch.setattr(module, "carry_out", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr(module, "commit_change", lambda *_, **__: 1 / 0)
     before = unnamed_logs(root)
     with pytest.raises(ZeroDivisionError):
         call(root)

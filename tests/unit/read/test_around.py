@@ -361,14 +361,17 @@ def test_the_ends_of_time(maker: LakeMaker) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"at": "when", "after_ms": 1}, "no column 'when'; there are at, zoneless, text, KEY"),
+        (
+            {"at": "when", "after_ms": 1},
+            "no column 'when'; the columns are at, zoneless, text, KEY",
+        ),
         ({"at": "at", "after_ms": 1, "key": "who"}, "no column 'who'"),
         ({"at": "zoneless", "after_ms": 1, "columns": ["value"]}, "with a zone"),
         ({"at": "text", "after_ms": 1, "columns": ["value"]}, "not string"),
         ({"at": "at", "after_ms": 1, "key": "at", "columns": ["value"]}, "text or binary, not int"),
         ({"at": "at", "after_ms": 1}, "both the rows and the records have a column 'key'"),
         ({"at": "at", "columns": ["value"]}, "one of them above 0"),
-        ({"at": "at", "before_ms": -1, "columns": ["value"]}, "not negative"),
+        ({"at": "at", "before_ms": -1, "columns": ["value"]}, "at least 0"),
         ({"at": "at", "after_ms": 1, "columns": ["size"]}, "unknown column 'size'"),
     ],
 )

@@ -130,7 +130,7 @@ def test_what_has_no_meaning_is_refused(maker: LakeMaker) -> None:
         log.read_range("2023-11-14T22:13:20", "2023-11-14T22:13:21")
     with pytest.raises(UsageError, match="seconds"):
         log.offsets_for_times({0: 1_700_000_000})
-    with pytest.raises(UsageError, match="negative"):
+    with pytest.raises(UsageError, match="1970"):
         log.offsets_for_times({0: -5})
     with pytest.raises(UsageError, match="negative"):
         log.offsets_for_times_array(0, [T, -5])

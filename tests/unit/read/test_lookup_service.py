@@ -212,7 +212,7 @@ def test_many_offsets_at_once(
             gaps = [offset for offset in range(start, end) if offset not in records]
             if gaps:
                 gap = chance.choice(gaps)
-                with pytest.raises(OffsetNotFound, match=f"offset {gap},"):
+                with pytest.raises(OffsetNotFound, match=f"offset {gap}: "):
                     log.records_at(partition, [*wanted, gap])
 
 

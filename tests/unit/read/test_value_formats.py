@@ -428,7 +428,7 @@ def test_columns_have_types_and_misfits(maker: LakeMaker) -> None:
     assert stats.misfits == dict.fromkeys(types, 1)
     json_column = _log(maker).read_range(T + 3, T + 4, fields={"status": "json"}).read_all()
     assert json_column["status"].to_pylist() == ['"203"'] * 3
-    with pytest.raises(UsageError, match="'user' of partition 0, offset 300 is no string"):
+    with pytest.raises(UsageError, match=r"'user' of partition 0, offset 300 .*string"):
         _log(maker).read_range(T + 500, T + 501, fields=Fields(["user"], strict=True)).read_all()
 
 
@@ -474,7 +474,7 @@ def test_a_format_of_a_later_version_is_named_and_keys_are_found(maker: LakeMake
     catalog.commit([row], topic="events", base=base, attempt_id=new_attempt())
     log = _log(maker)
     assert len(_offsets(log.find(b"k7"))) == 9
-    with pytest.raises(ConfigError, match=r'"format":"xml".* does not know'):
+    with pytest.raises(ConfigError, match=r'"format":"xml".* does not support'):
         log.find(where={"user": "u8"})
 
 

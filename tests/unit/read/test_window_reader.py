@@ -45,7 +45,7 @@ def test_each_read_gives_the_same_records(log: Log, kind: str) -> None:
     window = KINDS[kind](log)
     assert isinstance(window, WindowReader)
     table = window.read_all()
-    assert table.num_rows in {60, 40}
+    assert table.num_rows in {60, 40, 20}
     assert table.schema == window.schema
     for _ in range(2):
         assert pa.Table.from_batches(window, window.schema).equals(table)

@@ -420,7 +420,7 @@ def test_files_and_variables_that_are_refused(folder: Path, tmp_path: Path) -> N
         Users.from_settings(load(None, {"sasl.users": str(tmp_path / "none")}).sasl)
     with pytest.raises(ConfigError, match="the environment has no NO_SUCH_VARIABLE"):
         Users.from_settings(load(None, {"sasl.users_variable": "NO_SUCH_VARIABLE"}).sasl)
-    with pytest.raises(ConfigError, match="keep one"):
+    with pytest.raises(ConfigError, match="Keep one"):
         Users.from_settings(load(None, {"sasl.users_variable": "X", "sasl.users": "x"}).sasl)
     open_file = tmp_path / "open"
     open_file.write_text("a:b")

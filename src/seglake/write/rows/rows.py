@@ -76,10 +76,7 @@ class Reason(IntEnum):
     TIMESTAMP_NONEXISTENT = 16, "timestamp nonexistent in its zone: see timestamp.nonexistent"
     NOT_IN_ENCODING = 17, "not in encoding: see input.encoding"
     NOT_IN_ARRAY = 18, "no array of events: see input.records"
-    TIMESTAMP_BEFORE_1970 = (
-        19,
-        "timestamp before 1970, which Kafka does not have: use another field or LogAppendTime",
-    )
+    TIMESTAMP_BEFORE_1970 = (19, "timestamp before 1970: use another field or LogAppendTime")
 
 
 REASON_TEXTS = np.array([reason.text for reason in Reason])

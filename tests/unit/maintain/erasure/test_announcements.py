@@ -227,7 +227,7 @@ def test_a_dead_attempt_that_writes_while_an_erasure_deletes__leaves_no_key(
     late, dead = open_store(str(root)), new_attempt()
     claims.abandon(late, dead)
     logs_of = {row.key("log"): bytes(late.read_all(row.key("log"))) for row in rows}
-    real: Any = vars(erase_module)["delete"]
+    real: Any = vars(erase_module)["delete_objects"]
     deletions = list[int]()
 
     def delete(store: Any, keys: Any) -> None:

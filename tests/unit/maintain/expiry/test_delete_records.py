@@ -195,7 +195,7 @@ def test_a_compacted_topic_keeps_its_records_unless_it_may_delete(maker: LakeMak
     root = str(maker.root)
     seglake.alter(root, "events", {"cleanup.policy": "compact"})
     problem = r"cleanup\.policy is compact \(POLICY_VIOLATION\)"
-    with pytest.raises(PolicyViolation, match=f"{problem}: `seglake alter {root} events "):
+    with pytest.raises(PolicyViolation, match=f"{problem}.*`seglake alter {root} events "):
         seglake.delete_records(root, "events", {0: 5})
     assert log_of(maker).beginning_offsets()[0] == 0
     seglake.alter(root, "events", {"cleanup.policy": "compact,delete"})

@@ -313,7 +313,7 @@ def test_a_file_of_columns_is_named_with_what_to_do(kind: str, form: str, tmp_pa
             pipeline(tmp_path / "file", form)
         )
     is_format = kind in {"Avro", "Parquet"}
-    remedy = f"set input.format = '{kind.lower()}'" if is_format else "write it as Parquet"
+    remedy = f"set input.format = '{kind.lower()}'" if is_format else "convert it to Parquet"
     assert [remedy in str(refused.value), "tr '" in str(refused.value)] == [True, False]
 
 

@@ -179,7 +179,7 @@ class _Steps:
         _wrap(delta_rs, "create_table", partial(self._around, _what_is_created))
         _wrap(DeltaTable, "create_checkpoint", partial(self._around, lambda *_: "checkpoint"))
         _wrap(RebaseTask, "run", partial(self._named, "moved"))  # what is copied after a lost race
-        _wrap(file_merges, "merge", partial(self._named, "merged"))
+        _wrap(file_merges, "merge_groups", partial(self._named, "merged"))
 
     def _write(self, moment: str, what: str) -> None:
         self._tell(f"{time.monotonic():.6f}\t{moment}\t{what}\n")

@@ -33,7 +33,7 @@ class _NoCatalog:
     def snapshot(self, **_: Any) -> Any:
         return EMPTY
 
-    def ends(self, _topic: str) -> Any:
+    def newest_ends(self, _topic: str) -> Any:
         return EMPTY
 
     def run(self, *_: Any) -> None:

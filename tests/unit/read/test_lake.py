@@ -132,7 +132,7 @@ def test_what_has_no_meaning_is_refused(maker: LakeMaker) -> None:
         log.offsets_for_times({0: 1_700_000_000})
     with pytest.raises(UsageError, match="1970"):
         log.offsets_for_times({0: -5})
-    with pytest.raises(UsageError, match="negative"):
+    with pytest.raises(UsageError, match="1970"):
         log.offsets_for_times_array(0, [T, -5])
     with pytest.raises(UsageError, match="before it starts"):
         log.read_range(T + 1, T)

@@ -360,7 +360,7 @@ class LocalEngine:
     def _in_threads(
         self, task: Task[Item, Result], items: Sequence[Item]
     ) -> Generator[dict[int, Result], None, None]:
-        """Yield the result of each task that finishes, and {} at least every second."""
+        """Yield the result of each task that finishes, or {} after a second without one."""
         left, running = iter(enumerate(items)), dict[Future[Result], int]()
         pool = ThreadPoolExecutor(self.cores)
         try:
@@ -371,7 +371,8 @@ class LocalEngine:
                     return
                 patience_s = min(1.0, max(interval_s(), 0.01))
                 done, _ = wait(running, patience_s, FIRST_COMPLETED)
-                yield {}  # for progress, although no task may have finished
+                if not done:
+                    yield {}  # for progress: the work goes on
                 yield from ({running.pop(future): future.result()} for future in done)
         finally:
             pool.shutdown(cancel_futures=True)

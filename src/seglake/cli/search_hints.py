@@ -83,7 +83,7 @@ def print_no_records(log: Log, partitions: Iterable[int], asked: str) -> None:
     elif any(each.details["record_count"].any() for each in columns):
         there = "no record has a timestamp"
     else:
-        there = "there are no records"
+        there = "the topic has no records"
     _print_hint(log, f"nothing {asked}; {there}" if asked else there)
 
 

@@ -143,7 +143,7 @@ def _rows(data: Any) -> tuple[Sample, InputFrame, list[str]]:
         table = pa.Table.from_batches(head).slice(0, _SAMPLED_ROWS) if head else pa.table({})
         rows = InputBatches(chain(head, batches), _ROW)
     if not len(table):
-        raise InputError("there are no rows, so nothing can be inferred or appended")
+        raise InputError("data has no rows, so no settings can be inferred. Pass at least one row")
     settings = {"format": "dataframe", "order_column": _ROW}
     sample = sample_tables(settings, [table], "rows of a table")
     return sample._replace(size_bytes=int(getattr(data, "nbytes", 0))), rows, table.column_names

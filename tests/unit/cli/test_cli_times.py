@@ -116,7 +116,7 @@ def test_an_empty_log_says_that_no_record_is_there(tmp_path: Path, asked: list[s
     LakeMaker(tmp_path, partitions=2).run({0: []})
     done = CliRunner().invoke(app, ["read", str(tmp_path), "events", *asked])
     assert (done.exit_code, done.stdout) == (0, "")
-    assert done.stderr == "events: there are no records\n"
+    assert done.stderr == "events: the topic has no records\n"
 
 
 def test_old_data_say_of_when_the_newest_record_is(tmp_path: Path) -> None:

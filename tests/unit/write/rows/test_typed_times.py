@@ -141,10 +141,10 @@ def test_nulls_stay_missing_beside_them() -> None:
 
 # ------------------------------------------------------------------ Parquet
 
-# pyarrow reads the days of INT96 before 4713 BC, when Julian days begin, as other days.
-JULIAN_US = -210_866_000_000_000_000
+# INT96 counts Julian days from 4713 BC. pyarrow reads day 0 as 1970-01-01, and has no earlier days.
+DAY_1_US = -210_866_716_800_000_000
 INT96_VALUES = st.lists(
-    near(LAST_MS * 1000, 2**63 // 1000).filter(lambda us: us > JULIAN_US), min_size=1, max_size=9
+    near(LAST_MS * 1000, 2**63 // 1000).filter(lambda us: us >= DAY_1_US), min_size=1, max_size=9
 )
 
 

@@ -65,13 +65,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
             {"ts": NOON + 1000 * n, "user": f"u{n % 7}", "status": 500 if n % 10 == 0 else 200}
             for n in range(first, first + 600)
         ]
-        lines = "".join(json.dumps(event) + "\n" for event in events)
-        (folder / "raw" / f"{name}.jsonl").write_text(lines)
+        (folder / "raw" / f"{name}.jsonl").write_text("\n".join(map(json.dumps, events)))
     (folder / "web.toml").write_text(PIPELINE)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        for name, start in (("d1", "12:00"), ("d2", "12:10")):
-            end = f"{start[:3]}{int(start[3:]) + 10}"
+        for name, start, end in (("d1", "12:00", "12:10"), ("d2", "12:10", "12:20")):
             pipeline = load("web.toml", {"input.paths": [f"raw/{name}.jsonl"]})
             interval = (f"2026-06-01T{start}:00Z", f"2026-06-01T{end}:00Z")
             seglake.run_pipeline(pipeline, run_id=name, interval=interval, local=True)
@@ -88,8 +86,7 @@ def test_the_example_is_right(
     names = {"seglake": seglake, "lake": lake, "log": lake.topic("web")}
     found = doctest.DocTestFinder(recurse=False).find(NAMED[name], name, globs=names)
     assert any(test.examples for test in found), "the docstring has no example"
-    runner = doctest.DocTestRunner(optionflags=FLAGS)
-    said: list[str] = []
+    runner, said = doctest.DocTestRunner(optionflags=FLAGS), list[str]()
     for test in found:
         runner.run(test, out=said.append)
     assert not runner.failures, "".join(said)

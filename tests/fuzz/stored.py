@@ -45,7 +45,7 @@ from seglake.format.reference import read_batch
 from seglake.format.segment import choose_indexed, seal
 from seglake.format.sought_kernels import EVERY_KEY
 from seglake.layout import parse_attempt_key, parse_segment_key, segment_key
-from seglake.log.decode.column_kernels import Wanted
+from seglake.log.decode.column_kernels import DecodeRoom, Wanted
 from seglake.log.decode.columns import SCHEMA, Columns
 from seglake.log.piece import Window
 from seglake.log.segment import LogSegment
@@ -141,7 +141,7 @@ def records(data: bytes) -> None:
     columns.begin(
         [LogSegment("t", 0, "log", "zonemap", 0, 2**62, 2**31 - 1, 100)], wanted.window_of
     )
-    columns.fill(fixed(table), payload, 0, 0, wanted, size_bytes)
+    columns.fill(fixed(table), payload.stored(), 0, 0, wanted, size_bytes, DecodeRoom.new())
     assert columns.take()["offset"].to_pylist() == decoded.offsets.tolist()
 
 

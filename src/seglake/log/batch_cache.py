@@ -21,7 +21,7 @@ import numpy as np
 
 from seglake.format.batch import BatchTable
 from seglake.format.codecs.payload import Payload
-from seglake.format.records import Bytes, copy_rows, join_tables, take_rows
+from seglake.format.records import copy_rows, join_tables, take_rows
 from seglake.log.chunk import FETCH_BYTES, Chunk, Fetch
 from seglake.log.piece import Cost, Piece
 from seglake.log.slabs import ABSENT, CachedRecords, SlabCache, runs
@@ -135,8 +135,8 @@ class _CachingChunk(Chunk):
 
     slabs: SlabCache
 
-    def fresh(self, rows: BatchTable, limit_bytes: int, room: Bytes | None) -> Payload:
-        payload = super().fresh(rows, limit_bytes, room)
+    def fresh(self, rows: BatchTable, limit_bytes: int) -> Payload:
+        payload = super().fresh(rows, limit_bytes)
         numbers = self.table["position"].searchsorted(rows["position"][: len(payload.ends)])
         for owner, own in runs(self.owner_of[numbers]):  # a slab has batches of one log
             records = Payload(payload.data, payload.starts[own], payload.ends[own])

@@ -10,9 +10,9 @@ from typing import Any, Protocol, TypeVar
 
 from seglake.errors import CorruptData
 from seglake.format.batch import CONTROL, BatchTable
-from seglake.format.codecs.payload import Payload, payload_of
+from seglake.format.codecs.payload import Payload, StoredRecords, payload_of
 from seglake.format.decode import Decoded, decode
-from seglake.format.records import Bytes, Int32s, Int64s, read_only
+from seglake.format.records import Int32s, Int64s, read_only
 from seglake.log.piece import Cost, Piece
 from seglake.log.slabs import ABSENT, CachedRecords
 
@@ -73,21 +73,28 @@ class Chunk:
             yield result
             first += len(part)
 
-    def decompress(self, rows: BatchTable, limit_bytes: int, room: Bytes | None = None) -> Payload:
-        """Return the payloads of the first `rows`, at most up to the batch that reaches the limit.
-
-        `room` is memory for payloads that are not cached, see `payload_of`.
-        """
+    def decompress(self, rows: BatchTable, limit_bytes: int) -> Payload:
+        """Return the payloads of the first `rows`, up to the batch that reaches the limit."""
         if self.cached is None:
-            return self.fresh(rows, limit_bytes, room)
+            return self.fresh(rows, limit_bytes)
         cached = self.cached.take(self.table["position"].searchsorted(rows["position"]))
         if cached.slabs[0] != ABSENT:
             return cached.payload(limit_bytes)
-        return self.fresh(rows[: cached.alike()], limit_bytes, room)
+        return self.fresh(rows[: cached.alike()], limit_bytes)
 
-    def fresh(self, rows: BatchTable, limit_bytes: int, room: Bytes | None) -> Payload:
+    def stored(self, rows: BatchTable, limit_bytes: int) -> StoredRecords:
+        """Return the records of the first `rows` for a kernel, at least of one batch.
+
+        They are decompressed up to `limit_bytes` if the chunk has or fills a cache, otherwise they
+        are as stored.
+        """
+        if self.cached is None:
+            return StoredRecords.of(read_only(self.data), rows)
+        return self.decompress(rows, limit_bytes).stored()
+
+    def fresh(self, rows: BatchTable, limit_bytes: int) -> Payload:
         """Decompress batches that are not cached, see `decompress`."""
-        return payload_of(read_only(self.data), rows, enough_bytes=limit_bytes, room=room)
+        return payload_of(read_only(self.data), rows, enough_bytes=limit_bytes)
 
     def in_file(self, damage: CorruptData) -> CorruptData:
         """Convert damage at a position of the data to damage with the file and its position."""

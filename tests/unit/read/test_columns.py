@@ -10,13 +10,13 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 
-from seglake.format.codecs.payload import payload_of
+from seglake.format.codecs.payload import StoredRecords
 from seglake.format.decode import scan_batches
 from seglake.format.encode import Encoding, encode_batches, encode_bodies
 from seglake.format.records import Records, Spans, fixed, read_only
 from seglake.format.sought_kernels import EVERY_KEY
 from seglake.log.decode import columns
-from seglake.log.decode.column_kernels import Wanted
+from seglake.log.decode.column_kernels import DecodeRoom, Wanted
 from seglake.log.decode.columns import Columns, schema_of
 from seglake.log.piece import Window
 from tests.makers.strategies import examples
@@ -44,8 +44,8 @@ def taken(made: Columns, keys: list[bytes | None], values: list[bytes | None]) -
     data, table = read_only(encoded.data), fixed(scan_batches(encoded.data))
     wanted = Wanted(EVERYTHING, np.zeros(len(table), np.int32), EVERY_KEY)
     made.begin([], wanted.window_of)
-    payload = payload_of(data, table)
-    assert made.fill(table, payload, 0, 0, wanted, 2**30)[0] == len(table)
+    stored = StoredRecords.of(data, table)
+    assert made.fill(table, stored, 0, 0, wanted, 2**30, DecodeRoom.new())[0] == len(table)
     return made.take()
 
 

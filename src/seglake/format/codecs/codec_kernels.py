@@ -5,12 +5,14 @@ fills the space. `put_compressed` compresses records. `wrong_checksum` compares 
 batches. An address is an argument and never a constant, because numba's cache outlives the process.
 """
 
+import ctypes
+
 import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from seglake.compile.fallback import meanwhile
+from seglake.compile.fallback import meanwhile, plainly
 from seglake.compile.jit import njit
 from seglake.format.batch import CODEC_MASK, OVERHEAD
 from seglake.format.encode_kernels import put_bytes
@@ -20,7 +22,6 @@ ADDRESSES = 8
     ZSTD_BOUND, ZSTD_DECOMPRESS, ZSTD_CONTEXT, LZ4_DECOMPRESS, LZ4_CONTEXT, CRC32C,
     ZSTD_COMPRESS, ZSTD_COMPRESS_CONTEXT,
 ) = range(ADDRESSES)  # fmt: skip
-CALLS = 2, 3, 5, 6  # numbers of words that the functions take
 ZSTD_MORE_BYTES = 128  # the most that zstd adds to records, plus a 256th of the records' bytes
 NOT_COMPUTED = -2  # the checksums were not compared
 NOT_HERE = -1  # the bound of a batch that these kernels cannot decompress
@@ -47,10 +48,15 @@ def call_of(count):
 
         return types.int64(types.int64, types.UniTuple(types.int64, count)), generate
 
-    return intrinsic(typed)
+    prototype = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * count)
+
+    def plain(address, words):
+        return int(prototype(int(address))(*map(int, words)))
+
+    return plainly(plain)(intrinsic(typed))
 
 
-_call2, _call3, _call5, _call6 = map(call_of, CALLS)
+_call2, _call3, _call5, _call6 = map(call_of, (2, 3, 5, 6))
 
 
 @njit(cache=True, nogil=True)

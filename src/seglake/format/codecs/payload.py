@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from seglake.errors import CorruptData
 from seglake.format.batch import CODEC_MASK, MAX_BATCH_BYTES, OVERHEAD, BatchTable
@@ -35,6 +36,30 @@ class Payload(NamedTuple):
         spans = zip(self.starts.tolist(), self.ends.tolist(), strict=True)
         return [self.data[start:end].data for start, end in spans]
 
+    def stored(self) -> StoredRecords:
+        """Return the records for a kernel that takes compressed ones, too."""
+        codecs = np.zeros(len(self.ends), np.int16)
+        return StoredRecords(self.data, fixed(self.starts), fixed(self.ends), codecs)
+
+
+class StoredRecords(NamedTuple):
+    """The records of some batches, compressed or not: batch b has data[starts[b] : ends[b]].
+
+    codecs[b] is the number of the codec, or 0 for records that are not compressed.
+    """
+
+    data: Bytes
+    starts: Int64s
+    ends: Int64s
+    codecs: npt.NDArray[np.int16]
+
+    @staticmethod
+    def of(log: Bytes, table: BatchTable) -> StoredRecords:
+        """Return the records of the batches of `table`, at their positions in a part of a log."""
+        positions, codecs = table["position"], table["attributes"] & np.int16(CODEC_MASK)
+        starts, ends = positions + OVERHEAD, positions + table["size"]
+        return StoredRecords(log, fixed(starts), fixed(ends), codecs)
+
 
 def payload_of(
     data: Bytes,
@@ -42,12 +67,10 @@ def payload_of(
     *,
     max_bytes: int = MAX_BATCH_BYTES,
     enough_bytes: int = INT64_MAX,
-    room: Bytes | None = None,
 ) -> Payload:
     """Decompress the batches of `table` in order, at least one, until they yield `enough_bytes`.
 
-    No batch yields more than `max_bytes`. The payload is in `room` if it fits, else in new memory.
-    Raises CorruptData with the position of the batch.
+    No batch yields more than `max_bytes`. Raises CorruptData with the position of the batch.
     """
     table, bounds = fixed(table), np.empty(len(table), np.int64)
     codecs = codec_kernels.payload_bounds(data, table, native.addresses(), max_bytes, bounds)
@@ -55,7 +78,7 @@ def payload_of(
         plain = _plain(data, table, enough_bytes)
         if len(plain.data) < 2 * (plain.ends - plain.starts).sum():  # the bytes between are few
             return plain
-    return _Decompression(data, table, bounds, max_bytes, max(1, enough_bytes), room).payload()
+    return _Decompression(data, table, bounds, max_bytes, max(1, enough_bytes)).payload()
 
 
 def _plain(data: Bytes, table: BatchTable, enough_bytes: int) -> Payload:
@@ -73,16 +96,15 @@ class _Decompression:
     """
 
     def __init__(
-        self, data: Bytes, table: BatchTable, bounds: Int64s, max_bytes: int, enough_bytes: int,
-        room: Bytes | None,
-    ) -> None:  # fmt: skip
+        self, data: Bytes, table: BatchTable, bounds: Int64s, max_bytes: int, enough_bytes: int
+    ) -> None:
         self._data, self._table, self._bounds = data, table, bounds
         self._max_bytes, self._enough_bytes = max_bytes, enough_bytes
         self._ends, self._sizes = np.empty(len(table), np.int64), np.empty(2, np.int64)
         size = int(np.maximum(bounds, 0).sum())
         if size > enough_bytes:
             size = min(size, enough_bytes + int(bounds.max()))
-        self._out = np.empty(size, np.uint8) if room is None or len(room) < size else room
+        self._out = np.empty(size, np.uint8)
 
     def payload(self) -> Payload:
         """Decompress batches until they are enough."""

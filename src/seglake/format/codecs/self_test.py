@@ -8,8 +8,6 @@ the process. No test can catch that, so `pyproject.toml` has upper bounds for th
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Callable
 from functools import cache
 from types import FunctionType
 from typing import Any
@@ -76,21 +74,10 @@ def _decompresses(codec: int, frame: Bytes, addresses: Int64s) -> bool:
 
 @cache
 def _as_python() -> dict[str, Any]:
-    """Return the names of the kernels' module, with kernels as Python and calls by ctypes."""
+    """Return the names of the kernels' module, with kernels as Python."""
     names = dict(vars(codec_kernels))
-    names |= {f"_call{count}": _call_of(count) for count in codec_kernels.CALLS}
     for name, kernel in vars(codec_kernels).items():
         function = getattr(kernel, "py_func", kernel)  # itself where numba is switched off
         if isinstance(function, FunctionType) and function.__module__ == codec_kernels.__name__:
             names[name] = FunctionType(function.__code__, names, name)
     return names
-
-
-def _call_of(count: int) -> Callable[[int, tuple[Any, ...]], int]:
-    """Return a function like the kernels' `call_of`: it passes and returns 64-bit words."""
-    prototype = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * count)
-
-    def call(address: int, words: tuple[Any, ...]) -> int:
-        return int(prototype(int(address))(*map(int, words)))
-
-    return call

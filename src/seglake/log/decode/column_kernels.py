@@ -1,7 +1,10 @@
 """Kernels that choose the wanted record batches, and fill Arrow columns from them.
 
-`fill` parses decompressed record batches and copies the wanted fields of the wanted records.
+`fill` decompresses and parses record batches, one by one, and copies the wanted fields of the
+wanted records while they are in the processor's cache.
 """
+
+from __future__ import annotations
 
 from typing import Any, NamedTuple
 
@@ -10,7 +13,8 @@ import numpy.typing as npt
 
 from seglake.compile.fallback import INTERPRETED, meanwhile
 from seglake.compile.jit import njit
-from seglake.format.batch import CONTROL, LEAST_RECORD_BYTES, BatchTable
+from seglake.format.batch import CONTROL, LEAST_RECORD_BYTES, MAX_BATCH_BYTES, BatchTable
+from seglake.format.codecs.codec_kernels import payload_bound, put_payload
 from seglake.format.decode_kernels import (
     LEFT_OVER,
     TOO_FEW_BYTES,
@@ -22,12 +26,14 @@ from seglake.format.decode_kernels import (
     uncounted,
 )
 from seglake.format.encode_kernels import put_bytes
-from seglake.format.records import Bytes, Int32s, Int64s
+from seglake.format.records import Bytes, Int32s, Int64s, fixed
 from seglake.format.sought_kernels import SoughtKeys, is_sought
 
 STATES = 3
 COUNT, NULL_KEYS, NULL_VALUES = range(STATES)  # state of columns: records, null keys, null values
 KEYS, VALUES, HEADERS = 1, 2, 4  # the wanted fields of a record, in addition to its numbers
+FULL, ALONE = -1, -2  # why `fill` stopped; other reasons are problems of `decode_kernels`
+_ARENA_BYTES = 2**20  # batches with more records are decompressed in their own memory
 
 
 @njit(cache=True, nogil=True)
@@ -87,35 +93,66 @@ class Buffers(NamedTuple):
     value_valid: Bytes
 
 
+class DecodeRoom(NamedTuple):
+    """Memory of one thread for decompressed records."""
+
+    arena: Bytes
+    records: Bytes  # the same memory, read-only
+    sizes: Int64s  # space for two numbers
+
+    @staticmethod
+    def new() -> DecodeRoom:
+        """Reserve memory."""
+        arena = np.empty(_ARENA_BYTES, np.uint8)
+        return DecodeRoom(arena, fixed(arena), np.empty(2, np.int64))
+
+
 @njit(cache=True, nogil=True)
 @meanwhile(INTERPRETED)
-def fill(table, payload, base, first, wanted, columns):
-    """Append the wanted records of decompressed batches to columns.
+def fill(table, stored, base, first, wanted, columns, room, addresses):
+    """Append the wanted records of batches to columns.
 
-    The arguments are a batch table, a `Payload`, two numbers, `Wanted` and `Buffers`. The payload
-    has the records of batches `base`, `base` + 1, ... of the table; its first `first` batches are
-    skipped. A batch is appended as a whole, and only if all its records fit.
+    The arguments are a batch table, `StoredRecords`, two numbers, `Wanted`, `Buffers`, `DecodeRoom`
+    and the addresses of the codecs' libraries. `stored` has the records of batches `base`,
+    `base` + 1, ... of the table; its first `first` batches are skipped. A batch is appended as a
+    whole, and only if all its records fit.
 
-    Returns (n, size_bytes, 0): the first n batches of the payload are done, and the batches with a
-    wanted record take `size_bytes` of the log. If n is not all, the columns have no space for the
-    next batch, or would exceed `limit_bytes`. Returns (n, _, problem) if batch n of the payload is
-    damaged.
+    Returns (n, size_bytes, reason): the first n batches of `stored` are done, and those with a
+    wanted record take `size_bytes` of the log. The reason is 0, or why batch n is not done: `FULL`
+    if it needs more space in the columns, `ALONE` if it must be decompressed without this kernel,
+    or the problem of its records. With headers, the call may also end before the last batch with
+    reason 0: all headers that were found are in `stored.data` if batch `first` is not compressed,
+    else in the room.
     """
-    state, log_bytes = columns.state, np.int64(0)
-    for number in range(first, len(payload.ends)):
-        batch, row = table[base + number], base + number
-        start, end = payload.starts[number], payload.ends[number]
+    state, log_bytes, at = columns.state, np.int64(0), np.int64(0)
+    for number in range(first, len(stored.ends)):
+        batch, row, codec = table[base + number], base + number, np.int16(stored.codecs[number])
+        data, start, end = stored.data, stored.starts[number], stored.ends[number]
+        if columns.fields & HEADERS and (codec == 0) != (stored.codecs[first] == 0):
+            return number, log_bytes, 0
+        if codec:
+            bound = payload_bound(data, start, end, codec, addresses, MAX_BATCH_BYTES)
+            if at and at + bound > len(room.arena):
+                return number, log_bytes, 0
+            if bound < 0 or bound > len(room.arena):
+                return number, log_bytes, ALONE
+            size = put_payload(
+                room.arena, at, bound, data, start, end, codec, addresses, room.sizes
+            )
+            if size < 0:
+                return number, log_bytes, ALONE
+            data, start, end = room.records, at, at + size
         # Compare the record count of the header with the bytes before it is used to reserve space.
         if batch.count < 0 or np.int64(batch.count) * LEAST_RECORD_BYTES > end - start:
             return number, log_bytes, TOO_FEW_BYTES
         if state[COUNT] + batch.count > len(columns.offsets):
-            return number, log_bytes, 0
+            return number, log_bytes, FULL
         if _used(columns) + end - start > columns.limit_bytes:
-            return number, log_bytes, 0
+            return number, log_bytes, FULL
         limits = limits_of(wanted.windows[wanted.window_of[row]])
         # A malformed record ends the call before `state` counts any record of its batch.
-        count, null_keys, null_values, problem = _append(
-            payload.data, start, end, batch, row, limits, columns, wanted.keys
+        count, null_keys, null_values, headers, problem = _append(
+            data, start, end, batch, row, limits, columns, wanted.keys
         )
         if problem:
             return number, log_bytes, problem
@@ -123,7 +160,8 @@ def fill(table, payload, base, first, wanted, columns):
         state[COUNT] += count
         state[NULL_KEYS] += null_keys
         state[NULL_VALUES] += null_values
-    return len(payload.ends), log_bytes, 0
+        at = end if headers and codec else at  # headers are copied after the call
+    return len(stored.ends), log_bytes, 0
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -141,26 +179,26 @@ def _used(columns):
 def _append(data, start, end, batch, row, limits, columns, keys):
     """Append the wanted records of one batch, which are among data[start:end].
 
-    `batch` is the header of the batch, `row` its number. Returns how many records, null keys and
-    null values were appended, and the problem of the first malformed record or 0.
+    `batch` is the header of the batch, `row` its number. Returns how many records, null keys, null
+    values and headers were appended, and the problem of the first malformed record or 0.
     """
     data, columns, keys = uncounted(data), uncounted(columns), uncounted(keys)
     head, fields, first = batch_head(batch), columns.fields, columns.state[COUNT]
     at, previous = start, np.int64(-1)
-    n, null_keys, null_values = first, 0, 0
+    n, null_keys, null_values, headers = first, 0, 0, 0
     key_at = np.int64(columns.key_ends[n] if fields & KEYS else 0)
     value_at = np.int64(columns.value_ends[n] if fields & VALUES else 0)
     for _ in range(batch.count):
         record = next_record(data, at, end, head, previous)
         if record.problem:
-            return 0, 0, 0, record.problem
+            return 0, 0, 0, 0, record.problem
         at, previous = record.end, record.offset_delta
         if not lies_in(limits, record):
             continue
         if fields or len(keys.starts):
             body = record_body(data, record.body, record.end)
             if body.problem:
-                return 0, 0, 0, body.problem
+                return 0, 0, 0, 0, body.problem
             if len(keys.starts) and not is_sought(keys, data, body.key_start, body.key_length):
                 continue
             if fields & KEYS:
@@ -176,7 +214,8 @@ def _append(data, start, end, batch, row, limits, columns, keys):
             if fields & HEADERS:
                 columns.header_counts[n], columns.header_ends[n] = body.header_count, record.end
                 columns.header_starts[n] = body.header_start
+                headers += body.header_count
         columns.offsets[n], columns.timestamps[n] = record.offset, record.timestamp
         columns.timestamp_types[n], columns.batches[n] = head.append_time, row
         n += 1
-    return n - first, null_keys, null_values, 0 if at == end else LEFT_OVER
+    return n - first, null_keys, null_values, headers, 0 if at == end else LEFT_OVER

@@ -13,10 +13,12 @@ import pyarrow as pa
 
 from seglake.errors import UsageError
 from seglake.format.batch import BatchTable
-from seglake.format.codecs.payload import Payload
+from seglake.format.codecs import native
+from seglake.format.codecs.payload import StoredRecords
 from seglake.format.decode import damage_of, headers_of
 from seglake.format.records import Headers, Int32s, Int64s, Spans
 from seglake.log.decode.column_kernels import (
+    ALONE,
     COUNT,
     HEADERS,
     KEYS,
@@ -25,6 +27,7 @@ from seglake.log.decode.column_kernels import (
     STATES,
     VALUES,
     Buffers,
+    DecodeRoom,
     Wanted,
     fill,
 )
@@ -103,31 +106,37 @@ class Columns:
         self._state[:] = 0
 
     def fill(
-        self, table: BatchTable, payload: Payload, base: int, first: int, wanted: Wanted,
-        limit_bytes: int,
-    ) -> tuple[int, int]:  # fmt: skip
-        """Append wanted records of decompressed batches, as long as there is space.
+        self, table: BatchTable, stored: StoredRecords, base: int, first: int, wanted: Wanted,
+        limit_bytes: int, room: DecodeRoom,
+    ) -> tuple[int, int, int]:  # fmt: skip
+        """Append wanted records of batches, as long as there is space.
 
         Keys, values and headers together take at most `limit_bytes`. For arguments and results see
-        the kernel `fill`. Raises CorruptData with the position of a damaged batch.
+        the kernel `fill`; the reason is 0, `FULL` or `ALONE`. Raises CorruptData with the position
+        of a damaged batch.
         """
         before = len(self)
         buffers = Buffers(
             self.fields, limit_bytes - self._headers.used_bytes, self._state, *self._numbers,
             *self._keys.buffers, *self._values.buffers,
         )  # fmt: skip
-        stop, size, problem = fill(table, payload, base, first, wanted, buffers)
-        if problem:
-            records = int(payload.ends[stop] - payload.starts[stop])
-            raise damage_of(table[base + stop], problem, records)
+        stop, size, reason = fill(
+            table, stored, base, first, wanted, buffers, room, native.addresses()
+        )
+        if reason > 0 and stored.codecs[stop]:
+            reason = ALONE  # the decompressed size is part of the error
+        elif reason > 0:
+            records = int(stored.ends[stop] - stored.starts[stop])
+            raise damage_of(table[base + stop], reason, records)
         if self.fields & HEADERS:
             numbers, new = self._numbers, slice(before, len(self))
             headers = headers_of(
-                payload.data, numbers.header_counts[new], numbers.header_starts[new],
+                room.records if stored.codecs[first] else stored.data,
+                numbers.header_counts[new], numbers.header_starts[new],
                 numbers.header_ends[new], lambda record: table[numbers.batches[before + record]],
             )  # fmt: skip
             self._headers.append(before, headers)
-        return stop, size
+        return stop, size, reason
 
     def take(self) -> pa.RecordBatch:
         """Return the appended records. Afterwards the columns are empty."""

@@ -1,8 +1,8 @@
 """Decode fetched record batches to Arrow batches, in shares that threads decode concurrently.
 
-A share is consecutive batches of a chunk. Its batches are decompressed a part at a time, so that
-the records are still in the processor's cache when a kernel copies the records of the window into
-the columns of an Arrow batch.
+A share is consecutive batches of a chunk. A kernel decompresses them and copies the records of the
+window into the columns of an Arrow batch. A batch that the kernel cannot decompress is decompressed
+alone, by the package of its codec.
 """
 
 from collections import deque
@@ -16,10 +16,10 @@ import pyarrow as pa
 
 from seglake.errors import CorruptData
 from seglake.format.batch import LEAST_RECORD_BYTES, BatchTable
-from seglake.format.records import Bytes, fixed, take_rows
+from seglake.format.records import fixed, take_rows
 from seglake.format.sought_kernels import SoughtKeys
 from seglake.log.chunk import Chunk
-from seglake.log.decode.column_kernels import Wanted, wanted_batches
+from seglake.log.decode.column_kernels import ALONE, FULL, DecodeRoom, Wanted, wanted_batches
 from seglake.log.decode.columns import Columns
 
 _Item = TypeVar("_Item")
@@ -30,12 +30,11 @@ Share = Iterator[tuple[pa.RecordBatch, int]]
 _SHARE_BYTES = 96 * 1024  # bytes of log; a smaller share costs more than a thread gains
 _CACHED_SHARE_BYTES = 256 * 1024  # the limit instead, if the payloads are cached
 _LARGEST_SHARE_BYTES = 384 * 1024  # bytes of log; a larger share may wait for the caller
-_PART_BYTES = 512 * 1024  # decompressed at a time
-_ROOM_BYTES = 2 * _PART_BYTES  # reused memory for a part; larger batches get new memory
+_PART_BYTES = 512 * 1024  # decompressed at a time for a cache
 COLUMN_BYTES = 2 * 2**20  # keys or values in an Arrow batch, unless one record batch has more
 
 _SPARE: deque[Columns] = deque(maxlen=8)
-_SPARE_ROOM: deque[Bytes] = deque(maxlen=8)
+_SPARE_ROOM: deque[DecodeRoom] = deque(maxlen=8)
 """Memory that no share uses now: new memory costs more than memory that was used before."""
 
 
@@ -71,25 +70,31 @@ def _share(
     chunk: Chunk, rows: BatchTable, wanted: Wanted, schema: pa.Schema, limit_bytes: int
 ) -> Share:
     """Yield the wanted records of the batches `rows`."""
-    columns, matching, base, part_bytes = None, 0, 0, min(_PART_BYTES, limit_bytes)
-    room = _spare(_SPARE_ROOM)
-    if room is None:
-        room = np.empty(_ROOM_BYTES, np.uint8)
+    columns, matching, base, alone = None, 0, 0, False
+    room = _spare(_SPARE_ROOM) or DecodeRoom.new()
     while base < len(rows):
         try:
-            payload, done = chunk.decompress(rows[base:], part_bytes, room), 0
-            most_bytes = limit_bytes
-            while done < len(payload.ends):
+            most_bytes, done = limit_bytes, 0
+            if alone:
+                stored = chunk.decompress(rows[base : base + 1], 1).stored()
+                most_bytes = max(most_bytes, int(stored.ends[0] - stored.starts[0]))
+            else:
+                stored = chunk.stored(rows[base:], min(_PART_BYTES, limit_bytes))
+            alone = False
+            while done < len(stored.ends) and not alone:
                 if columns is None:
                     columns = _empty(schema, most_bytes, chunk, wanted)
-                before, count = done, len(columns)
-                done, size = columns.fill(rows, payload, base, done, wanted, most_bytes)
+                done, size, reason = columns.fill(
+                    rows, stored, base, done, wanted, most_bytes, room
+                )
                 matching += size
-                if done < len(payload.ends) and len(columns):
+                if reason == FULL and len(columns):
                     yield _taken(columns), matching
-                    columns, matching, most_bytes = None, 0, limit_bytes
-                elif done == before and not count:  # one batch has more than the columns take
-                    columns, most_bytes = None, int(payload.ends[done] - payload.starts[done])
+                    columns, matching = None, 0
+                elif reason == FULL:  # one batch has more than the columns take
+                    columns, alone = None, most_bytes == limit_bytes
+                else:
+                    alone = reason == ALONE
         except CorruptData as damage:
             raise chunk.in_file(damage) from damage
         base += done

@@ -30,9 +30,9 @@ def install() -> None:
     bytescan.pair_mask = _pair_mask
     from seglake.format import decode_kernels, encode_kernels  # noqa: PLC0415
     from seglake.format.codecs import batch_kernels, codec_kernels, native  # noqa: PLC0415
+    from seglake.log import column_kernels as columns  # noqa: PLC0415
     from seglake.log import fetch_kernels as fetch  # noqa: PLC0415
-    from seglake.log.decode import column_kernels as columns  # noqa: PLC0415
-    from seglake.log.zones import zone_kernels as zones  # noqa: PLC0415
+    from seglake.log import zone_kernels as zones  # noqa: PLC0415
 
     no_library = np.zeros(codec_kernels.ADDRESSES, np.int64)
     vars(native)["addresses"] = lambda: no_library

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from seglake.log.segment import LogSegment
-from seglake.log.zones.search import ReadRanges, ZoneSearch
+from seglake.log.zone_maps import ReadRanges, ZoneSearch
 
 
 @dataclass

@@ -22,7 +22,7 @@ from seglake.format.codecs.compression import NAMES
 from seglake.format.index import OffsetIndex, TimeIndex
 from seglake.limits import INT64_MAX
 from seglake.log.chunk import Chunk
-from seglake.log.decode.columns import SCHEMA
+from seglake.log.columns import SCHEMA
 from seglake.log.execute import records_of
 from seglake.log.fetch import LogFetch
 from seglake.log.segment import LogSegment

@@ -17,15 +17,14 @@ from seglake.engine import spare_the_collector
 from seglake.errors import SeglakeError, UsageError
 from seglake.format.sought_kernels import EVERY_KEY
 from seglake.format.value_format import JSON
-from seglake.log.decode.columns import schema_of
+from seglake.log.columns import schema_of
 from seglake.log.piece import Piece, Window
 from seglake.log.segment_lookup import PartitionReader
 from seglake.read.fields import FieldReader
 from seglake.read.lake import Lake
 from seglake.read.lake import open as open_lake
-from seglake.read.window.edges import open_window
 from seglake.read.window.find import searches_of
-from seglake.read.window.plan import pieces_of
+from seglake.read.window.plan import open_window, pieces_of
 from seglake.store import Store, open_store
 
 

@@ -26,8 +26,8 @@ from seglake.datasource.spark_columns import (
 from seglake.datasource.tasks import LEAST_BYTES
 from seglake.errors import UsageError
 from seglake.extras import extra
-from seglake.read.window.edges import open_window
 from seglake.read.window.find import keys_of
+from seglake.read.window.plan import open_window
 from seglake.times.instants import Time, format_ms, to_epoch_ms
 
 with extra("spark", "the events of windows and keys"):

@@ -46,7 +46,7 @@ from seglake.log.rewrite.segments import staying
 from seglake.log.segment import LogSegment
 from seglake.log.writer import LogWriter
 from seglake.maintain.commit import MaintenanceReport
-from seglake.read.window.edges import open_window
+from seglake.read.window.plan import open_window
 from seglake.store import Store, open_store
 from seglake.times.instants import Time
 

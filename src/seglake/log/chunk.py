@@ -1,24 +1,67 @@
 """Define a chunk, which is fetched and checked record batches, and `Fetch`, which returns chunks.
 
-Reads use only the interface `Fetch`. `fetch` implements it over a store. `batch_cache` wraps
+Reads use only the interface `Fetch`. `fetch` implements it over a store. `record_cache` wraps
 another fetch and caches the batches that its chunks decompress.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import numpy as np
 
 from seglake.errors import CorruptData
 from seglake.format.batch import CONTROL, BatchTable
 from seglake.format.codecs.payload import Payload, StoredRecords, payload_of
 from seglake.format.decode import Decoded, decode
-from seglake.format.records import Int32s, Int64s, read_only
+from seglake.format.records import Bytes, Int32s, Int64s, read_only
 from seglake.log.piece import Cost, Piece
-from seglake.log.slabs import ABSENT, CachedRecords
 
 FETCH_BYTES = 4 * 2**20
+ABSENT = -1  # the cache entry of a batch whose records are not cached
 
 T = TypeVar("T")
+
+
+class CachedRecords(NamedTuple):
+    """Where records are cached: batch i has data[entries[i]][starts[i] : ends[i]]."""
+
+    entries: Int64s
+    starts: Int64s
+    ends: Int64s
+    data: Sequence[Bytes]
+
+    @staticmethod
+    def joined(parts: Sequence[CachedRecords]) -> CachedRecords:
+        """Return the batches of all parts, one part after another."""
+        entries, data = list[Int64s](), list[Bytes]()
+        for part in parts:
+            entries.append(np.where(part.entries == ABSENT, ABSENT, part.entries + len(data)))
+            data += part.data
+        starts, ends = (np.concatenate([part[column] for part in parts]) for column in (1, 2))
+        return CachedRecords(np.concatenate(entries), starts, ends, data)
+
+    def take(self, rows: Any) -> CachedRecords:
+        """Return the batches at `rows`."""
+        return CachedRecords(self.entries[rows], self.starts[rows], self.ends[rows], self.data)
+
+    def alike(self) -> int:
+        """Count the leading batches in the entry of the first batch, or those without an entry."""
+        others = np.flatnonzero(self.entries != self.entries[0])
+        return int(others[0]) if len(others) else len(self.entries)
+
+    def payload(self, limit_bytes: int) -> Payload:
+        """Return the records of the first batches that share an entry, up to `limit_bytes`.
+
+        The batch that reaches the limit is the last one. The records of the first batch must be
+        cached.
+        """
+        stop = self.alike()
+        sizes = np.cumsum(self.ends[:stop] - self.starts[:stop])
+        stop = min(stop, 1 + int(sizes.searchsorted(limit_bytes)))
+        return Payload(self.data[self.entries[0]], self.starts[:stop], self.ends[:stop])
 
 
 @dataclass(frozen=True)
@@ -78,7 +121,7 @@ class Chunk:
         if self.cached is None:
             return self.fresh(rows, limit_bytes)
         cached = self.cached.take(self.table["position"].searchsorted(rows["position"]))
-        if cached.slabs[0] != ABSENT:
+        if cached.entries[0] != ABSENT:
             return cached.payload(limit_bytes)
         return self.fresh(rows[: cached.alike()], limit_bytes)
 

@@ -1,13 +1,12 @@
 """Share the store and the caches among all reads of a lake."""
 
 from seglake.catalog.deletions import DeletionMonitor
-from seglake.log.batch_cache import BatchCache
-from seglake.log.blocks.search import BlockSearch
+from seglake.log.block_search import BlockSearch
 from seglake.log.byte_cache import ByteCache
 from seglake.log.fetch import LogFetch, Meaning
 from seglake.log.key_indexes import KeyIndexes
-from seglake.log.slabs import SlabCache
-from seglake.log.zones.cache import ZoneMapCache
+from seglake.log.record_cache import CachedFetch, RecordCache
+from seglake.log.zone_maps import ZoneMapCache
 from seglake.store import Store, close_unused_files
 
 CACHE_BYTES = 256 * 2**20
@@ -29,8 +28,8 @@ class SharedReads:
         cache = ByteCache(cache_bytes // 2)
         self.fetch = LogFetch(store, missing) if missing else LogFetch(store)
         self.deletions = DeletionMonitor(store, self.forget)
-        slabs = SlabCache(cache_bytes - cache_bytes // 2)
-        self.cached_fetch = BatchCache(self.fetch, slabs, self.deletions.check_if_due)
+        records = RecordCache(cache_bytes - cache_bytes // 2)
+        self.cached_fetch = CachedFetch(self.fetch, records, self.deletions.check_if_due)
         self.zone_maps = ZoneMapCache(store, cache, self.fetch)
         self.key_indexes = KeyIndexes(store, cache)
         self.blocks = BlockSearch(self.fetch, cache)
@@ -42,4 +41,4 @@ class SharedReads:
         close_unused_files(self.store)
         self.fetch.forget()
         self._cache.clear()
-        self.cached_fetch.slabs.clear()
+        self.cached_fetch.cache.clear()

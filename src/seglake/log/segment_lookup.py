@@ -13,10 +13,10 @@ from seglake.catalog.version.snapshot import PartitionView
 from seglake.errors import OffsetNotFound, OffsetOutOfRange, UsageError
 from seglake.format.decode import Decoded
 from seglake.format.records import Int64s
-from seglake.log.blocks.search import OffsetAndTimestamp
+from seglake.log.block_search import OffsetAndTimestamp
 from seglake.log.reads import SharedReads
 from seglake.log.segment import LogSegment
-from seglake.log.zones.search import Block
+from seglake.log.zone_maps import Block
 
 _MOST_SEGMENTS = 4096  # segments that a reader caches
 

@@ -17,7 +17,7 @@ from pyarrow.fs import FileSystemHandler, PyFileSystem
 
 from seglake.errors import UsageError
 from seglake.format.value_format import ValueFormat
-from seglake.log.decode.columns import SCHEMA, schema_of
+from seglake.log.columns import SCHEMA, schema_of
 from seglake.log.execute import ReadStats, execute
 from seglake.log.piece import Window
 from seglake.log.segment_lookup import PartitionReader

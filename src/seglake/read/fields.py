@@ -20,7 +20,7 @@ import pyarrow.compute
 from seglake.errors import UsageError
 from seglake.format.records import Flags, Spans
 from seglake.format.value_format import ValueFormat
-from seglake.log.decode.columns import SCHEMA, schema_of
+from seglake.log.columns import SCHEMA, schema_of
 from seglake.log.execute import ReadStats
 from seglake.log.threads import worked
 from seglake.read.window.reader import WindowReader

@@ -16,23 +16,21 @@ from seglake.catalog.schema import TopicRow
 from seglake.catalog.version.snapshot import PartitionView, Snapshot
 from seglake.errors import UsageError
 from seglake.format.records import Int64s
-from seglake.log.blocks.search import OffsetAndTimestamp
-from seglake.log.decode.columns import SCHEMA, schema_of
+from seglake.log.block_search import OffsetAndTimestamp
+from seglake.log.columns import SCHEMA, schema_of
 from seglake.log.execute import MEMORY_BYTES, ReadStats
 from seglake.log.piece import Window
 from seglake.log.segment_lookup import PartitionReader
 from seglake.read import consumers
-from seglake.read.bulk import offsets_for_times, records_at
 from seglake.read.consumers import Lag
 from seglake.read.field_list import FieldList, listed
 from seglake.read.fields import AnyFields, FieldReader, Fields
 from seglake.read.listings import SUMS, SegmentList, summed
 from seglake.read.missing_fields import with_hints
 from seglake.read.origin import Origin
-from seglake.read.record import Record
+from seglake.read.record import Record, offsets_for_times, records_at
 from seglake.read.where import Conditions
 from seglake.read.window.around import Around, stream_of
-from seglake.read.window.edges import open_window, window_of
 from seglake.read.window.find import (
     Criteria,
     FindPlan,
@@ -42,9 +40,8 @@ from seglake.read.window.find import (
     searches_of,
     with_order,
 )
-from seglake.read.window.from_offset import records_from
-from seglake.read.window.orders import in_offset_order, in_time_order
-from seglake.read.window.plan import Plan, pieces_of
+from seglake.read.window.orders import in_offset_order, in_time_order, records_from
+from seglake.read.window.plan import Plan, open_window, pieces_of, window_of
 from seglake.read.window.reader import WindowReader, window_table
 from seglake.store import Store
 from seglake.terminal.tables import ShowsTable, Table, number

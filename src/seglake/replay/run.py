@@ -15,7 +15,7 @@ from seglake.catalog.groups import GroupOffset
 from seglake.errors import UsageError
 from seglake.format.records import Int64s
 from seglake.limits import INT64_MAX
-from seglake.log.decode.columns import schema_of
+from seglake.log.columns import schema_of
 from seglake.log.execute import MEMORY_BYTES, execute
 from seglake.log.piece import Window
 from seglake.read.log import Log

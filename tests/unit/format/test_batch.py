@@ -30,7 +30,7 @@ from seglake.format.encode import (
 )
 from seglake.format.records import Headers, Records, Spans, fixed, read_only
 from seglake.limits import INT64_MAX
-from seglake.log.blocks import search_kernels as kernels
+from seglake.log import block_kernels as kernels
 from tests.judges import kafka_model as model
 from tests.judges.kafka_model import CODECS, Found, Record
 from tests.makers.strategies import examples

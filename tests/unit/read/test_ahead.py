@@ -13,7 +13,7 @@ import pytest
 from seglake.errors import StoreError
 from seglake.limits import REQUESTS
 from seglake.log import threads
-from seglake.log.decode.columns import SCHEMA
+from seglake.log.columns import SCHEMA
 from seglake.log.execute import ReadStats, execute
 from seglake.log.fetch import LogFetch
 from seglake.log.piece import Window

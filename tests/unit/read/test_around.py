@@ -25,7 +25,7 @@ from seglake.format.partitioner import partition_of
 from seglake.format.records import Spans
 from seglake.log.execute import ReadStats
 from seglake.log.piece import Window
-from seglake.log.zones.bounds import Bounds, union
+from seglake.log.zone_maps import Bounds, union
 from seglake.read.lake import Lake
 from seglake.read.log import Log
 from seglake.store import open_store

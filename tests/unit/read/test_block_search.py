@@ -12,11 +12,11 @@ from hypothesis import given
 
 from seglake.errors import CorruptData
 from seglake.format.codecs import codec_kernels, native
-from seglake.log.blocks.search import BlockSearch
+from seglake.log.block_search import BlockSearch
 from seglake.log.byte_cache import ByteCache
 from seglake.log.chunk import Chunk
 from seglake.log.fetch import LogFetch
-from seglake.log.zones.search import Block
+from seglake.log.zone_maps import Block
 from tests.makers.lakes import Event, Shape
 from tests.makers.logs import MadeLog, Shelf, made
 from tests.makers.strategies import T, event_lists, examples

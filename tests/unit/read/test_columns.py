@@ -15,9 +15,9 @@ from seglake.format.decode import scan_batches
 from seglake.format.encode import Encoding, encode_batches, encode_bodies
 from seglake.format.records import Records, Spans, fixed, read_only
 from seglake.format.sought_kernels import EVERY_KEY
-from seglake.log.decode import columns
-from seglake.log.decode.column_kernels import DecodeRoom, Wanted
-from seglake.log.decode.columns import Columns, schema_of
+from seglake.log import columns
+from seglake.log.column_kernels import DecodeRoom, Wanted
+from seglake.log.columns import Columns, schema_of
 from seglake.log.piece import Window
 from tests.makers.strategies import examples
 

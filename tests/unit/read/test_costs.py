@@ -27,8 +27,7 @@ from seglake.log.execute import ReadStats
 from seglake.log.piece import Window
 from seglake.log.reads import SharedReads
 from seglake.log.segment_lookup import PartitionReader
-from seglake.log.zones.bounds import Bounds
-from seglake.log.zones.search import ZoneSearch
+from seglake.log.zone_maps import Bounds, ZoneSearch
 from seglake.read.lake import Lake
 from seglake.store import open_store
 from tests.harness.counting import CountingStore

@@ -28,7 +28,7 @@ from seglake.format.index import RECORD_KEYS, IndexPolicy
 from seglake.format.partitioner import partition_of
 from seglake.format.records import Spans
 from seglake.limits import INT64_MAX, INT64_MIN
-from seglake.log.decode.columns import SCHEMA
+from seglake.log.columns import SCHEMA
 from seglake.log.piece import Window
 from seglake.read.dataset import LogDataset
 from seglake.read.filters import Part, Selection, fields_of

@@ -16,12 +16,11 @@ from seglake.format import reference
 from seglake.format.batch import COUNT_AT, CRC_AT, CRC_START, OVERHEAD
 from seglake.format.codecs import codec_kernels, native
 from seglake.format.sought_kernels import SoughtKeys
-from seglake.log.batch_cache import BatchCache
-from seglake.log.decode.columns import SCHEMA, schema_of
+from seglake.log.columns import SCHEMA, schema_of
 from seglake.log.execute import execute
 from seglake.log.fetch import LogFetch
 from seglake.log.piece import Window
-from seglake.log.slabs import SlabCache
+from seglake.log.record_cache import CachedFetch, RecordCache
 from tests.makers.lakes import Event, Shape
 from tests.makers.logs import MadeLog, Shelf, made
 from tests.makers.strategies import T, event_lists, examples
@@ -117,10 +116,10 @@ def test_a_record_that_the_reference_refuses_is_damage(
 def test_kept_batches_are_read_from_memory(codec: str) -> None:
     """A local log's batches are kept at the third reading; then nothing is fetched."""
     log, found = made(events(500), Shape(codec=codec, batch_bytes=400)), []
-    slabs = SlabCache(2**26)
+    cache = RecordCache(2**26)
     for _ in range(4):
         store: Any = Shelf([log], remote=False)
-        fetch = BatchCache(LogFetch(store), slabs)
+        fetch = CachedFetch(LogFetch(store), cache)
         batches = execute(fetch, [log.piece(EVERYTHING)], SCHEMA)
         found.append((pa.Table.from_batches(batches, SCHEMA), store.bytes_read))
     assert [size > 0 for _, size in found] == [True, True, True, False]

@@ -16,7 +16,7 @@ from seglake.datasource.options import parse
 from seglake.errors import VersionExpired
 from seglake.log import chunked_log
 from seglake.log.chunked_log import Chunks
-from seglake.log.decode.columns import SCHEMA
+from seglake.log.columns import SCHEMA
 from seglake.log.links import LakeLogs, Link
 from seglake.maintain.erasure.erase import erase
 from seglake.store import open_store

@@ -21,7 +21,7 @@ LOGS = 12
 
 READ = """
 import pickle, sys
-from seglake.log.decode.columns import SCHEMA
+from seglake.log.columns import SCHEMA
 from seglake.log.fetch import LogFetch
 from seglake.log.execute import execute
 store, pieces = pickle.load(sys.stdin.buffer)

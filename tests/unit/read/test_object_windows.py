@@ -14,7 +14,7 @@ import pytest
 import seglake
 from seglake.format.index import IndexPolicy
 from seglake.limits import GAP_BYTES
-from seglake.log.decode.columns import SCHEMA
+from seglake.log.columns import SCHEMA
 from seglake.log.execute import ReadStats, execute
 from seglake.log.fetch import LogFetch
 from seglake.log.piece import Window

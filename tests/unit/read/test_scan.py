@@ -12,14 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seglake.errors import CorruptData
-from seglake.log import batch_cache
-from seglake.log.batch_cache import BatchCache
+from seglake.log import record_cache
 from seglake.log.chunk import Fetch
-from seglake.log.decode.columns import SCHEMA
+from seglake.log.columns import SCHEMA
 from seglake.log.execute import ReadStats, execute
 from seglake.log.fetch import LogFetch
 from seglake.log.piece import Window
-from seglake.log.slabs import SlabCache
+from seglake.log.record_cache import CachedFetch, RecordCache
 from seglake.log.threads import side_by_side
 from tests.judges.oracle import as_written
 from tests.makers.lakes import Shape, Written
@@ -89,13 +88,13 @@ def test_what_is_cached_changes_nothing(
     asked: list[MadeLog], wanted: list[Window], cache_bytes: int, threads: int
 ) -> None:
     """Windows that meet, in a cache that holds nothing, some, or all; it keeps what comes again."""
-    slabs = SlabCache(cache_bytes)
+    cache = RecordCache(cache_bytes)
     for window in 4 * wanted:  # what is read the third time is kept
         store: Any = Shelf(asked, remote=False)
         stats = ReadStats()
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(batch_cache, "_LARGEST_SHARE", 1)
-            fetch = BatchCache(LogFetch(store), slabs)
+            patch.setattr(record_cache, "_LARGEST_SHARE", 1)
+            fetch = CachedFetch(LogFetch(store), cache)
             found = read(fetch, asked, window, stats=stats, threads=threads)
         assert found == expected(asked, window)
         assert store.bytes_read == stats.bytes_fetched

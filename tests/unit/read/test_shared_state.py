@@ -91,7 +91,7 @@ def test_caches_hold_about_what_they_count(
     for index in range(len(log.reader(0).view.segments.base_offsets)):
         log.reader(0).segment(index)
     reads = log._origin.reads
-    caches: list[Any] = [reads.zone_maps._cache, reads.cached_fetch.slabs]
+    caches: list[Any] = [reads.zone_maps._cache, reads.cached_fetch.cache]
     gc.collect()
     tracemalloc.start()
     try:

@@ -18,13 +18,14 @@ import numpy as np
 
 from seglake.catalog.schema import SegmentId, SegmentRow
 from seglake.errors import UsageError
-from seglake.format.batch import OVERHEAD, TABLE, BatchTable
+from seglake.format import encode_kernels
+from seglake.format.batch import CODEC_MASK, HEADER, LOG_APPEND_TIME, OVERHEAD, TABLE, BatchTable
 from seglake.format.codecs.payload import Payload
-from seglake.format.decode import decode, with_record_times
+from seglake.format.decode import decode, with_extremes, with_record_times
 from seglake.format.encode import EncodedBatches
-from seglake.format.filter import copied, emptied, filter_batches
+from seglake.format.filter import copied, emptied, filter_batches, joined, reencoded, renumbered
 from seglake.format.index import IndexPolicy, Subjects
-from seglake.format.rebatch import rebatch
+from seglake.format.records import Flags, Int64s, fixed, read_only
 from seglake.limits import INT32_MAX
 from seglake.log.chunk import Chunk
 from seglake.log.fetch import LogFetch
@@ -34,6 +35,48 @@ from seglake.log.rewrite.keep import GOES, UNDECIDED, RecordFilter
 from seglake.log.segment import LogSegment
 from seglake.log.writer import NewSegment, write_segment
 from seglake.store import Store
+
+
+def rebatch(data: Any, table: BatchTable, payload: Payload, batch_bytes: int) -> EncodedBatches:
+    """Join adjacent batches of `table` while their records take at most `batch_bytes`.
+
+    Positions in `table` count from the start of `data`. `payload` has all their records.
+    `batch_bytes` includes the header. A batch without a small neighbour is copied byte for byte.
+    Raises CorruptData with the position of the batch.
+    """
+    firsts = np.empty(len(table) + 1, np.int64)
+    sizes = payload.ends - payload.starts
+    count = encode_kernels.group_batches(
+        fixed(table), fixed(_fit(data, table)), fixed(sizes), batch_bytes - OVERHEAD, firsts
+    )
+    if count == len(table):
+        return copied(data, with_record_times(table, payload))
+    return _regrouped(data, table, payload, firsts[: count + 1])
+
+
+def _fit(data: Any, table: BatchTable) -> Flags:
+    """Return which batches may be joined with others."""
+    places = table["position"][:, None] + np.arange(OVERHEAD)
+    producers = read_only(data)[places].view(HEADER).reshape(-1)["producer_id"]
+    plain = table["attributes"] & ~(CODEC_MASK | LOG_APPEND_TIME) == 0
+    fit: Flags = plain & (producers < 0) & (table["count"] > 0)
+    return fit
+
+
+def _regrouped(data: Any, table: BatchTable, payload: Payload, firsts: Int64s) -> EncodedBatches:
+    decoded = decode(table, payload)
+    result = table[firsts[:-1]]
+    result["last_offset"] = table["last_offset"][firsts[1:] - 1]
+    result["count"] = np.add.reduceat(table["count"], firsts[:-1])
+    changed = np.diff(firsts) > 1
+    all_of = np.arange(len(decoded.offsets))
+    before = table[firsts[:-1]]
+    parts = reencoded(data, before, result, changed, decoded, all_of)
+    whole = joined(data, before, changed, parts)
+    result["position"] = np.cumsum(result["size"], dtype=np.int64) - result["size"]
+    numbers = np.repeat(np.arange(len(result)), np.diff(firsts))
+    return EncodedBatches(whole, with_extremes(result, renumbered(decoded, all_of, numbers)))
+
 
 DECODE_BYTES = 2**20  # decompressed records at a time: more would not fit the processor's cache
 AHEAD_BYTES = 16 * 2**20  # requested from an object store ahead of their use

@@ -22,7 +22,7 @@ from seglake.format.partitioner import partition_of
 from seglake.format.records import Spans
 from seglake.format.sought_kernels import EVERY_KEY, SoughtKeys
 from seglake.format.value_format import ValueFormat
-from seglake.log.decode.columns import schema_of
+from seglake.log.columns import schema_of
 from seglake.log.execute import ReadStats, execute
 from seglake.log.key_indexes import SubjectHashes
 from seglake.log.piece import Piece, Window

@@ -11,9 +11,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
+from seglake.errors import UsageError
 from seglake.format.records import Int64s
-from seglake.log.decode.columns import SCHEMA
-from seglake.log.execute import ReadStats, execute
+from seglake.log.columns import SCHEMA
+from seglake.log.execute import MEMORY_BYTES, ReadStats, execute
 from seglake.log.piece import Window
 from seglake.log.segment_lookup import PartitionReader
 from seglake.read.window.plan import pieces_of
@@ -151,3 +152,28 @@ def _sorted(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     # The batches are sorted by partition and offset, so a stable sort by time is enough.
     (batch,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
     return batch.take(np.argsort(_times(batch), kind="stable"))
+
+
+def records_from(
+    reader: PartitionReader, offset: int, max_records: int, schema: pa.Schema
+) -> pa.Table:
+    """Return the records at or above `offset`, at most `max_records`.
+
+    Raises OffsetOutOfRange if `offset` is below the log start or above the end, UsageError for a
+    negative count, CorruptData and StoreError.
+    """
+    if max_records < 0:
+        raise UsageError(f"max_records is {max_records}. Give 0 or more")
+    reader.require(offset, reader.view.end_offset)
+    pieces = pieces_of([(reader, Window(start_offset=offset))])
+    memory_bytes = min(MEMORY_BYTES, 8 * reader.bytes_of(max_records))
+    batches = execute(reader.fetch, pieces, schema, memory_bytes=memory_bytes)
+    return pa.Table.from_batches(_first(batches, max_records), schema)
+
+
+def _first(batches: Iterator[pa.RecordBatch], count: int) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        if count <= 0:
+            return
+        yield batch.slice(0, count)
+        count -= len(batch)

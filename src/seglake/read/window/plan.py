@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from seglake.errors import UsageError
 from seglake.format.records import Int64s
-from seglake.limits import REQUESTS
+from seglake.limits import INT64_MIN, NO_END, REQUESTS
 from seglake.log.chunk import Fetch
 from seglake.log.execute import MEMORY_BYTES, ReadStats, execute
 from seglake.log.key_indexes import NO_HASHES, SubjectHashes
@@ -23,11 +24,11 @@ from seglake.log.piece import Piece, Window
 from seglake.log.segment import LogRanges, LogSegment
 from seglake.log.segment_lookup import PartitionReader
 from seglake.log.threads import after, ahead
-from seglake.log.zones.bounds import Bounds
-from seglake.log.zones.search import Marked
+from seglake.log.zone_maps import Bounds, Marked
 from seglake.read.window.reader import WindowReader
 from seglake.terminal.tables import Column, ShowsTable, Table, number, size
 from seglake.terminal.wording import counted, short_bytes
+from seglake.times.instants import Time, to_epoch_ms
 
 _SHOWN = 20  # segments in a table
 _FIRST_RANGES = 4  # first read of a search for the newest records; each next read is doubled
@@ -39,6 +40,25 @@ PLAN_COLUMNS = [
     size("of_bytes", "of"),
     number("records_at_most", "records at most"),
 ]
+
+
+def window_of(start: Time, end: Time) -> Window:
+    """Return the window [start, end). Raises UsageError if it ends before it starts."""
+    return _checked(start, end, to_epoch_ms(start), to_epoch_ms(end))
+
+
+def _checked(start: Time | None, end: Time | None, start_ms: int, end_ms: int) -> Window:
+    if start_ms > end_ms:
+        raise UsageError(f"the window would end before it starts: {start!r} to {end!r}")
+    return Window.of_times(start_ms, end_ms)
+
+
+def open_window(start: Time | None, end: Time | None) -> Window:
+    """Return the window [start, end). None leaves a side open; without both, it has all records."""
+    if start is None and end is None:
+        return Window()
+    start_ms = INT64_MIN if start is None else to_epoch_ms(start)
+    return _checked(start, end, start_ms, NO_END if end is None else to_epoch_ms(end))
 
 
 @dataclass

@@ -12,14 +12,14 @@ import pyarrow as pa
 from seglake.format.records import fixed
 from seglake.layout import SUFFIXES
 from seglake.limits import INT64_MAX, INT64_MIN
-from seglake.log.blocks.search import OffsetAndTimestamp
-from seglake.log.decode.columns import schema_of
+from seglake.log.block_search import OffsetAndTimestamp
+from seglake.log.columns import schema_of
 from seglake.log.execute import execute
 from seglake.log.piece import Window
 from seglake.log.reads import SharedReads
 from seglake.log.segment import LogRanges, LogSegment
 from seglake.log.segment_lookup import PartitionReader
-from seglake.log.zones.bounds import Bounds
+from seglake.log.zone_maps import Bounds
 from seglake.read.window.plan import pieces_of
 from seglake.serve.records.batch_reader import ByteRange, decode_byte_range
 

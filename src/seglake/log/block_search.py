@@ -16,12 +16,12 @@ from seglake.format.batch import CONTROL, MAX_BATCH_BYTES, BatchTable
 from seglake.format.codecs import native
 from seglake.format.decode import Decoded, decode_batches, scan_batches
 from seglake.format.records import Bytes, Int64s, fixed, read_only
-from seglake.log.blocks import search_kernels as kernels
+from seglake.log import block_kernels as kernels
 from seglake.log.byte_cache import ByteCache
 from seglake.log.chunk import Chunk
 from seglake.log.fetch import LogFetch
 from seglake.log.segment import LogRanges, LogSegment
-from seglake.log.zones.search import Block
+from seglake.log.zone_maps import Block
 
 _OWN_BYTES = 600  # memory of a cached array and its key, without the numbers in the array
 _ROOM, _ARENA_BYTES = 2**16, 2**20  # room in the kernel: numbers of a block, bytes of a batch

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from seglake.format.codecs.payload import payload_of
 from seglake.format.decode import scan_batches
 from seglake.format.encode import EncodedBatches, Encoding
-from seglake.format.rebatch import rebatch
 from seglake.format.records import read_only
+from seglake.log.rewrite.segments import rebatch
 from tests.judges.described import describe
 from tests.judges.kafka_model import read_log
 from tests.makers.lakes import Event

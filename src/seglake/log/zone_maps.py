@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from seglake.compile.locks import Lock
-from seglake.errors import CorruptData, MissingObject
+from seglake.errors import CorruptData, MissingObject, StoreError
 from seglake.format import zonemap
-from seglake.format.records import Flags, Int64s, fixed
+from seglake.format.batch import TABLE
+from seglake.format.decode import with_extremes
+from seglake.format.index import IndexPolicy
+from seglake.format.records import Flags, Int64s, fixed, join_tables
+from seglake.format.segment import choose_indexed
 from seglake.limits import INT64_MAX
+from seglake.log.byte_cache import ByteCache
+from seglake.log.fetch import LogFetch
+from seglake.log.piece import Window
 from seglake.log.segment import LogRanges, LogSegment
-from seglake.log.zones.bounds import Bounds
-from seglake.log.zones.zone_kernels import (
+from seglake.log.zone_kernels import (
     HIGH,
     LOW,
     NOT_LOADED,
@@ -27,8 +35,55 @@ from seglake.log.zones.zone_kernels import (
     Zones,
     block_before,
     blocks_within,
+    meeting,
     next_block,
 )
+from seglake.store import Store
+
+_NO_WINDOWS = np.empty((2, 0), np.int64)
+
+
+class Bounds(NamedTuple):
+    """The wanted records of a log partition: in `window` and in one of `windows`.
+
+    Window i of `windows` has the timestamps windows[0, i] to windows[1, i] (inclusive), in ms.
+    These windows ascend, with a hole between any two. If `windows` is empty, only `window` decides.
+    `limits` are the limits of `window`.
+    """
+
+    window: Window
+    limits: Int64s
+    windows: Int64s
+
+    @staticmethod
+    def of(window: Window, windows: Int64s | None = None) -> Bounds:
+        """Return the bounds for `window`, and for `windows` unless None."""
+        limits = np.array(window.limits(), np.int64)
+        return Bounds(window, limits, _NO_WINDOWS if windows is None else windows)
+
+    def meet(
+        self, lows: Int64s, highs: Int64s, firsts: Int64s, ends: Int64s, base: int = 0
+    ) -> Int64s:
+        """Return the items that can contain a wanted record, and if all their records are wanted.
+
+        Item i has timestamps lows[i] to highs[i] (inclusive), and offsets base + firsts[i] to base
+        + ends[i] (exclusive). The result has two rows: the numbers of the items, and 1 if all
+        records of an item are wanted, else 0.
+        """
+        rows = np.empty((2, len(lows)), np.int64)
+        count = meeting(lows, highs, firsts, ends, base, self.limits, self.windows, rows)
+        return rows[:, :count]
+
+
+def union(starts: Int64s, lasts: Int64s) -> Int64s:
+    """Return the windows that the intervals starts[i] to lasts[i] cover together, for `Bounds`.
+
+    Starts and lasts must ascend; starts are not negative, and no interval is empty.
+    """
+    begins = np.append(True, starts[1:] - 1 > lasts[:-1])[: len(starts)]
+    finishes = np.append(begins[1:], True)[: len(starts)]
+    return np.array([starts[begins], lasts[finishes]])
+
 
 _ALL_BLOCKS = fixed(np.empty(0, np.bool_))
 _OWN_BYTES = 3000  # memory of a zone map's objects, without its arrays
@@ -378,3 +433,67 @@ def distinct(ascending: Int64s) -> Int64s:
 
 
 _NO_RANGES = LogRanges(*np.empty((4, 0), np.int64))
+
+
+_PART_BYTES = 2**20  # decompressed at a time
+
+_log = logging.getLogger(__name__)
+
+
+class ZoneMapCache:
+    """The zone maps of a lake's segments."""
+
+    def __init__(self, store: Store, cache: ByteCache, fetch: LogFetch | None = None) -> None:
+        self._store, self._cache, self._fetch = store, cache, fetch or LogFetch(store)
+
+    def open(self, segment: LogSegment) -> ZoneSearch:
+        """Return the zone map of a segment. Raises CorruptData, StoreError."""
+        zones: ZoneSearch | None = self._cache.get(segment.zonemap_key)
+        if zones is None:
+            zones = ZoneSearch(segment, self)
+            self.grown(segment, zones)
+        return zones
+
+    def grown(self, segment: LogSegment, zones: ZoneSearch) -> None:
+        """Cache a zone map with its current size."""
+        self._cache.put(segment.zonemap_key, zones, zones.size_bytes)
+
+    def head(self, segment: LogSegment) -> tuple[Any, ReadRanges | None]:
+        """Return the beginning of the file, and a function that reads the rest, if any."""
+        size = end = segment.zonemap_bytes
+        if large := size > zonemap.SMALL_BYTES:
+            end = zonemap.head_bytes_at_most(size)
+        (head,) = self._read(segment, [(0, end)])
+        if end < (more := min(zonemap.head_bytes(head), size)):  # a zone map with smaller fences
+            (head,) = self._read(segment, [(0, more)])
+        return head, partial(self._read, segment) if large else None
+
+    def _read(self, segment: LogSegment, ranges: Sequence[tuple[int, int]]) -> list[Any]:
+        """Read ranges of the zone map. Raise CorruptData if the file has another size."""
+        starts, ends = [start for start, _ in ranges], [end for _, end in ranges]
+        try:
+            return self._store.read_ranges(segment.zonemap_key, starts, ends) if ranges else []
+        except MissingObject:
+            raise
+        except StoreError:
+            size = self._store.size(segment.zonemap_key)
+            if size == segment.zonemap_bytes:
+                raise
+            what = f"{size} bytes instead of {segment.zonemap_bytes} bytes"
+            raise CorruptData(what, file=segment.zonemap_key) from None
+
+    def remake(self, segment: LogSegment, damage: Exception) -> bytes:
+        """Rebuild a zone map from the log. Any index policy gives the same results."""
+        _log.warning(
+            "%s cannot be used, so a zone map is built from the log in memory: %s",
+            segment.zonemap_key,
+            damage,
+        )
+        tables = [np.empty(0, TABLE)]
+        for chunk in self._fetch.chunks_of(segment, segment.log):
+            for part, decoded in chunk.decode_in_parts(chunk.table, _PART_BYTES):
+                tables.append(with_extremes(part, decoded))
+        table = join_tables(tables)
+        table["position"] = np.cumsum(table["size"], dtype=np.int64) - table["size"]
+        zones = zonemap.build(segment.base_offset, table, choose_indexed(table, IndexPolicy()))
+        return zonemap.encode(zones)

@@ -17,7 +17,7 @@ from seglake.format.codecs import native
 from seglake.format.codecs.payload import StoredRecords
 from seglake.format.decode import damage_of, headers_of
 from seglake.format.records import Headers, Int32s, Int64s, Spans
-from seglake.log.decode.column_kernels import (
+from seglake.log.column_kernels import (
     ALONE,
     COUNT,
     HEADERS,

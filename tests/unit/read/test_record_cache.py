@@ -10,7 +10,7 @@ from hypothesis import given
 
 from seglake.format.batch import TABLE
 from seglake.format.codecs.payload import Payload
-from seglake.log.slabs import SlabCache
+from seglake.log.record_cache import RecordCache
 from tests.makers.strategies import examples
 
 SIZE = 50  # of each batch in its log
@@ -46,7 +46,7 @@ def payload_of(items: list[bytes]) -> Payload:
 @examples(150)
 def test_what_is_there_is_right_and_bounded(asked: Any, limit: int, every: int) -> None:
     """`known` has the records of each batch that may be found: those of any put are right."""
-    cache, known = SlabCache(limit), dict[tuple[str, int], set[bytes]]()
+    cache, known = RecordCache(limit), dict[tuple[str, int], set[bytes]]()
     for turn, (log, numbers, with_records) in enumerate(asked):
         items = [records_of(log, number, turn) for number in numbers]
         cache.put(log, table_at(numbers), payload_of(items) if with_records else None)
@@ -61,24 +61,24 @@ def test_what_is_there_is_right_and_bounded(asked: Any, limit: int, every: int) 
         assert last == {(log, n) for log in LOGS for n in range(31) if cache_has(cache, log, n)}
 
 
-def cache_has(cache: SlabCache, log: str, number: int) -> bool:
+def cache_has(cache: RecordCache, log: str, number: int) -> bool:
     return bool(cache.at(log, np.array([number * SIZE]))[1][0])
 
 
-def require_right(cache: SlabCache, known: dict[tuple[str, int], set[bytes]]) -> None:
+def require_right(cache: RecordCache, known: dict[tuple[str, int], set[bytes]]) -> None:
     """Each batch has the records of one of its puts."""
     for log in LOGS:
         seen = dict[int, bytes]()
         held, here = cache.at(log, np.arange(31) * SIZE)
         for number in np.flatnonzero(here).tolist():
-            slab = int(held.slabs[number])
+            entry = int(held.entries[number])
             stretch = slice(int(held.starts[number]), int(held.ends[number]))
-            seen[number] = bytes(held.data[slab][stretch]) if slab >= 0 else b""
+            seen[number] = bytes(held.data[entry][stretch]) if entry >= 0 else b""
             assert seen[number] in known[log, number]
 
 
 def test_the_oldest_leaves_first() -> None:
-    cache = SlabCache(8_000)
+    cache = RecordCache(8_000)
     for number in range(30):
         cache.put("a", table_at([number]), payload_of([b"x" * 500]))
     here = [number for number in range(30) if cache_has(cache, "a", number)]

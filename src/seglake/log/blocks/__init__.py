@@ -1,1 +1,0 @@
-"""Search one index block, from its bytes to a record, for lookups."""

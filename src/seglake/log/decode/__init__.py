@@ -1,1 +1,0 @@
-"""Decode record batches to Arrow batches."""

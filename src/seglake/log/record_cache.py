@@ -1,0 +1,368 @@
+"""Cache the decompressed record batches of small reads, because windows are repeated and overlap.
+
+Decompression is most of the cost of a small window; waiting for storage is the rest. If the cache
+has all wanted batches of a piece, the piece is not fetched. If the cache has some of the batches,
+the piece is fetched, and only the other batches are decompressed.
+
+A batch from an object store is cached when it is first read. A batch from a local disk is cached
+when it is read the third time: most batches are read once, and caching a batch costs about as much
+as decompressing it twice (decision 16).
+
+An entry of the cache is the batches of a log that one read decompressed. The oldest entry is
+evicted first. Indexes of batches are arrays: an object for each batch would keep the garbage
+collector busy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import copy
+from dataclasses import dataclass
+from itertools import chain, groupby, pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from seglake.compile.locks import Lock
+from seglake.format.batch import TABLE, BatchTable
+from seglake.format.codecs.payload import Payload
+from seglake.format.records import Bytes, Int32s, Int64s, copy_rows, fixed, join_tables, take_rows
+from seglake.log.chunk import ABSENT, FETCH_BYTES, CachedRecords, Chunk, Fetch
+from seglake.log.fetch_kernels import SEEN_SLOTS, count_seen, covering, mark_seen
+from seglake.log.piece import Cost, Piece
+from seglake.log.segment import LogRanges
+
+_ENTRY_BYTES = 1024  # overhead of an entry, in addition to its arrays
+_BATCH_BYTES = TABLE.itemsize + 5 * 8  # size of a batch in an index
+_SWEEP_EVERY = 512  # entries
+_LARGEST_SHARE = 32  # a read of more than 1/32 of the cache bypasses it, or would evict too much
+_NOTHING: Bytes = np.empty(0, np.uint8)
+
+_Batches = tuple[BatchTable, CachedRecords]
+
+
+class _BatchIndex(NamedTuple):
+    """The cached batches of a log, by position, each with its entry and its position in the entry.
+
+    Batch i is bytes [positions[i], stops[i]) of the log. Its records are bytes [starts[i], ends[i])
+    of entry entries[i]. If only the header of the batch is cached, starts[i] is `ABSENT`.
+    """
+
+    positions: Int64s
+    stops: Int64s
+    table: BatchTable
+    entries: Int64s
+    starts: Int64s
+    ends: Int64s
+
+    @staticmethod
+    def of(number: int, table: BatchTable, payload: Payload | None) -> _BatchIndex:
+        """Return the index of one entry."""
+        positions, entries = table["position"].astype(np.int64), np.full(len(table), number)
+        stops, absent = positions + table["size"], np.full(len(table), ABSENT)
+        if payload is None:
+            return _BatchIndex(positions, stops, table, entries, absent, absent)
+        return _BatchIndex(positions, stops, table, entries, payload.starts, payload.ends)
+
+    def plus(self, later: Sequence[_BatchIndex]) -> _BatchIndex:
+        """Merge indexes. A batch of a later index replaces the same batch of an earlier one."""
+        joined = _BatchIndex(*(join_tables(column) for column in zip(self, *later, strict=True)))
+        order = joined.positions.argsort(kind="stable")
+        positions = joined.positions[order]
+        return joined.take(order[np.append(positions[1:] != positions[:-1], True)])
+
+    def take(self, numbers: Any) -> _BatchIndex:
+        columns: Any = self
+        return _BatchIndex(*(take_rows(column, numbers) for column in columns))
+
+    def covering(self, ranges: LogRanges) -> Any:
+        """Return the numbers of the batches that fill the ranges, or None if one is missing."""
+        numbers = np.empty(len(self.positions), np.int64)
+        positions, stops, starts, ends = map(fixed, (*self[:2], *ranges[:2]))
+        count = covering(positions, stops, starts, ends, numbers)
+        if count < 0:
+            return None
+        first = int(numbers[0]) if count else 0
+        whole = count and numbers[count - 1] - first == count - 1
+        return slice(first, first + count) if whole else numbers[:count]
+
+
+class _CacheEntry(NamedTuple):
+    data: Bytes
+    size_bytes: int
+
+
+def runs(owner_of: Int32s) -> Iterator[tuple[int, slice]]:
+    """Yield each owner with its rows. The rows of an owner must be adjacent."""
+    cuts = (np.flatnonzero(np.diff(owner_of)) + 1).tolist()
+    edges = [0, *cuts, len(owner_of)] if len(owner_of) else []
+    for first, stop in pairwise(edges):
+        yield int(owner_of[first]), slice(first, stop)
+
+
+_INT64S: Int64s = np.empty(0, np.int64)
+_EMPTY = _BatchIndex(_INT64S, _INT64S, np.empty(0, TABLE), _INT64S, _INT64S, _INT64S)
+
+
+class RecordCache:
+    """A cache of decompressed batches of at most `limit_bytes`, with an index for each log."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self.size_bytes = 0
+        self._entries: dict[int, _CacheEntry] = {}  # by number; the numbers are consecutive
+        self._oldest = self._next = 0  # numbers of the oldest entry and of the next one
+        self._indexes: dict[str, _BatchIndex] = {}
+        self._new_indexes: dict[str, list[_BatchIndex]] = {}
+        self._lock = Lock()
+        self.seen = np.zeros(SEEN_SLOTS, np.uint64)  # marks of batches that were read, by kernels
+
+    def mostly_seen(self, log_keys: Sequence[str], owner_of: Int32s, positions: Int64s) -> bool:
+        """Return whether most of these batches were passed in two earlier calls.
+
+        Batch b is at positions[b] of the log log_keys[owner_of[b]]. The cache records about 65,000
+        batches, and rarely confuses two of them.
+        """
+        logs = np.array([hash(key) for key in log_keys])
+        count = count_seen(self.seen, logs, owner_of, positions)
+        mark_seen(self.seen, logs, owner_of, positions)
+        return 2 * int(count) > len(positions)
+
+    def put(self, log_key: str, table: BatchTable, payload: Payload | None) -> None:
+        """Cache batches of a log. Positions in `table` are positions in the log.
+
+        The cache keeps the array of the payload, so the caller must not write to it afterwards.
+        Without a payload, only the headers are cached. A payload that is larger than the cache is
+        ignored.
+        """
+        data = _NOTHING if payload is None else payload.data
+        memory: Any = data if data.base is None else data.base
+        size = int(memory.nbytes) + _ENTRY_BYTES + _BATCH_BYTES * len(table)
+        if size > self.limit_bytes:
+            return
+        with self._lock:
+            number = self._add(_CacheEntry(data, size))
+            new = self._new_indexes.setdefault(log_key, [])
+            new.append(_BatchIndex.of(number, table, payload))
+        if number % _SWEEP_EVERY == _SWEEP_EVERY - 1:
+            self._sweep()
+
+    def _add(self, entry: _CacheEntry) -> int:
+        """Add an entry, evict the oldest ones to make room, and return the number of the entry."""
+        while self.size_bytes + entry.size_bytes > self.limit_bytes:
+            self._drop()
+        number, self._next = self._next, self._next + 1
+        self._entries[number] = entry
+        self.size_bytes += entry.size_bytes
+        return number
+
+    def _drop(self) -> None:
+        """Evict the oldest entry."""
+        self.size_bytes -= self._entries.pop(self._oldest).size_bytes
+        self._oldest += 1
+
+    def clear(self) -> None:
+        """Drop all entries and indexes."""
+        with self._lock:
+            while self._entries:
+                self._drop()
+            self._indexes, self._new_indexes = {}, {}
+
+    def all_in(self, log_key: str, ranges: LogRanges) -> tuple[BatchTable, CachedRecords] | None:
+        """Return all batches in some ranges of a log, or None if a batch is not cached."""
+        if log_key not in self._indexes and log_key not in self._new_indexes:
+            return None
+        index = self._index_of(log_key)
+        begins = index.positions.searchsorted(ranges.starts[:1])
+        if not len(begins) or begins[0] == len(index.positions):
+            return None
+        if index.positions[begins[0]] != ranges.starts[0]:  # the usual case for a new window
+            return None
+        numbers = index.covering(ranges)
+        if numbers is None:
+            return None
+        batches = index.take(numbers)
+        places, here = self._places_of(batches)
+        return (batches.table, places) if here.all() else None
+
+    def at(self, log_key: str, positions: Int64s) -> tuple[CachedRecords, npt.NDArray[np.bool_]]:
+        """Return where the records of the batches at some positions are, and which are cached.
+
+        A batch may be cached without its records.
+        """
+        index = self._index_of(log_key)
+        numbers = index.positions.searchsorted(positions)
+        cached = np.append(index.positions, ABSENT)[numbers] == positions
+        places, starts, ends = (np.full(len(cached), ABSENT) for _ in range(3))
+        if not cached.any():
+            return CachedRecords(places, starts, ends, []), cached
+        batches, here = self._places_of(index.take(numbers[cached]))
+        places[cached], starts[cached], ends[cached] = batches[:3]
+        cached[cached] = here
+        return CachedRecords(places, starts, ends, batches.data), cached
+
+    def _places_of(self, index: _BatchIndex) -> tuple[CachedRecords, npt.NDArray[np.bool_]]:
+        """Return where the records of indexed batches are, and which of them are still cached."""
+        numbers, entry_of = np.unique(index.entries, return_inverse=True)
+        entries = [self._entries.get(number) for number in numbers.tolist()]
+        present = np.array([entry is not None for entry in entries], bool)
+        here: npt.NDArray[np.bool_] = present[entry_of]
+        places = (present.cumsum() - 1)[entry_of]
+        places[~here | (index.starts == ABSENT)] = ABSENT
+        data = [entry.data for entry in entries if entry is not None]
+        return CachedRecords(places, index.starts, index.ends, data), here
+
+    def _index_of(self, log_key: str) -> _BatchIndex:
+        """Return the index of a log, with the batches of all its entries."""
+        if log_key not in self._new_indexes:
+            return self._indexes.get(log_key, _EMPTY)
+        with self._lock:
+            index = self._indexes.get(log_key, _EMPTY)
+            if new := self._new_indexes.pop(log_key, None):
+                index = self._indexes[log_key] = index.plus(new)
+        return index
+
+    def _sweep(self) -> None:
+        """Remove batches of evicted entries from the indexes."""
+        for log_key in {*self._indexes, *self._new_indexes}:
+            self._index_of(log_key)
+            with self._lock:
+                index = self._indexes.pop(log_key, _EMPTY)
+                index = index.take(index.entries >= self._oldest)
+                if len(index.positions):
+                    self._indexes[log_key] = index
+
+
+class CachedFetch:
+    """A fetch that caches the batches of another fetch. Only the other fetch is pickled.
+
+    Before it gets a chunk, it calls `look`, which clears the cache if logs were deleted: a plan is
+    read without a call of a method of `Log`, which would check for deletions.
+    """
+
+    def __init__(
+        self, fetch: Fetch, cache: RecordCache, look: Callable[[], None] = lambda: None
+    ) -> None:
+        self._fetch, self.cache, self._look = fetch, cache, look
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return copy, (self._fetch,)
+
+    @property
+    def gap_bytes(self) -> int:
+        """Return the `gap_bytes` of the other fetch."""
+        return self._fetch.gap_bytes
+
+    @property
+    def largest_bytes(self) -> int:
+        """Return the largest read, in bytes of logs, that uses the cache."""
+        return self.cache.limit_bytes // _LARGEST_SHARE
+
+    def chunks(
+        self, pieces: Iterable[Piece], *, fetch_bytes: int = FETCH_BYTES, ahead_bytes: int = 0
+    ) -> Iterator[Chunk]:
+        """Yield chunks, see `Fetch.chunks`. Chunks of cached batches have no data."""
+        self._look()
+        for chunk in self._chunks(pieces, fetch_bytes, ahead_bytes):
+            yield chunk
+            self._look()
+
+    def _chunks(
+        self, pieces: Iterable[Piece], fetch_bytes: int, ahead_bytes: int
+    ) -> Iterator[Chunk]:
+        small, pieces = self._measured(pieces)
+        if not small:
+            yield from self._fetch.chunks(pieces, fetch_bytes=fetch_bytes, ahead_bytes=ahead_bytes)
+            return
+        pairs = [(piece, self._batches_of(piece)) for piece in pieces]
+        for cached, group in groupby(pairs, key=lambda pair: pair[1] is not None):
+            if cached:
+                yield _cached_chunk([(piece, batches) for piece, batches in group if batches])
+                continue
+            missing = [piece for piece, _ in group]
+            for chunk in self._fetch.chunks(
+                missing, fetch_bytes=fetch_bytes, ahead_bytes=ahead_bytes
+            ):
+                yield self._caching(chunk)
+
+    def _measured(self, pieces: Iterable[Piece]) -> tuple[bool, Iterable[Piece]]:
+        """Return whether the pieces together are small enough for the cache, and the pieces."""
+        limit, first, rest = self.largest_bytes, list[Piece](), iter(pieces)
+        for piece in rest:
+            first.append(piece)
+            limit -= piece.size_bytes
+            if limit < 0:
+                return False, chain(first, rest)
+        return True, first
+
+    def _batches_of(self, piece: Piece) -> _Batches | None:
+        """Return all batches of a piece, or None if a wanted batch is not cached."""
+        batches = self.cache.all_in(piece.segment.log_key, piece.ranges)
+        if batches is None:
+            return None
+        table, places = batches
+        in_time = table["max_timestamp"] >= piece.window.start_ms
+        return None if (in_time & (places.entries == ABSENT)).any() else batches
+
+    def _caching(self, chunk: Chunk) -> Chunk:
+        """Return the chunk with its cached records. It caches what it decompresses.
+
+        A batch from before the window is never decompressed, so its header is cached here.
+        """
+        if not len(chunk.table) or not (self.gap_bytes or self._again(chunk)):
+            return chunk
+        parts = list[CachedRecords]()
+        for owner, rows in runs(chunk.owner_of):
+            piece, batches = chunk.pieces[owner], _in_log(chunk, rows)
+            log_key = piece.segment.log_key
+            places, cached = self.cache.at(log_key, batches["position"])
+            parts.append(places)
+            early = (batches["max_timestamp"] < piece.window.start_ms) & ~cached
+            if early.any():
+                self.cache.put(log_key, batches[early], None)
+        return _CachingChunk(
+            chunk.data, chunk.table, chunk.owner_of, chunk.log_positions, chunk.pieces,
+            CachedRecords.joined(parts), chunk.cost, self.cache,
+        )  # fmt: skip
+
+    def _again(self, chunk: Chunk) -> bool:
+        """Return whether most batches of the chunk were read twice before."""
+        keys = [piece.segment.log_key for piece in chunk.pieces]
+        return self.cache.mostly_seen(keys, chunk.owner_of, chunk.log_positions)
+
+
+@dataclass(frozen=True)
+class _CachingChunk(Chunk):
+    """A fetched chunk that caches the batches that it decompresses."""
+
+    cache: RecordCache
+
+    def fresh(self, rows: BatchTable, limit_bytes: int) -> Payload:
+        payload = super().fresh(rows, limit_bytes)
+        numbers = self.table["position"].searchsorted(rows["position"][: len(payload.ends)])
+        for owner, own in runs(self.owner_of[numbers]):  # an entry has batches of one log
+            records = Payload(payload.data, payload.starts[own], payload.ends[own])
+            log_key = self.pieces[owner].segment.log_key
+            self.cache.put(log_key, _in_log(self, numbers[own]), records.copy())
+        return payload
+
+
+def _in_log(chunk: Chunk, rows: Any) -> BatchTable:
+    """Return batches of a chunk, with their positions in their logs."""
+    table = copy_rows(take_rows(chunk.table, rows))
+    table["position"] = chunk.log_positions[rows]
+    return table
+
+
+def _cached_chunk(pieces: Sequence[tuple[Piece, _Batches]]) -> Chunk:
+    """Return a chunk of cached batches, whose positions are numbers, as it has no data."""
+    table = join_tables([batches for _, (batches, _) in pieces])
+    log_positions = table["position"].copy()
+    table["position"] = np.arange(len(table))
+    counts = [len(batches) for _, (batches, _) in pieces]
+    owner_of = np.repeat(np.arange(len(pieces), dtype=np.int32), counts)
+    places = CachedRecords.joined([part for _, (_, part) in pieces])
+    return Chunk(
+        b"", table, owner_of, log_positions, [piece for piece, _ in pieces], places, Cost()
+    )

@@ -1,1 +1,0 @@
-"""Read, cache and search zone maps."""

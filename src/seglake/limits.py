@@ -15,3 +15,7 @@ REQUESTS = 16
 
 GAP_BYTES = 32 * 1024
 """The largest gap between ranges that share a request: reading it costs less than a request."""
+
+GRACE_HOURS = 24.0
+"""How old an object must be before a vacuum deletes it, unless the caller says otherwise."""
+HOUR_MS = 3_600_000

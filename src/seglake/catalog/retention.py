@@ -25,9 +25,8 @@ from seglake.catalog.tags import read_object
 from seglake.catalog.version.snapshot_files import attempts, data_files
 from seglake.errors import CorruptData, MissingObject, SeglakeError, StoreError
 from seglake.layout import LOG_TABLE, TOMBSTONES, tag_key
+from seglake.limits import HOUR_MS
 from seglake.store import Listed, Store
-
-_HOUR_MS = 3_600_000
 
 
 def expired_files(
@@ -75,7 +74,7 @@ class UnreferencedFiles(Container[str]):
             StoreError: Storage failed.
         """
         own_ms = table.handle.retention_ms()
-        retention_ms = own_ms if retention_hours is None else retention_hours * _HOUR_MS
+        retention_ms = own_ms if retention_hours is None else retention_hours * HOUR_MS
         live = {file.path for file in table.newest_files()}
         known = removed_files(table.delta_log()).values()
         young = (each.paths for each in known if each.modified_ms > now_ms - retention_ms)

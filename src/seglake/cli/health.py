@@ -17,6 +17,7 @@ from seglake.cli.arguments.options import DryRun, GraceHours, Json, Root, Topic
 from seglake.cli.result import finish
 from seglake.cli.terminal.progress import display
 from seglake.errors import UsageError
+from seglake.limits import GRACE_HOURS
 from seglake.terminal.tables import Column, Listing, number, prose, show, show_report
 from seglake.terminal.wording import counted
 
@@ -167,7 +168,7 @@ def reindex(
 
 
 def vacuum(
-    root: Root, dry_run: DryRun = False, grace_hours: GraceHours = 24.0, json: Json = False
+    root: Root, dry_run: DryRun = False, grace_hours: GraceHours = GRACE_HOURS, json: Json = False
 ) -> None:
     """Remove objects that no retained version needs, such as files of dead attempts.
 

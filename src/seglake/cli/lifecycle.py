@@ -19,6 +19,7 @@ from seglake.cli.arguments.options import DryRun, GraceHours, Json, OneOrAll, Pa
 from seglake.cli.result import finish
 from seglake.cli.terminal.progress import display
 from seglake.errors import UsageError
+from seglake.limits import GRACE_HOURS
 from seglake.terminal.tables import Column, Listing, number, prose, second, show, size
 from seglake.terminal.wording import counted, short_bytes, short_time
 
@@ -238,7 +239,7 @@ def erase(
     vacuum: bool = False,
     wait: bool = False,
     dry_run: DryRun = False,
-    grace_hours: float = 24.0,
+    grace_hours: float = GRACE_HOURS,
     json: Json = False,
 ) -> None:
     """Erase record keys: their records, and rejected rows that have one.
@@ -313,7 +314,7 @@ def maintain(
     root: Root,
     topic: OneOrAll = None,
     dry_run: DryRun = False,
-    grace_hours: GraceHours = 24.0,
+    grace_hours: GraceHours = GRACE_HOURS,
     json: Json = False,
 ) -> None:
     """Maintain topics as their settings require, and vacuum. Run it on a schedule.

@@ -84,12 +84,12 @@ def execute(
     CorruptData and StoreError.
     """
     stats = stats or ReadStats()
-    fetched = bytes_fetched(memory_bytes)
-    chunks = fetch.chunks(pieces, fetch_bytes=fetched, ahead_bytes=memory_bytes // 4)
+    part_bytes = memory_bytes // 16
+    chunks = fetch.chunks(pieces, fetch_bytes=max(4096, part_bytes), ahead_bytes=memory_bytes // 4)
     cut = partial(
         shares_of,
         schema=schema,
-        limit_bytes=bytes_of_columns(memory_bytes),
+        limit_bytes=min(part_bytes, COLUMN_BYTES),
         count=threads,
         keys=keys,
     )
@@ -104,16 +104,6 @@ def records_of(chunk: Chunk, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Return the records of a chunk that are in the windows of its pieces."""
     shares = shares_of(chunk, schema, COLUMN_BYTES, 1, EVERY_KEY)
     return (batch for batch, _ in chain.from_iterable(shares))
-
-
-def bytes_fetched(memory_bytes: int) -> int:
-    """Return how many bytes a read with this memory fetches at a time."""
-    return max(4096, memory_bytes // 16)
-
-
-def bytes_of_columns(memory_bytes: int) -> int:
-    """Return the most bytes of keys, values and headers in an Arrow batch, for this memory."""
-    return min(memory_bytes // 16, COLUMN_BYTES)
 
 
 def _shares(

@@ -20,11 +20,12 @@ from seglake.catalog.version.snapshot import Snapshot
 from seglake.config import Topic
 from seglake.engine import SegmentTasks
 from seglake.errors import SeglakeError
+from seglake.limits import GRACE_HOURS
 from seglake.maintain.commit import Clock, MaintenanceReport, check_hours
 from seglake.maintain.compaction.compact import CompactResult, compact_in
 from seglake.maintain.expiry.retention import RetainResult, expire_rejects, retain_topic
 from seglake.maintain.merge import MergeResult, merge_in
-from seglake.maintain.vacuum import GRACE_HOURS, vacuum
+from seglake.maintain.vacuum import vacuum
 from seglake.store import open_store
 from seglake.store.dry import dry_store, keeping_segments
 from seglake.write.driver.topics import topic_from_row

@@ -62,6 +62,7 @@ from seglake.catalog.table import CatalogTable, sync_commits
 from seglake.catalog.transaction import abandon_all, announce
 from seglake.clock import now_ms
 from seglake.errors import AttemptAbandoned, CommitConflict, CorruptData, MissingObject, StoreError
+from seglake.limits import GRACE_HOURS, HOUR_MS
 from seglake.maintain.commit import MaintenanceReport, check_hours, storage_time_ms
 from seglake.maintain.tagging import delete_ended, ended_tags, tag_usage
 from seglake.store import Listed, Store, open_store
@@ -69,8 +70,6 @@ from seglake.write.driver.report import Progress, silent
 
 Unnamed = dict[str | None, list[Listed]]
 
-GRACE_HOURS = 24.0
-HOUR_MS = 3_600_000
 _CLAIM_HOURS = 30 * 24  # how long the claim of an abandoned attempt is kept
 _ARCHIVE_HOURS = 2 * _CLAIM_HOURS  # a vacuum reads the manifest archives of this period
 _DELETE_AT_ONCE = 1000

@@ -66,6 +66,7 @@ from seglake.clock import now_ms
 from seglake.engine import Amounts, Engine, Progress, SegmentTasks
 from seglake.errors import CorruptData, MissingObject, UsageError
 from seglake.layout import TOPICS, WHOLE_LAKE, new_attempt, rejects_key
+from seglake.limits import GRACE_HOURS, HOUR_MS
 from seglake.maintain.commit import TopicReport, check_hours, retry, storage_time_ms
 from seglake.maintain.erasure.criteria import ErasureCriteria
 from seglake.maintain.erasure.logs import (
@@ -78,8 +79,6 @@ from seglake.maintain.erasure.logs import (
     samples_to_erase,
 )
 from seglake.maintain.vacuum import (
-    GRACE_HOURS,
-    HOUR_MS,
     TEMPORARY,
     NamedFiles,
     Unnamed,

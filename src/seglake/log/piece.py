@@ -53,7 +53,7 @@ class Cost(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """The part of a read that is in one segment."""
+    """The part of a read that is in one segment. With `Window()`, all its records are wanted."""
 
     segment: LogSegment
     window: Window

@@ -127,7 +127,7 @@ class BlockPlan(NamedTuple):
         self.searched.by_index += found is not None
         self.searched.scanned += found is None
         if found is None and whole:
-            return Piece(segment, self.bounds.window, segment.log, records)
+            return Piece(segment, Window(), segment.log, records)
         ranges, offsets = found or self.reader.zones(segment).within(self.bounds)
         if not len(ranges.starts):
             return None

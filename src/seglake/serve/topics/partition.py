@@ -9,7 +9,6 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from seglake.format.records import fixed
 from seglake.layout import SUFFIXES
 from seglake.limits import INT64_MAX, INT64_MIN
 from seglake.log.block_search import OffsetAndTimestamp
@@ -17,7 +16,7 @@ from seglake.log.columns import schema_of
 from seglake.log.execute import execute
 from seglake.log.piece import Window
 from seglake.log.reads import SharedReads
-from seglake.log.segment import LogRanges, LogSegment
+from seglake.log.segment import LogRanges
 from seglake.log.segment_lookup import PartitionReader
 from seglake.log.zone_maps import Bounds
 from seglake.read.window.plan import pieces_of
@@ -185,33 +184,18 @@ class WindowPartition(ServedPartition):
 
 def _plan_byte_ranges(reader: PartitionReader, window: Window) -> Iterator[ByteRange]:
     """Yield the byte ranges of a window: all blocks are in it, or all have outside records."""
-    view = reader.view
-    bounds = Bounds.of(window)
-    bases, ends, lows, highs = map(fixed, view.segments[:4])
-    numbers, whole = bounds.meet(lows, highs, bases, ends)
-    counts = view.segments.details["record_count"][numbers].tolist()
-    for number, is_whole, records in zip(numbers.tolist(), whole.tolist(), counts, strict=True):
-        if not records:
-            continue
-        segment = reader.segment(number)
-        if is_whole:
+    outside = np.array([[INT64_MIN, window.end_ms], [window.start_ms - 1, INT64_MAX]], np.int64)
+    for piece in pieces_of([(reader, window)]):
+        segment, ranges = piece.segment, piece.ranges
+        if piece.window == Window():
             base, end = segment.base_offset, segment.end_offset
             yield ByteRange(segment, 0, segment.log_bytes, base, end)
-        else:
-            yield from _of_segment(reader, segment, bounds)
-
-
-def _of_segment(
-    reader: PartitionReader, segment: LogSegment, bounds: Bounds
-) -> Iterator[ByteRange]:
-    window = bounds.window
-    ranges, _ = reader.zones(segment).within(bounds)
-    outside = np.array([[INT64_MIN, window.end_ms], [window.start_ms - 1, INT64_MAX]], np.int64)
-    mixed, _ = reader.zones(segment).within(Bounds.of(Window(), outside))
-    if window.start_offset > segment.base_offset:  # the log starts inside the segment: filter all
-        mixed = ranges
-    for start, end, first, stop, has_outside_records in _split(ranges, mixed):
-        yield ByteRange(segment, start, end, first, stop, window if has_outside_records else None)
+            continue
+        mixed, _ = reader.zones(segment).within(Bounds.of(Window(), outside))
+        if window.start_offset > segment.base_offset:  # the log starts inside: filter all
+            mixed = ranges
+        for start, end, first, stop, is_mixed in _split(ranges, mixed):
+            yield ByteRange(segment, start, end, first, stop, window if is_mixed else None)
 
 
 def _split(ranges: LogRanges, mixed: LogRanges) -> Iterator[tuple[int, int, int, int, bool]]:

@@ -189,7 +189,7 @@ class Maintenance(Campaign[Upkeep]):
         """Learn what readers see after each part of `maintain`."""
         copy = f"{lake}-parts"
         copy_lake(lake, copy)
-        VERBS["maintain"](copy, told=lambda _part: self._between.append(observe(copy)))
+        VERBS["maintain"](copy, progress=lambda _part: self._between.append(observe(copy)))
 
     def _assert_story(self) -> None:
         """Every command has something to do."""

@@ -73,9 +73,9 @@ def _import(lake: str) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _maintain(lake: str, told: Callable[[str], None] = lambda _part: None) -> None:
+def _maintain(lake: str, progress: Callable[[str], None] = lambda _part: None) -> None:
     """Raises Failed if one of its parts did."""
-    report = maintain_lake(lake, grace_hours=0, told=told)
+    report = maintain_lake(lake, grace_hours=0, progress=progress)
     if failed := [part.error for part in report.parts if part.error is not None]:
         raise Failed(failed)
 

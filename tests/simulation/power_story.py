@@ -93,7 +93,7 @@ class Story:
         lake, do, between = str(recorder.place / "lake"), self._deed(name), list[Observed]()
         with recorder.recording(self._chance), often_tidied():
             if name == "maintain":
-                VERBS[name](lake, told=lambda _part: between.append(observe(lake)))
+                VERBS[name](lake, progress=lambda _part: between.append(observe(lake)))
             else:
                 do(lake)
         return Recorded(name, do, recorder, before, between, observe(lake))

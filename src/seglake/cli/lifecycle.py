@@ -329,7 +329,7 @@ def maintain(
     with display("reading the catalog", job, logs=True) as shown:
         report = maintain_lake(
             root, topic, dry_run=dry_run, grace_hours=grace_hours, spark=spark,
-            told=job.log if job else shown.step,
+            progress=job.log if job else shown.step,
         )  # fmt: skip
     finish(report, _show_maintained, as_json=json)
 

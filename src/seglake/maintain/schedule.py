@@ -94,7 +94,7 @@ def maintain_lake(
     grace_hours: float = GRACE_HOURS,
     spark: SparkSession | None = None,
     storage_options: Mapping[str, str] | None = None,
-    told: PartCallback = ignore_part,
+    progress: PartCallback = ignore_part,
 ) -> MaintainResult:
     """Run the upkeep of every topic, or of one topic, and then a vacuum of the lake.
 
@@ -110,7 +110,7 @@ def maintain_lake(
         spark: Runs compaction and merges on its executors. Without it, all work runs in this
             process.
         storage_options: Options of the store.
-        told: Called with the name of each part when the part begins.
+        progress: Called with the name of each part when the part begins.
 
     Raises:
         UsageError: There is no lake, or the hours are negative.
@@ -134,11 +134,11 @@ def maintain_lake(
         clock = Clock(None if dry_run else store)
         for asked in settings.values():
             for operation, do in _of_topic(table, asked, clock, spark, dry_run=dry_run):
-                result.parts.append(_done(operation, asked.name, do, told))
+                result.parts.append(_done(operation, asked.name, do, progress))
     sweep = partial(
         vacuum, root, dry_run=dry_run, grace_hours=grace_hours, storage_options=storage_options
     )
-    result.parts.append(_done("vacuum", None, sweep, told))
+    result.parts.append(_done("vacuum", None, sweep, progress))
     return result
 
 
@@ -175,11 +175,11 @@ def _of_topic(
 
 
 def _done(
-    operation: str, topic: str | None, do: Callable[[], MaintenanceReport], told: PartCallback
+    operation: str, topic: str | None, do: Callable[[], MaintenanceReport], progress: PartCallback
 ) -> MaintenancePart:
     """Run a part. If it fails, the returned part has the error."""
     part = MaintenancePart(operation, topic)
-    told(operation if topic is None else f"{operation} {topic}")
+    progress(operation if topic is None else f"{operation} {topic}")
     begun = time.monotonic()
     try:
         report = do()

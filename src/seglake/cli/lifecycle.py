@@ -351,8 +351,8 @@ def _result(part: dict[str, Any]) -> str:
              for name, noun in _COUNTS.items() if counts[name]]  # fmt: skip
     if not texts:
         return "nothing to do"
-    fate = " would be removed" if report["dry_run"] else " removed"
-    return ", ".join(texts) + fate * ("partitions" in report)  # only a compaction has them
+    deed = " would be removed" if report["dry_run"] else " removed"
+    return ", ".join(texts) + deed * ("partitions" in report)  # only a compaction has them
 
 
 _MERGE_PLAN = [

@@ -52,16 +52,16 @@ def pick_bits(bits: Bytes, numbers: Int64s, picked: npt.NDArray[np.bool_]) -> No
 Flags = npt.NDArray[np.bool_]
 BatchRetention = npt.NDArray[np.int8]
 
-UNDECIDED, STAYS, GOES = range(3)  # fate of a batch: decide per record, keep all, or drop all
+UNDECIDED, STAYS, GOES = range(3)  # decision on a batch: decide per record, keep all, or drop all
 
 
 class RecordFilter:
     """A rule that keeps every record, and the base of all other rules."""
 
     def batch_retention(self, table: BatchTable) -> BatchRetention:
-        """Return the fate of each batch, from only the offsets, attributes and counts in the table.
+        """Return the decision on each batch, from the offsets, attributes and counts in the table.
 
-        A row of the table may stand for a whole segment. Then only the fate `GOES` has an effect.
+        A row of the table may describe a whole segment. Then only `GOES` has an effect.
         """
         return np.full(len(table), STAYS, np.int8)
 
@@ -75,7 +75,7 @@ class RecordFilter:
     ) -> Int64s | None:
         """Return the delete horizon of each batch in ms, or `NO_HORIZON`; None for no horizons.
 
-        Only batches of undecided fate get their horizon.
+        Only batches that are `UNDECIDED` get their horizon.
         """
         del table, decoded, stays
         return None
@@ -103,13 +103,13 @@ class ExcludeOffsets(RecordFilter):
         return ExcludeOffsets(*columns)
 
     def batch_retention(self, table: BatchTable) -> BatchRetention:
-        """Return the fate of each batch, see `RecordFilter.batch_retention`."""
+        """Return the decision on each batch, see `RecordFilter.batch_retention`."""
         first, last = table["base_offset"], table["last_offset"]
         number = self.ends.searchsorted(first, "right")  # of the first range that ends after it
         starts, ends = np.append(self.starts, INT64_MAX), np.append(self.ends, INT64_MAX)
-        fates = np.where(starts[number] > last, STAYS, UNDECIDED)
+        decisions = np.where(starts[number] > last, STAYS, UNDECIDED)
         goes = (starts[number] <= first) & (last < ends[number])
-        return np.where(goes, GOES, fates).astype(np.int8)
+        return np.where(goes, GOES, decisions).astype(np.int8)
 
     def records(self, table: BatchTable, decoded: Decoded) -> Flags:
         """Return whether each record is kept, see `RecordFilter.records`."""
@@ -128,7 +128,7 @@ class KeepTimes(RecordFilter):
     end_ms: int
 
     def batch_retention(self, table: BatchTable) -> BatchRetention:
-        """Return the fate of each batch, see `RecordFilter.batch_retention`."""
+        """Return the decision on each batch, see `RecordFilter.batch_retention`."""
         goes = (table["max_timestamp"] < self.start_ms) | (table["count"] == 0)
         return np.where(goes, GOES, UNDECIDED).astype(np.int8)
 
@@ -163,17 +163,17 @@ class KeepOffsets(RecordFilter):
         return KeepOffsets(bases, np.cumsum(sizes) - sizes, sizes, bits)
 
     def batch_retention(self, table: BatchTable) -> BatchRetention:
-        """Return the fate of each batch, see `RecordFilter.batch_retention`."""
+        """Return the decision on each batch, see `RecordFilter.batch_retention`."""
         first, end = table["base_offset"], table["last_offset"] + 1
         number, start = self._places_of(first)
         stop = self._within(number, end)
         counts = np.empty(len(table), np.int64)
         count_bits(fixed(self.bits), start, stop, counts)
-        fates = np.where(counts == table["count"], STAYS, UNDECIDED)
-        fates[counts == 0] = GOES
+        decisions = np.where(counts == table["count"], STAYS, UNDECIDED)
+        decisions[counts == 0] = GOES
         later = np.append(self.bases, INT64_MAX)[number + 1]  # where the next bitmap begins
-        fates[later < end] = UNDECIDED  # the batch extends into the next bitmap
-        return fates.astype(np.int8)
+        decisions[later < end] = UNDECIDED  # the batch extends into the next bitmap
+        return decisions.astype(np.int8)
 
     def records(self, table: BatchTable, decoded: Decoded) -> Flags:
         """Return whether each record is kept, see `RecordFilter.records`."""
@@ -210,7 +210,7 @@ class ExcludeKeys(RecordFilter):
         return ExcludeKeys(frozenset(keys))
 
     def batch_retention(self, table: BatchTable) -> BatchRetention:
-        """Return the fate of each batch, see `RecordFilter.batch_retention`."""
+        """Return the decision on each batch, see `RecordFilter.batch_retention`."""
         plain = (table["attributes"] & CONTROL == 0) & (len(self.keys) > 0)
         return np.where(plain, UNDECIDED, STAYS).astype(np.int8)
 

@@ -199,7 +199,7 @@ class _Sieve(NamedTuple):
     batch_bytes: int | None
 
     def staying(self, data: Any, table: BatchTable, payload: Payload) -> EncodedBatches:
-        """Return the kept records of some batches. No batch may have the fate `GOES`."""
+        """Return the kept records of some batches. No batch may be `GOES`."""
         keep = self.keep
         asked = keep.batch_retention(table) == UNDECIDED
         if asked.any():

@@ -560,9 +560,9 @@ class LatestPerKey(RecordFilter):
 
     def batch_retention(self, table: BatchTable) -> BatchRetention:
         """Return the fate of each batch, see `RecordFilter.batch_retention`."""
-        fates = self.newest.batch_retention(table)
-        fates[(fates == STAYS) & self._has_fresh(table)] = UNDECIDED
-        return fates
+        decisions = self.newest.batch_retention(table)
+        decisions[(decisions == STAYS) & self._has_fresh(table)] = UNDECIDED
+        return decisions
 
     def records(self, table: BatchTable, decoded: Decoded) -> Flags:
         """Return whether each record is kept, see `RecordFilter.records`."""

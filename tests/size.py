@@ -16,9 +16,9 @@ from seglake.cli.arguments.spelling import EXPERT
 DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 PROJECT = Path(__file__).parents[1]
 BUDGETS = {  # what is counted: (budget, goal)
-    "lines of code in src": (45_634, 42_500),
+    "lines of code in src": (45_633, 42_500),
     "modules in src": (285, 330),
-    "lines of code in tests": (64_520, 62_000),
+    "lines of code in tests": (64_516, 62_000),
     "settings": (79, 79),
     "commands in --help": (29, 30),
 }

@@ -5,6 +5,8 @@ and for each batch the fields below. After the fields, it has the times of each 
 searched: offsets, timestamps, running maximum of the timestamps.
 """
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import numpy as np
@@ -24,12 +26,13 @@ from seglake.format.batch import (
     LENGTH_AT,
     LOG_APPEND_TIME,
     LOG_OVERHEAD,
+    MAX_BATCH_BYTES,
     MAX_TIMESTAMP_AT,
     OVERHEAD,
 )
 from seglake.format.codecs.codec_kernels import CRC32C, checksum, payload_bound, put_payload
 from seglake.format.decode_kernels import BatchHead, find_batches, get_big_endian, parse_times
-from seglake.format.records import Bytes, Int64s
+from seglake.format.records import Bytes, Int64s, fixed
 
 BATCHES, USED, FIRST = range(3)  # in the array; the fields of the first batch begin at `FIRST`
 FIELDS = 9
@@ -41,14 +44,18 @@ FOUND, NONE, UNREAD, UNKNOWN = range(4)  # kinds of answers, see `first_reaching
 
 
 class LookupRoom(NamedTuple):
-    """Memory for one lookup at a time, and the functions that decompress."""
+    """Memory for one lookup at a time."""
 
-    addresses: Int64s  # the functions of the codecs' libraries, see `native`
-    max_bytes: int  # a batch that may decompress to more bytes is not decoded
     arena: Bytes  # room for the decompressed records of a batch
     records: Bytes  # the same memory, read-only
     sizes: Int64s  # room for two numbers
     outline: Int64s  # the outline of the block
+
+    @staticmethod
+    def new(numbers: int = 2**16, arena_bytes: int = 2**20) -> LookupRoom:
+        """Reserve memory. A block that needs more is read without the kernel."""
+        arena, outline = np.empty(arena_bytes, np.uint8), np.empty(numbers, np.int64)
+        return LookupRoom(arena, fixed(arena), np.empty(2, np.int64), outline)
 
 
 @njit(cache=True, nogil=True)
@@ -107,7 +114,9 @@ def first_reaching(outline, timestamp, from_offset):
 
 @njit(cache=True, nogil=True)
 @meanwhile(lambda *_: (UNKNOWN, 0, 0, 0))
-def read_first_reaching(data, before, timestamp, from_offset, first_offset, end_offset, room):
+def read_first_reaching(
+    data, before, timestamp, from_offset, first_offset, end_offset, room, addresses
+):
     """Run `first_reaching` in a block with the bytes `data`, and outline it in the `LookupRoom`.
 
     `before` is the outline of the block from an earlier call, or empty. The block has offsets from
@@ -118,19 +127,19 @@ def read_first_reaching(data, before, timestamp, from_offset, first_offset, end_
     outline, unknown = room.outline, (UNKNOWN, np.int64(0), np.int64(0), np.int64(0))
     # 1. Outline the block, which checks it, unless an earlier call did.
     outline[: len(before)] = before
-    if len(before) == 0 and not survey(data, first_offset, end_offset, room.addresses, outline):
+    if len(before) == 0 and not survey(data, first_offset, end_offset, addresses, outline):
         return unknown
     # 2. Search the outline, and read the times of a batch when the search needs them.
     state, place, record_time = first_reaching(outline, timestamp, from_offset)
     while state == UNREAD:
-        if not _read_times(data, place, room):
+        if not _read_times(data, place, room, addresses):
             return unknown
         state, place, record_time = first_reaching(outline, timestamp, from_offset)
     return state, place, record_time, outline[USED]
 
 
 @njit(cache=True, nogil=True)
-def _read_times(data, place, room):
+def _read_times(data, place, room, addresses):
     """Put the times of a batch into the outline. Return False if it cannot be decoded here."""
     outline = room.outline
     attributes, at = np.int16(outline[place + ATTRIBUTES]), outline[USED]
@@ -141,11 +150,11 @@ def _read_times(data, place, room):
     # 1. Decompress the records, if there is room.
     start = outline[place + POSITION] + OVERHEAD
     end = outline[place + POSITION] + outline[place + SIZE]
-    bound = payload_bound(data, start, end, attributes, room.addresses, room.max_bytes)
+    bound = payload_bound(data, start, end, attributes, addresses, MAX_BATCH_BYTES)
     if bound < 0 or bound > len(room.arena):
         return False
     size = put_payload(
-        room.arena, np.int64(0), bound, data, start, end, attributes, room.addresses, room.sizes
+        room.arena, np.int64(0), bound, data, start, end, attributes, addresses, room.sizes
     )
     # 2. Reserve space for the times. The count is from the header, so compare it with the bytes.
     count = outline[place + RECORDS]

@@ -4,7 +4,7 @@ The cache has the batch headers of a block. It has the offsets and timestamps of
 by time searched the batch. It has the keys and values of a batch if a record of the batch was read.
 """
 
-import threading
+from collections import deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -12,19 +12,20 @@ import numpy as np
 
 from seglake.compile.fallback import load
 from seglake.errors import CorruptData
-from seglake.format.batch import CONTROL, MAX_BATCH_BYTES, BatchTable
+from seglake.format.batch import CONTROL, BatchTable
 from seglake.format.codecs import native
 from seglake.format.decode import Decoded, decode_batches, scan_batches
-from seglake.format.records import Bytes, Int64s, fixed, read_only
+from seglake.format.records import Bytes, Int64s, read_only
 from seglake.log import block_kernels as kernels
 from seglake.log.byte_cache import ByteCache
 from seglake.log.chunk import Chunk
 from seglake.log.fetch import LogFetch
 from seglake.log.segment import LogRanges, LogSegment
+from seglake.log.threads import take_spare
 from seglake.log.zone_maps import Block
 
 _OWN_BYTES = 600  # memory of a cached array and its key, without the numbers in the array
-_ROOM, _ARENA_BYTES = 2**16, 2**20  # room in the kernel: numbers of a block, bytes of a batch
+_SPARE_ROOMS = deque[kernels.LookupRoom](maxlen=8)  # memory that no lookup uses now
 _COLUMNS = {
     "position": kernels.POSITION, "size": kernels.SIZE, "attributes": kernels.ATTRIBUTES,
     "base_offset": kernels.BASE_OFFSET, "last_offset": kernels.LAST_OFFSET,
@@ -40,25 +41,6 @@ class OffsetAndTimestamp(NamedTuple):
 
     offset: int
     timestamp: int
-
-
-class _Arrays(threading.local):
-    """The arrays to which the kernel writes, separate for each thread."""
-
-    def __init__(self) -> None:
-        self.arena: Bytes = np.empty(_ARENA_BYTES, np.uint8)
-        self.sizes: Int64s = np.empty(2, np.int64)
-        self.outline: Int64s = np.empty(_ROOM, np.int64)
-
-    def room(self) -> kernels.LookupRoom:
-        """Return the arrays in the form that the kernel takes."""
-        addresses = native.addresses()
-        return kernels.LookupRoom(
-            addresses, MAX_BATCH_BYTES, self.arena, fixed(self.arena), self.sizes, self.outline
-        )
-
-
-_ARRAYS = _Arrays()
 
 
 class BlockSearch:
@@ -88,14 +70,16 @@ class BlockSearch:
     ) -> tuple[Int64s, Sequence[int]]:
         """Read a block and search it. Return the outline of the block, and the answer."""
         data = self._fetch.read(segment, block.position, block.end)
-        room = _ARRAYS.room()
+        room = take_spare(_SPARE_ROOMS) or kernels.LookupRoom.new()
         load(kernels.first_reaching, room.outline, timestamp, from_offset)  # rather now than later
         *answer, used = kernels.read_first_reaching(
             read_only(data), outline, timestamp, from_offset, block.first_offset, block.end_offset,
-            room,
+            room, native.addresses(),
         )  # fmt: skip
+        outline = room.outline[:used].copy()
+        _SPARE_ROOMS.append(room)
         if answer[0] != kernels.UNKNOWN:
-            return room.outline[:used].copy(), answer
+            return outline, answer
         chunk = self._fetch.chunk_of(segment, block.ranges)
         outline = _outline_of(chunk.table)
         while (answer := kernels.first_reaching(outline, timestamp, from_offset))[
@@ -126,9 +110,12 @@ class BlockSearch:
 
     def _surveyed(self, segment: LogSegment, block: Block, data: Bytes) -> Int64s:
         """Return the outline of a block with these bytes, without times."""
-        outline, addresses = _ARRAYS.outline, native.addresses()
-        if kernels.survey(data, block.first_offset, block.end_offset, addresses, outline):
-            return outline[: outline[kernels.USED]].copy()
+        room = take_spare(_SPARE_ROOMS) or kernels.LookupRoom.new()
+        addresses = native.addresses()
+        if kernels.survey(data, block.first_offset, block.end_offset, addresses, room.outline):
+            outline = room.outline[: room.outline[kernels.USED]].copy()
+            _SPARE_ROOMS.append(room)
+            return outline
         return _outline_of(self._fetch.chunk_of(segment, block.ranges).table)
 
     def _records(self, segment: LogSegment, batch: Int64s, position: int, data: Any) -> Decoded:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, pairwise
-from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -22,9 +21,7 @@ from seglake.log.chunk import Chunk, Fetch
 from seglake.log.column_kernels import ALONE, FULL, DecodeRoom, Wanted, wanted_batches
 from seglake.log.columns import Columns
 from seglake.log.piece import Piece
-from seglake.log.threads import DECODERS, side_by_side
-
-_Item = TypeVar("_Item")
+from seglake.log.threads import DECODERS, side_by_side, take_spare
 
 Share = Iterator[tuple[pa.RecordBatch, int]]
 """Arrow batches, each with the bytes of the record batches that hold the records."""
@@ -148,7 +145,7 @@ def _share(
 ) -> Share:
     """Yield the wanted records of the batches `rows`."""
     columns, matching, base, alone = None, 0, 0, False
-    room = _spare(_SPARE_ROOM) or DecodeRoom.new()
+    room = take_spare(_SPARE_ROOM) or DecodeRoom.new()
     while base < len(rows):
         try:
             most_bytes, done = limit_bytes, 0
@@ -184,19 +181,11 @@ def _share(
 
 def _empty(schema: pa.Schema, size_bytes: int, chunk: Chunk, wanted: Wanted) -> Columns:
     """Return spare columns if they fit, else new ones, for records of a chunk."""
-    columns = _spare(_SPARE)
+    columns = take_spare(_SPARE)
     if columns is None or columns.schema is not schema or columns.size_bytes < size_bytes:
         columns = Columns(schema, size_bytes // LEAST_RECORD_BYTES, size_bytes)
     columns.begin([piece.segment for piece in chunk.pieces], wanted.window_of)
     return columns
-
-
-def _spare(items: deque[_Item]) -> _Item | None:
-    """Take an item, or return None. Other threads may take items at the same time."""
-    try:
-        return items.pop()
-    except IndexError:
-        return None
 
 
 def _taken(columns: Columns) -> pa.RecordBatch:

@@ -110,6 +110,14 @@ def worked(
     return _side_by_side(map(share, items), DECODERS if DECODERS > 1 else 0)
 
 
+def take_spare(items: deque[_Item]) -> _Item | None:
+    """Take an item, or return None. Other threads may take items at the same time."""
+    try:
+        return items.pop()
+    except IndexError:
+        return None
+
+
 class Readers:
     """A count of the threads that read now, inside a `with` block of this object.
 

@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from seglake.errors import ConfigError, CorruptData, InputError
-from seglake.format.batch import CODEC_MASK, MAX_BATCH_BYTES, UNKNOWN
+from seglake.format.batch import CODEC_MASK, UNKNOWN
 from seglake.format.codecs import native
 from seglake.format.codecs.compression import IDS, compressor, decompress
 from seglake.format.codecs.payload import payload_of
@@ -28,7 +28,7 @@ from seglake.format.encode import (
     rebase,
     restamp,
 )
-from seglake.format.records import Headers, Records, Spans, fixed, read_only
+from seglake.format.records import Headers, Records, Spans, read_only
 from seglake.limits import INT64_MAX
 from seglake.log import block_kernels as kernels
 from tests.judges import kafka_model as model
@@ -103,11 +103,11 @@ def read(data: Any, **options: Any) -> list[Found]:
 
 def check_heads(data: Any, decoded: Decoded) -> None:
     """The kernel of lookups finds the same as the way for many batches, if it is for that codec."""
-    room, table, log = lookup_room(2**16, 2**20), scan_batches(data), read_only(data)
-    known, limits = room.outline, (-INT64_MAX, INT64_MAX)
+    room, table, log = kernels.LookupRoom.new(), scan_batches(data), read_only(data)
+    addresses, known, limits = native.addresses(), room.outline, (-INT64_MAX, INT64_MAX)
     if (table["base_offset"][1:] <= table["last_offset"][:-1]).any():
         return  # as in no log
-    assert kernels.survey(log, *limits, room.addresses, known)
+    assert kernels.survey(log, *limits, addresses, known)
     batches = known[kernels.FIRST :][: len(table) * kernels.FIELDS].reshape(-1, kernels.FIELDS)
     for number, row in enumerate(table):
         names = {"position": kernels.POSITION, "size": kernels.SIZE, "count": kernels.RECORDS,
@@ -115,7 +115,7 @@ def check_heads(data: Any, decoded: Decoded) -> None:
                  "max_timestamp": kernels.MAX_TIMESTAMP}  # fmt: skip
         assert all(batches[number, field] == row[name] for name, field in names.items())
         place = kernels.FIRST + number * kernels.FIELDS
-        if not kernels._read_times(log, place, room):
+        if not kernels._read_times(log, place, room, addresses):
             native.renew()
             assert row["attributes"] & CODEC_MASK in (1, 2, 3)  # gzip, snappy; lz4 of many frames
             return
@@ -125,14 +125,6 @@ def check_heads(data: Any, decoded: Decoded) -> None:
         stamps = decoded.records.timestamps[of_batch]
         assert times[:2] == [decoded.offsets[of_batch].tolist(), stamps.tolist()]
         assert times[2] == np.maximum.accumulate(stamps).tolist()
-
-
-def lookup_room(numbers: int, arena_bytes: int) -> kernels.LookupRoom:
-    """Room for the outline of a block and for the records of a batch."""
-    arena, sizes = np.empty(arena_bytes, np.uint8), np.empty(2, np.int64)
-    outline = np.empty(numbers, np.int64)
-    addresses, records = native.addresses(), fixed(arena)
-    return kernels.LookupRoom(addresses, MAX_BATCH_BYTES, arena, records, sizes, outline)
 
 
 class TestEncoding:
@@ -511,7 +503,8 @@ def attempt(data: bytes) -> tuple[list[Found], int]:
     try:
         return read(data), 0
     except CorruptData as damage:
-        room = lookup_room(2**10, 2**16)
-        kernels.read_first_reaching(read_only(data), room.outline[:0], 0, 0, 0, INT64_MAX, room)
+        room, log = kernels.LookupRoom.new(2**10, 2**16), read_only(data)
+        addresses = native.addresses()
+        kernels.read_first_reaching(log, room.outline[:0], 0, 0, 0, INT64_MAX, room, addresses)
         native.renew()
         return [], damage.position

@@ -36,7 +36,7 @@ BENCH := --document docs/benchmarks.md --tables build/benchmarks.md --json build
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo tools test test-all test-rest test-whole test-unit test-spark test-kafka test-live test-clients test-s3 test-browser test-airflow test-wheel test-archive test-matrix \
+.PHONY: help setup demo tools test test-all test-rest test-whole test-unit test-spark test-kafka test-clients test-s3 test-browser test-airflow test-wheel test-archive test-matrix \
   s3-server size lint style types fmt docs golden bench chaos fuzz simulate soak scale cluster explore coverage lock wheel archive site picture check-java
 
 help: ## List the targets
@@ -75,9 +75,6 @@ test-spark: setup ## Run the tests that need a Spark session
 
 test-kafka: setup ## Run the tests that compare with Kafka's own classes
 	$(PYTEST) -m kafka
-
-test-live: setup ## Archive live topics of a broker, killing the archive at every step (minutes)
-	$(PYTEST) tests/kafka -o python_files="long_live_*.py"
 
 test-s3: setup ## Run the tests on a real S3 server, which Go builds the first time
 	$(PYTEST) -m s3

@@ -16,11 +16,11 @@ from seglake.cli.arguments.spelling import EXPERT
 DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 PROJECT = Path(__file__).parents[1]
 BUDGETS = {  # what is counted: (budget, goal)
-    "lines of code in src": (45_633, 42_500),
-    "modules in src": (285, 330),
-    "lines of code in tests": (64_516, 62_000),
+    "lines of code in src": (45_087, 42_500),
+    "modules in src": (283, 330),
+    "lines of code in tests": (63_815, 62_000),
     "settings": (79, 79),
-    "commands in --help": (29, 30),
+    "commands in --help": (28, 30),
 }
 
 

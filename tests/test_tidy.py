@@ -31,8 +31,7 @@ BANNED = {
     "pickle": "blobs and files have formats of their own",
 }
 ALLOWED: dict[tuple[str, str], str] = {  # (file, name): why there is no other way
-    ("src/seglake/write/live/archive.py", "_jvm"): "Spark's source has Kafka's admin client",
-    ("src/seglake/engine.py", "pickle"): "an RDD pickles results; a query of Connect does not",
+    ("src/seglake/engine.py", "pickle"): "an RDD pickles results; a query of Connect does not"
 }
 RIDDLES = re.compile(  # what a reader of docstrings had to decode
     r"\bis none\b|\bare no\b|\bso many\b|what is (?:said|told|meant)|\bbehind\b|\bthose of\b"

@@ -7,7 +7,7 @@
 
 `open` and its results need no Spark. `run_pipeline` ingests the files of a pipeline, and `ingest`
 ingests a DataFrame with Spark. `errors` has the exceptions, and `report` returns figures and alerts
-of a lake. `import_logs`, `attach_logs`, `export_logs`, `archive`, `replay_window` and `serve_lake`
+of a lake. `import_logs`, `attach_logs`, `export_logs`, `replay_window` and `serve_lake`
 exchange records with Kafka's brokers and clients. The other functions maintain a lake, like the
 commands with their names. With `dry_run=True` they change nothing, and report what they would
 change. Names with a capital letter are types of results and arguments. A name is imported when it

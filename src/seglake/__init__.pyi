@@ -50,7 +50,6 @@ from seglake.write.api import redrive_run as redrive_run
 from seglake.write.api import run_pipeline as run_pipeline
 from seglake.write.driver.redrive import RedriveReport as RedriveReport
 from seglake.write.driver.report import Report as Report
-from seglake.write.live.archive import archive as archive
 
 __all__: list[str]
 __version__: str

@@ -5,7 +5,7 @@
     catalog/log.unfinished/rebuilt                                the last rebuild that has ended
     catalog/quarantine/                                           Delta: rejected input rows
     catalog/deletions                                             notifies readers of deleted logs
-    catalog/groups/<digest of group>/<topic>.json                 offsets of an archived group
+    catalog/groups/<digest of group>/<topic>.json                 offsets of a consumer group
     catalog/tags/<attempt>/version.json                           the version that a tag names
     catalog/tags/<attempt>/kind=<kind>/topic=<topic>/<file>       the rows of that version
     topics/<topic>-<partition>/<attempt>/<base offset>.<suffix>   a segment's files, immutable
@@ -248,18 +248,12 @@ def _attempt_key(attempt_id: str, name: str) -> str:
 
 
 def group_folder(group: str) -> str:
-    """Return the folder with the offsets of a consumer group in archived topics."""
+    """Return the folder with the offsets of a consumer group in its topics."""
     return f"{GROUPS}/{_digest(group)}"
 
 
-def group_key(group: str, topic: str) -> str:
-    """Return the key of the object with the offsets of a consumer group in an archived topic."""
-    check_topic(topic)
-    return f"{group_folder(group)}/{topic}.json"
-
-
 def is_group_key(key: str) -> bool:
-    """Return whether this is a key of `group_key`, not a leftover of a crashed write."""
+    """Return whether this is an object in a group folder, not a leftover of a crashed write."""
     return re.fullmatch(rf"{GROUPS}/{_UUID}/{_TOPIC}\.json", key) is not None
 
 

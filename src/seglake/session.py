@@ -2,8 +2,7 @@
 
 A machine needs only pip and a Java 17 or 21 runtime: the Ivy that pyspark ships fetches Delta's
 jars once. `python -m seglake.session jars` fetches them ahead of time and prints them, joined by
-commas, for `spark-submit --jars`. `kafka-jars` does this for the jars of Spark's Kafka source, and
-`java` checks the runtime.
+commas, for `spark-submit --jars`. `java` checks the runtime.
 
 Ingest commits without Spark and needs no Delta jars. Spark SQL on the catalog needs them.
 """
@@ -90,48 +89,30 @@ _DELTA_MODULE = f"""<ivy-module version="2.0">
 """
 
 
-# Spark's Kafka source, and the libraries that it needs and pyspark does not ship. Later patches of
-# the source are not released, nor is a token provider after 4.0.0; these two work.
-KAFKA_MODULE = f"""<ivy-module version="2.0">
-  <info organisation="seglake" module="kafka"/>
-  <dependencies defaultconf="default->default">
-    <dependency org="org.apache.spark" name="spark-sql-kafka-0-10_2.13" rev="{_SPARK}.0"
-                transitive="false"/>
-    <dependency org="org.apache.spark" name="spark-token-provider-kafka-0-10_2.13" rev="4.0.0"
-                transitive="false"/>
-    <dependency org="org.apache.kafka" name="kafka-clients" rev="3.9.1" transitive="false"/>
-    <dependency org="org.apache.commons" name="commons-pool2" rev="2.12.0" transitive="false"/>
-  </dependencies>
-</ivy-module>
-"""
-
-
 def spark_session(
     app_name: str,
     *,
     master: str | None = None,
     conf: Mapping[str, str] | None = None,
     delta: bool = True,
-    kafka: bool = False,
 ) -> SparkSession:
     """Return the running session, or a new one with Seglake's settings.
 
     A running session is returned unchanged. For a new session, settings of spark-submit (`--conf`,
     `--master`, a properties file) take precedence over `conf`, and `conf` over `SETTINGS`. Without
-    any master, the session is `local[*]`. `delta` adds Delta's SQL extension, catalog and jars,
-    `kafka` the jars of Spark's Kafka source.
+    any master, the session is `local[*]`. `delta` adds Delta's SQL extension, catalog and jars.
 
     Raises:
-        ConfigError: Spark has another version, or is older than 4.0 for `delta` or `kafka`; Java is
-            unusable; or, for `delta`, the running session or JVM has no Delta, or another version.
+        ConfigError: Spark has another version, or is older than 4.0 for `delta`; Java is unusable;
+            or, for `delta`, the running session or JVM has no Delta, or another version.
         SeglakeError: The master does not answer, or Spark does not start. A retry may help.
     """
     require_version(pyspark.__version__)
-    if delta or kafka:
-        require_spark_4("Delta's tables in Spark" if delta else "an archive")
+    if delta:
+        require_spark_4("Delta's tables in Spark")
     running = SparkSession.getActiveSession()
     if running is None:
-        settings = _settings(master, conf or {}, delta=delta, kafka=kafka)
+        settings = _settings(master, conf or {}, delta=delta)
         running = _start_session({"spark.app.name": app_name, **settings})
     require_version(running.version)  # SPARK_HOME may name another Spark for the JVM
     if delta:
@@ -171,16 +152,6 @@ def delta_jars() -> list[Path]:
     """
     name = f"{DELTA_ARTIFACT}-{DELTA_VERSION}"
     return _jars("SEGLAKE_JARS", name, f"{DELTA_ARTIFACT}-*.jar", _DELTA_MODULE)
-
-
-def kafka_jars() -> list[Path]:
-    """Return the jars of Spark's Kafka source. The first call fetches them.
-
-    Their folder is `$SEGLAKE_KAFKA_JARS`, or else next to the folder of Delta's jars. Raises what
-    `delta_jars` raises.
-    """
-    name = f"spark-sql-kafka-{_SPARK}.0"
-    return _jars("SEGLAKE_KAFKA_JARS", name, "spark-sql-kafka-*.jar", KAFKA_MODULE)
 
 
 def fetch_jars(ivy_module: str, folder: Path) -> None:
@@ -261,15 +232,12 @@ def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
 
 
-def _settings(
-    master: str | None, conf: Mapping[str, str], *, delta: bool, kafka: bool = False
-) -> dict[str, str]:
+def _settings(master: str | None, conf: Mapping[str, str], *, delta: bool) -> dict[str, str]:
     settings = {"spark.master": master or "local[*]", **SETTINGS, **_quiet_log()}
     if settings["spark.master"].startswith("local"):
         settings |= _OF_ONE_MACHINE
-    if (delta or kafka) and not _is_submitted():
-        jars = [*(delta_jars() if delta else ()), *(kafka_jars() if kafka else ())]
-        settings["spark.jars"] = ",".join(map(str, jars))
+    if delta and not _is_submitted():
+        settings["spark.jars"] = ",".join(map(str, delta_jars()))
     return settings | (DELTA_SETTINGS if delta else {}) | dict(conf)
 
 
@@ -461,20 +429,15 @@ def _require_delta(session: SparkSession) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Print the jars for `jars` and `kafka-jars`, or the Java launcher for `java`.
-
-    Returns the exit code.
-    """
+    """Print the jars for `jars`, or the Java launcher for `java`. Return the exit code."""
     try:
         match arguments:
             case ["jars"]:
                 print(",".join(map(str, delta_jars())))
-            case ["kafka-jars"]:
-                print(",".join(map(str, kafka_jars())))
             case ["java"]:
                 print(find_java())
             case _:
-                raise ConfigError("usage: python -m seglake.session jars|kafka-jars|java")
+                raise ConfigError("usage: python -m seglake.session jars|java")
     except SeglakeError as error:
         print(error, file=sys.stderr)
         return error.exit_code

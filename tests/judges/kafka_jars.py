@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyspark
 
-from seglake.session import KAFKA_MODULE, fetch_jars
+from seglake.session import fetch_jars
 
 KAFKA_VERSION = "4.2.0"
 PROJECT = Path(__file__).resolve().parents[2]
@@ -59,6 +59,21 @@ _MIRROR_MODULE = f"""<ivy-module version="2.0">
 </ivy-module>
 """
 
+# Spark's Kafka source, and the libraries that it needs and pyspark does not ship. Later patches of
+# the source are not released, nor is a token provider after 4.0.0; these two work.
+_SPARK_MODULE = f"""<ivy-module version="2.0">
+  <info organisation="seglake.tests" module="spark-kafka"/>
+  <dependencies defaultconf="default->default">
+    <dependency org="org.apache.spark" name="spark-sql-kafka-0-10_2.13"
+                rev="{pyspark.__version__.rpartition(".")[0]}.0" transitive="false"/>
+    <dependency org="org.apache.spark" name="spark-token-provider-kafka-0-10_2.13" rev="4.0.0"
+                transitive="false"/>
+    <dependency org="org.apache.kafka" name="kafka-clients" rev="3.9.1" transitive="false"/>
+    <dependency org="org.apache.commons" name="commons-pool2" rev="2.12.0" transitive="false"/>
+  </dependencies>
+</ivy-module>
+"""
+
 _CLIENT_MODULE = """<ivy-module version="2.0">
   <info organisation="seglake.tests" module="kafka-client"/>
   <dependencies>
@@ -77,7 +92,7 @@ def kafka_jars() -> list[Path]:
 
 def spark_kafka_jars() -> list[Path]:
     """The four jars of Spark's Kafka source; SeglakeError if they cannot be fetched."""
-    return _cached(KAFKA_MODULE, SPARK_KAFKA)
+    return _cached(_SPARK_MODULE, SPARK_KAFKA)
 
 
 def client_jars(version: str) -> list[Path]:

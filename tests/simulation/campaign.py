@@ -21,7 +21,7 @@ MUST_MEET = (
     "reader across a rebuild", "rebuild", "rebuilds", "died", "run again", "lost reply", "late",
     "doubled", "pause before a commit", "pause before a call", "erase refused",
     "erase after one that died", "tail read", "tailed record",
-    "find read", "segment found by index", "group kept", "commit of tag", "commit of delete-tag",
+    "find read", "segment found by index", "commit of tag", "commit of delete-tag",
     "rebuild from a chronicle", "tag read", "tag gone", "tag at the end", "tag lost records",
     "tombstones kept", "rejects merged", "merged rejects dropped",
 )  # fmt: skip

@@ -17,10 +17,8 @@ from seglake.maintain.undo import replace_files
 from seglake.maintain.vacuum import vacuum
 from seglake.write.driver.redrive import redrive
 from seglake.write.driver.run import DeclaredRun, ingest_files, ingest_frame
-from seglake.write.live.archive import archive
 from tests.simulation import inputs
-from tests.simulation.inputs import GROUP, SimBroker
-from tests.simulation.model import EVENTS, LIVE, PARTITIONS, Meant
+from tests.simulation.model import EVENTS, PARTITIONS, Meant
 from tests.simulation.world import Mishap
 
 LAKE = "sim://lake"
@@ -59,7 +57,6 @@ class Ground(NamedTuple):
     """What the commands of a history are about, beside the lake."""
 
     seed: int
-    broker: SimBroker
     read: Callable[[], None]  # called when a process reads a DataFrame
     versions: dict[int, int]  # that a deed tags, by its identity: the same when it is run again
 
@@ -159,16 +156,6 @@ def _import(deed: Deed, _ground: Ground) -> Any:
     return import_logs(LAKE, [f"sim://broker{deed.number}"])
 
 
-def _archive(deed: Deed, ground: Ground) -> Any:
-    if deed.number:
-        ground.broker.produce(f"{deed.run_id} {len(ground.broker.logs[0])}", deed.number)
-    session: Any = ground.broker
-    groups = [GROUP] * deed.flag
-    return archive(
-        LAKE, [LIVE], {"bootstrap.servers": "h:1"}, groups=groups, run_id=deed.run_id, spark=session
-    )
-
-
 ALTERED: tuple[dict[str, Any], ...] = (
     {"retention.bytes": 300},
     {"cleanup.policy": "compact,delete", "min.cleanable.dirty.ratio": 0.0, "retention.bytes": 900},
@@ -199,7 +186,6 @@ VERBS: dict[str, Callable[[Deed, Ground], Any]] = {
     "tag": _tag,
     "delete-tag": lambda deed, _: seglake.tag(LAKE, deed.run_id, delete=True),
     "import": _import,
-    "archive": _archive,
 }
 
 
@@ -212,8 +198,6 @@ def meant(deed: Deed, ground: Ground) -> Meant:
         return asked._replace(time="when")
     if deed.verb == "delete-records":
         return asked._replace(starts=dict.fromkeys(range(PARTITIONS), deed.number))
-    if deed.verb == "archive":
-        return asked._replace(logs=ground.broker.logs)
     if deed.verb == "import":
         logs = inputs.stopped(deed.number)
         return asked._replace(logs=logs.logs, ends=logs.ends)

@@ -39,7 +39,6 @@ from seglake.maintain.health import reindex, repair, verify
 from seglake.write.driver import redrive, run
 from seglake.write.driver.commit import Placement
 from seglake.write.driver.redrive import RedriveInput
-from seglake.write.live import archive
 
 Put = Callable[[], list[Any]]
 
@@ -56,13 +55,6 @@ def edited(owner: Any, name: str, *changes: tuple[str, str]) -> Any:
     code = compile(source, f"<{name} with a fault>", "exec")
     exec(code, vars(sys.modules[real.__module__]), scope)
     return patch.object(owner, name, scope[name])
-
-
-def _archive() -> Any:
-    """The broker is asked first, and the catalog second."""
-    before = "    before = end_offsets(table.snapshot(), report.topic)\n"
-    told = "    report.topic_id ="
-    return edited(archive, "_archive_topic", (before, ""), (told, f"{before}{told}"))
 
 
 def _last_look() -> Any:
@@ -135,9 +127,8 @@ FAULTS: dict[str, Put] = {
     ],
     "a repeated command writes no success marker": lambda: [
         patch.object(each, "write_recent_markers", lambda *_: None)
-        for each in (transaction, compact, archive, intake)
+        for each in (transaction, compact, intake)
     ],
-    "an archive takes another one for a loss of the broker's": lambda: [_archive()],
     "an empty segment covers reserved offsets that others took": lambda: [
         edited(Placement, "_cover", ("end := self._ends.get", "end := self._copied_at.get"))
     ],
@@ -197,9 +188,6 @@ FAULTS: dict[str, Put] = {
     ],
     "a reindex that hashes keys does not announce itself": lambda: [
         patch.object(reindex, "announce", lambda *_, **__: nullcontext())
-    ],
-    "a group goes on after the end of what was archived": lambda: [
-        edited(archive, "_keep_groups", ("min(each.offset, ends[partition])", "each.offset"))
     ],
     "a refresh goes on in a rebuilt catalog behind a late write": lambda: [
         edited(DeltaLog, "since", ("any(commit.begins for commit in commits)", "False"))
@@ -268,16 +256,14 @@ FAULTS: dict[str, Put] = {
 # No script has been written for these faults. Each has a seed whose random history finds it, and
 # `python -m tests.simulation --find` looks for a new one when code that it plays has moved.
 SEARCHED = {
-    "an archive takes another one for a loss of the broker's": 30_066,
-    "a repeated command writes no success marker": 700_000_194,
-    "a refresh takes moved rows twice": 700_000_147,
+    "a repeated command writes no success marker": 30_112,
+    "a refresh takes moved rows twice": 30_089,
     "a commit names files of the catalog that a vacuum deleted": 3_100_285,
     "a refresh treats a rebuilt catalog as the old one": 30_784,
     "an erasure takes logs that came after its commit": 30_045,
     "a vacuum takes who paused between rows for committed": 150_007_513,
     "a late write replaces the checkpoint of a rebuild": 42_602,
     "a refresh goes on in a rebuilt catalog behind a late write": 30_062,
-    "a group goes on after the end of what was archived": 30_157,
     "an empty segment covers reserved offsets that others took": 30_294,
     "an abandoned erasure leaves what it wrote for tags": 34_579,
 }

@@ -28,17 +28,14 @@ from tests.simulation import inputs, stage
 from tests.simulation.deeds import LAKE, VERBS, Deed, Ground, meant
 from tests.simulation.judge import (
     COLUMNS,
-    GROUPS,
     Broken,
-    kept_offsets,
     old_key_indexes,
     records_of,
     require_all,
     require_found,
-    require_kept,
     require_same,
 )
-from tests.simulation.model import EVENTS, LIVE, Model, Record, State, Wrong
+from tests.simulation.model import EVENTS, Model, Record, State, Wrong
 from tests.simulation.plan import Part, Plan, Task
 from tests.simulation.storage import Bucket, Object
 from tests.simulation.world import HOUR_MS, QUIET, Process, TooLong, World
@@ -215,9 +212,6 @@ def _exit_code(report: Any) -> int:
 
 
 def _summary(report: Any) -> str:
-    told = getattr(report, "topics", None)
-    if isinstance(told, list):  # of an archive
-        return "; ".join(each.summary for each in told)
     return str(getattr(report, "status", "")) or type(report).__name__
 
 
@@ -260,7 +254,7 @@ def _after(play: Play, outcome: Outcome) -> None:
         play.wrong("tag is refused", f"{deed} named no version: {outcome.said}")
     if outcome.kind == "UsageError" and any(each in outcome.said for each in _OF_THE_INSIDE):
         play.wrong(f"{deed.verb} is refused", f"{deed}: {outcome.said}")
-    if "broker lost" in outcome.said or (deed.verb == "undo" and "already undone" in outcome.said):
+    if deed.verb == "undo" and "already undone" in outcome.said:
         play.wrong(f"{deed.verb} is refused", f"{deed}: {outcome.said}")
     if deed.verb == "erase" and outcome.kind == "done":
         if deed.flag and outcome.exit_code == 0:
@@ -374,11 +368,11 @@ def _rewrites(owner: Process | None, outcome: Outcome) -> bool:
 
 def _is_other(key: str, owner: Process | None, outcome: Outcome) -> bool:
     """Whether an object is another topic's, or that of an attempt that began later."""
-    if "imported" in key or "live" in key or owner is None:
+    if "imported" in key or owner is None:
         return True
     if owner.about.get("outcome") is outcome:
         return False
-    if owner.about["deed"].verb in ("archive", "import"):
+    if owner.about["deed"].verb == "import":
         return True
     listed_ms = owner.about.get("listed_ms")
     return listed_ms is not None and listed_ms >= outcome.began_ms
@@ -396,8 +390,6 @@ class Witness:
 
     def __call__(self, key: str, data: bytes, owner: Process | None) -> None:
         """An object of a Delta log was written."""
-        if GROUPS in key:
-            self._require_kept()
         if key.startswith(REJECTS) and key.endswith(".json"):
             self._require_files(key, data, owner)
         if not key.startswith(COMMITS) or not key.endswith(".json"):
@@ -444,14 +436,6 @@ class Witness:
         for each in play.outcomes if rows else ():
             if each.deed.verb == "erase" and each.kind == "done":
                 _require_none_tagged(play, each)
-
-    def _require_kept(self) -> None:
-        play = self._play
-        try:
-            require_kept(play.bucket.objects, play.model.state, play.ground.broker.stood)
-            play.met["group kept"] += 1
-        except Broken as error:
-            play.wrong(f"archive: {error.kind}", str(error))
 
     def _require_files(self, key: str, data: bytes, owner: Process | None) -> None:
         """A commit to the quarantine names files that are there: SQL reads all of them."""
@@ -702,8 +686,7 @@ def begin(plan: Plan, mended: frozenset[tuple[str, int]] = frozenset()) -> Play:
     for steps in (2, 4, 5, *(12, 14, 15) * plan.extreme):
         for key, data in inputs.stopped(steps).data.items():
             bucket.put(key, data, None)
-    ground = Ground(plan.seed, inputs.SimBroker(), lambda: _note_listing(world.running), {})
-    ground.broker.asked = world.broker_is_asked
+    ground = Ground(plan.seed, lambda: _note_listing(world.running), {})
     play = Play(plan, world, bucket, Model(given.lines), ground)
     bucket.told = Witness(play)
     bucket.listed = _note_listing
@@ -844,7 +827,7 @@ def _judge(play: Play, when: str, look: Callable[[], None]) -> None:
 
 
 def _require_end(play: Play) -> None:
-    """All is as the model has it; by key, too. Where a group stands has been kept."""
+    """All is as the model has it; by key, too."""
     if any(play.model.state.ends.values()):
         require_all(play.model.state)
     _require_tags(play)
@@ -855,7 +838,6 @@ def _require_end(play: Play) -> None:
     if any(play.model.state.ends.values()):
         found = require_found(seglake.open(LAKE), play.model.state, inputs.ALL_KEYS)
         play.met["segment found by index"] += found
-    _require_group(play)
 
 
 def _require_tags(play: Play) -> None:
@@ -888,18 +870,6 @@ def require_tag(name: str, tagged: Tagged) -> None:
     if lake.version != tagged.version:
         raise Broken("tag", f"{name} names version {lake.version}, not {tagged.version}")
     require_same(lake, tagged.state)
-
-
-def _require_group(play: Play) -> None:
-    """Another archive, undisturbed, keeps where the group stands, as far as records go."""
-    broker, deed = play.ground.broker, Deed("archive", "of the end", flag=True)
-    _do_quietly(play, deed, "archive at the end")
-    ends = play.model.state.ends.get(LIVE, {})
-    by_right = {p: min(offset, ends[p]) for p, offset in broker.stood.items() if p in ends}
-    objects = play.bucket.objects
-    kept = [kept_offsets(each.data) for key, each in objects.items() if GROUPS in key]
-    if kept != [by_right] * bool(by_right):
-        raise Broken("group", f"{kept} is kept, not {by_right}")
 
 
 def _repair(play: Play) -> None:

@@ -1,4 +1,4 @@
-"""What comes into a lake: files, frames, the logs of a stopped broker, a broker that is alive."""
+"""What comes into a lake: files, frames, the logs of a stopped broker."""
 
 from __future__ import annotations
 
@@ -14,11 +14,9 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from seglake.catalog.groups import GroupOffset
 from seglake.engine import _Failed
 from seglake.limits import INT64_MAX, INT64_MIN
-from seglake.write.live.archive import LiveTopic
-from tests.makers.broker_folders import TOPIC_ID, BrokerLog, Step
+from tests.makers.broker_folders import BrokerLog, Step
 from tests.makers.lakes import Event
 from tests.simulation.model import IMPORTED, Line, Record
 
@@ -30,7 +28,6 @@ FILES, PARQUET = 8, 2
 POOLS = 200  # of files, which histories share
 FOLDER = "sim://files"
 NAME_OF_FRAME = "DataFrame"
-GROUP = "shop"  # a consumer group of the broker
 
 
 class Given(NamedTuple):
@@ -191,74 +188,3 @@ def stopped(steps: int) -> Stopped:
             if path.is_file():
                 data[f"broker{steps}/{path.relative_to(folder)}"] = path.read_bytes()
     return Stopped(data, logs, ends)
-
-
-class SimBroker:
-    """A broker that is alive, with one topic; its admin client is itself."""
-
-    def __init__(self) -> None:
-        self.logs: dict[int, dict[int, Record]] = {0: {}, 1: {}}
-        self.starts, self.ends = {0: 0, 1: 0}, {0: 0, 1: 0}
-        self.stood: dict[int, int] = {}  # where the group stands, by partition
-        self.asked: Callable[[], None] = lambda: None  # a call that takes time
-
-    def produce(self, name: str, count: int) -> None:
-        """Take some records; then the group reads on, or not."""
-        chance = Random(f"produce {name}")
-        for number in range(count):
-            partition = chance.randrange(2)
-            key = chance.choice(KEYS).encode()
-            record = Record(T + number, key, f"{name}:{number}".encode())
-            self.logs[partition][self.ends[partition]] = record
-            self.ends[partition] += 1
-        reads = Random(f"reads {name}")
-        for partition, end in self.ends.items():
-            if reads.random() < 0.7:
-                self.stood[partition] = reads.randint(self.stood.get(partition, 0), end)
-
-    def __enter__(self) -> SimBroker:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def topic(self, name: str) -> LiveTopic:
-        found = LiveTopic(name, TOPIC_ID, {p: (self.starts[p], self.ends[p]) for p in self.ends})
-        self.asked()  # the reply takes its time
-        return found
-
-    def topic_id(self, _name: str) -> str:
-        return TOPIC_ID
-
-    def committed(self, _group: str, _name: str) -> dict[int, GroupOffset]:
-        found = {partition: GroupOffset(offset) for partition, offset in self.stood.items()}
-        self.asked()
-        return found
-
-    def timestamp_type(self, _name: str) -> str:
-        return "CreateTime"
-
-    def frame(self, offsets: Mapping[int, tuple[int, int]]) -> SimFrame:
-        """The records at these offsets, with the columns of Spark's Kafka source."""
-        rows = [
-            (partition, offset, record)
-            for partition, (start, end) in offsets.items()
-            for offset, record in sorted(self.logs[partition].items())
-            if start <= offset < end
-        ]
-        headers = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-        return SimFrame(
-            pa.table(
-                {
-                    "key": pa.array([r.key for _, _, r in rows], pa.binary()),
-                    "value": pa.array([r.value for _, _, r in rows], pa.binary()),
-                    "partition": pa.array([p for p, _, _ in rows], pa.int32()),
-                    "offset": pa.array([o for _, o, _ in rows], pa.int64()),
-                    "timestamp": pa.array(
-                        [r.timestamp * 1000 for _, _, r in rows], pa.timestamp("us", "UTC")
-                    ),
-                    "timestampType": pa.array([0] * len(rows), pa.int32()),
-                    "headers": pa.array([None] * len(rows), headers),
-                }
-            )
-        )

@@ -16,10 +16,9 @@ from seglake.catalog.table import CatalogTable
 from seglake.read.lake import Lake
 from tests.simulation import stage
 from tests.simulation.deeds import LAKE
-from tests.simulation.model import EVENTS, LIVE, Record, State, Wrong
+from tests.simulation.model import EVENTS, Record, State, Wrong
 from tests.simulation.storage import Object
 
-GROUPS = "/catalog/groups/"
 COLUMNS = ["partition", "offset", "timestamp", "key", "value"]
 
 
@@ -111,27 +110,6 @@ def _field(value: bytes | None) -> str | None:
     return text if isinstance(text, str) else None
 
 
-def require_kept(objects: Mapping[str, Object], state: State, stood: Mapping[int, int]) -> int:
-    """No kept offset of a group is above the lake's end, or above where the group stands.
-
-    Returns how many objects of groups there are. Raises Broken.
-    """
-    kept = [kept_offsets(each.data) for key, each in objects.items() if GROUPS in key]
-    ends = state.ends.get(LIVE, {})
-    for offsets in kept:
-        for partition, offset in offsets.items():
-            if offset > min(ends.get(partition, 0), stood.get(partition, 0)):
-                told = f"{offset} of partition {partition}, which ends at {ends}; it is at {stood}"
-                raise Broken("group", told)
-    return len(kept)
-
-
-def kept_offsets(data: bytes) -> dict[int, int]:
-    """The offsets in the object of a group, by partition."""
-    found = json.loads(data)["offsets"].items()
-    return {int(partition): int(offset) for partition, (offset, _) in found}
-
-
 def old_key_indexes(objects: Mapping[str, Object]) -> list[str]:
     """The key indexes of a topic whose log is gone: no log has their place and number of bytes.
 
@@ -165,7 +143,7 @@ def require_all(state: State) -> None:
     for topic in [topic for topic, ends in state.ends.items() if ends]:
         runs = table.runs(snapshot, topic)
         found = {(run.pipeline, run.run_id) for run in runs}
-        wanted = {name for name, run in state.runs.items() if _topic_of(name) == topic}
+        wanted = {*state.runs} if topic == EVENTS else set()
         if found != wanted:
             raise Broken("runs", f"{sorted(found ^ wanted)} are in one of lake and model")
     if state.ends.get(EVENTS):
@@ -173,10 +151,6 @@ def require_all(state: State) -> None:
         if paths != set(state.sources):
             raise Broken("sources", f"{sorted(paths ^ set(state.sources))} are in one of both")
         _compare_rejects(table, snapshot, state)
-
-
-def _topic_of(name: tuple[str, str]) -> str:
-    return "live" if name[0] == "archive" else EVENTS
 
 
 def _compare_rejects(table: CatalogTable, snapshot: Any, state: State) -> None:

@@ -78,10 +78,10 @@ def redriven_and_gone(chance: Random) -> Scene:
     return scene
 
 
-def two_archives(chance: Random) -> Scene:
-    """Two archives of one topic, while its broker takes records."""
+def two_frames(chance: Random) -> Scene:
+    """Ingests of DataFrames at once."""
     return [
-        [_soon(chance, Deed("archive", f"archive {n} {m}", number=chance.randint(1, 3)))
+        [_soon(chance, Deed("frame", f"frame {n} {m}", number=chance.randint(1, 3)))
          for m in range(chance.randint(1, 3))]
         for n in range(2)
     ]  # fmt: skip
@@ -123,7 +123,7 @@ def unfinished(chance: Random) -> Scene:
 
 
 SCENES: Scenes = (
-    lost_race, redriven_and_gone, two_archives, erased_meanwhile, expired, undone_twice, unfinished,
+    lost_race, redriven_and_gone, two_frames, erased_meanwhile, expired, undone_twice, unfinished,
 )  # fmt: skip
 
 

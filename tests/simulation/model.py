@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from tests.makers.murmur2 import murmur2
 
-EVENTS, LIVE, IMPORTED = "events", "live", "imported"
+EVENTS, IMPORTED = "events", "imported"
 PARTITIONS = 2
 
 Place = tuple[int, int]  # a partition and an offset
@@ -133,9 +133,6 @@ class Model:
         name, attempt_id = (row["pipeline"], row["run_id"]), row["attempt_id"]
         if name in state.runs:
             raise Wrong(f"run {name} was committed twice")
-        if meant.verb == "archive":
-            self._archive(state, row, meant)
-            return
         taken = ""
         if meant.verb == "redrive":
             taken, given = self._rejects(state, row, meant)
@@ -167,26 +164,6 @@ class Model:
         if any(run.taken == taken for run in state.runs.values()):
             raise Wrong(f"a redrive of {meant.run_id} took over rejects that another one has")
         return taken, list(state.runs[owner[0]].rejects)
-
-    def _archive(self, state: _Changing, row: Mapping[str, Any], meant: Meant) -> None:
-        places = []
-        for partition, ranges in json.loads(row["offset_ranges"]).items():
-            number = int(partition)
-            for start, end in ranges:
-                if start != state.ends[LIVE].get(number, start):
-                    raise Wrong(f"the archive goes on at {start}, not at {state.ends[LIVE]}")
-                log = {o: r for o, r in meant.logs[number].items() if start <= o < end}
-                state.records[LIVE].update({(number, o): r for o, r in log.items()})
-                places += [(number, offset) for offset in log]
-                state.starts[LIVE].setdefault(number, start)
-                state.ends[LIVE][number] = end
-        for number in range(PARTITIONS):
-            state.starts[LIVE].setdefault(number, 0)
-            state.ends[LIVE].setdefault(number, 0)
-        if row["records"] != len(places):
-            raise Wrong(f"an archive says {row['records']} records, not {len(places)}")
-        run = Run(row["attempt_id"], "", (), frozenset((LIVE, place) for place in places))
-        state.runs[row["pipeline"], row["run_id"]] = run
 
     # ------------------------------------------------------------------ maintenance
 
@@ -259,7 +236,7 @@ class _Changing:
     """A state that a commit is changing."""
 
     def __init__(self, before: State) -> None:
-        topics = (EVENTS, LIVE, IMPORTED)
+        topics = (EVENTS, IMPORTED)
         self.records = {topic: dict(before.records.get(topic, {})) for topic in topics}
         self.starts = {topic: dict(before.starts.get(topic, {})) for topic in topics}
         self.ends = {topic: dict(before.ends.get(topic, {})) for topic in topics}

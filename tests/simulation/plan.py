@@ -16,7 +16,7 @@ GAPS_MS = (0, 0, 0, 500, 20_000, HOUR_MS, 24.3 * HOUR_MS)
 LONG_GAPS_MS = (0, HOUR_MS, 24.3 * HOUR_MS)
 JSONL = tuple(f"{FOLDER}/{number}.jsonl" for number in range(FILES))
 BINARIES = tuple(f"{FOLDER}/{FILES + number}.parquet" for number in range(PARQUET))
-WRITING = ("ingest", "ingest", "ingest", "replace", "redrive", "undo", "frame", "archive", "import")
+WRITING = ("ingest", "ingest", "ingest", "replace", "redrive", "undo", "frame", "frame", "import")
 KEEPING = ("merge", "compact", "retain", "delete-records", "erase", "erase", "alter", "maintain",
            "vacuum", "vacuum", "repair", "reindex", "redrive", "undo")  # fmt: skip
 _SCENES = 0.7  # of the histories of an old lake begin with a scene
@@ -31,7 +31,7 @@ TAGGED = (2, 5, 9, 14, 15, 16)  # seeds, modulo 31, with somebody who tags versi
 FOLDED = (3, 4, 8, 9, 10, 12, 19)  # seeds, modulo 29, whose vacuums fold few manifests
 EXTREME = (5, 12, 23, 30)  # seeds, modulo 41, with such events
 REINDEXED = (3, 14, 26)  # seeds, modulo 37, with two reindexes at once
-KEYED = (0, 1, 2, 4)  # seeds, modulo 23, with key indexes and consumer groups
+KEYED = (0, 1, 2, 4)  # seeds, modulo 23, with key indexes
 
 
 class Task(NamedTuple):
@@ -53,7 +53,7 @@ class Plan(NamedTuple):
     """A history to be played. With `old` the lake has some runs at its beginning.
 
     In an `extreme` one some events have times at the ends of what a timestamp can be. In a `keyed`
-    one the topic gets key indexes, and archives keep where a group stands.
+    one the topic gets key indexes.
     """
 
     seed: int
@@ -210,18 +210,14 @@ def _of_tags(chance: Random) -> Deed:
 
 
 def _with_keys(plan: Plan) -> Plan:
-    """The plan with somebody who sets key indexes and uses them, and archives that keep groups."""
+    """The plan with somebody who sets key indexes and uses them."""
     chance = Random(f"keys {plan.seed}")
-    grouped = [
-        part._replace(tasks=tuple(task._replace(deed=_grouped(task.deed)) for task in part.tasks))
-        for part in plan.parts
-    ]
     indexer = [Deed("index-keys", flag=True), *(_of_keys(chance, n) for n in range(4))]
     gaps_ms = chance.choice((GAPS_MS, GAPS_MS[:5]))
     tasks = tuple(Task(chance.choice(gaps_ms), deed) for deed in indexer)
-    parts = [*grouped, Part("indexer", 0, tasks)]
+    parts = [*plan.parts, Part("indexer", 0, tasks)]
     if plan.old and chance.random() < 0.3:
-        parts = [*map(_later, grouped), *_reindexed_meanwhile(chance)]
+        parts = [*map(_later, plan.parts), *_reindexed_meanwhile(chance)]
         plan = plan._replace(odds=Odds())
     return plan._replace(parts=tuple(parts), readers=(*plan.readers, "find"), keyed=True)
 
@@ -258,16 +254,12 @@ def _reindexed_at_once(plan: Plan) -> Plan:
     return plan._replace(odds=Odds(), parts=tuple(_named_apart([*scene, *later])))
 
 
-def _grouped(deed: Deed) -> Deed:
-    return deed._replace(flag=True) if deed.verb == "archive" else deed
-
-
 def _of_keys(chance: Random, number: int) -> Deed:
-    verb = chance.choice(("index-keys", "reindex", "reindex", "erase", "erase", "archive", "merge"))
+    verb = chance.choice(("index-keys", "reindex", "reindex", "erase", "erase", "frame", "merge"))
     if verb == "index-keys":
         return Deed(verb, flag=chance.random() < 0.7)
-    if verb == "archive":
-        return Deed(verb, f"of groups {number}", number=chance.randint(0, 3), flag=True)
+    if verb == "frame":
+        return Deed(verb, f"indexed {number}")
     return _deed(verb, "indexer", chance, ["run 0"])
 
 
@@ -348,7 +340,7 @@ def _deed(verb: str, own: str, chance: Random, runs: list[str]) -> Deed:
         return Deed(verb, run_id if form else f"{run_id} bin", flag=form)
     if verb == "undo":
         return Deed(verb, run_id, flag=flag)
-    if verb in ("frame", "archive"):
+    if verb == "frame":
         return Deed(verb, own, number=chance.randint(0, 3))
     if verb == "import":
         return Deed(verb, number=chance.choice((2, 4, 5)))

@@ -39,7 +39,6 @@ from seglake.store import Store
 from seglake.terminal.progress import Pace
 from seglake.write.driver import commit as placement
 from seglake.write.driver import run as driver
-from seglake.write.live import archive as archives
 from tests.simulation import delta
 from tests.simulation.storage import SCHEME, Bucket, SimStore
 from tests.simulation.world import Crash, Process, World
@@ -244,8 +243,6 @@ def _edges() -> Iterator[tuple[Any, str, Any]]:
     yield engine, "CORES", 1
     yield Pace, "line", lambda *_: None  # it goes by the real clock
     yield driver, "SparkEngine", lambda *_: LocalEngine()
-    yield archives, "Broker", lambda broker, _: broker  # a session of a history is its broker
-    yield archives, "_frame", lambda setup, _, offsets: setup.spark.frame(offsets)
     yield placement, "_FEW_SEGMENTS", 0
     yield commit_log, "CHECKPOINT_INTERVAL", 5
     yield file_merges, "FAN_IN", 4

@@ -157,11 +157,6 @@ class World:
         self.now_ms += after_ms
         return True
 
-    def broker_is_asked(self) -> None:
-        """A call of the process that runs to something else than storage."""
-        if self.running is not None:
-            self.running.call("asks the broker", lambda: None, decides=1)
-
     def tell(self, process: Process | None, what: str) -> None:
         """Add a line to the trace, if there is one."""
         if self.trace is not None:

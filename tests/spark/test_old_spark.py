@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-import seglake
 from seglake.errors import ConfigError
 from tests.makers.raw_events import write_settings
 
@@ -83,8 +82,6 @@ def test_files_become_the_same_bytes_and_tasks_read(tmp_path: Path) -> None:
     assert refusal.startswith("the ingest of a DataFrame needs Spark 4.0 or newer")
 
 
-def test_what_needs_a_newer_spark_says_so(tmp_path: Path) -> None:
+def test_what_needs_a_newer_spark_says_so() -> None:
     with pytest.raises(ConfigError, match=r"format seglake needs Spark 4\.0 or newer"):
         import_module("seglake.datasource")
-    with pytest.raises(ConfigError, match=r"an archive needs Spark 4\.0 or newer"):
-        seglake.archive(str(tmp_path), ["web"], {"bootstrap.servers": "localhost:1"})

@@ -1,9 +1,8 @@
-"""Store the committed offsets that a broker's consumer groups had in an archived topic.
+"""Read the committed offsets of a broker's consumer groups that are stored with a topic.
 
 Each group has one object per topic below `catalog/groups`, outside the catalog's versions, because
-a group may commit offsets when no record is added. An archive replaces the object as a whole. No
-offset is higher than the end of the log partition at that time, so a consumer that continues from
-it misses no record.
+a group may commit offsets when no record is added. No offset is higher than the end of the log
+partition at that time, so a consumer that continues from it misses no record.
 """
 
 from __future__ import annotations
@@ -30,19 +29,6 @@ class GroupInTopic(NamedTuple):
     topic: str
     group: str
     offsets: dict[int, GroupOffset]
-
-
-def store_offsets(store: Store, new: GroupInTopic) -> None:
-    """Store the offsets of a group in a topic. The stored offsets of other partitions are kept.
-
-    Raises StoreError, and CorruptData if the existing object is damaged.
-    """
-    key = layout.group_key(new.group, new.topic)
-    before = _read(store, key, new.lake)
-    offsets = {**(before.offsets if before else {}), **new.offsets}
-    if before is None or before.offsets != offsets:
-        document = {**new._asdict(), "offsets": dict(sorted(offsets.items()))}
-        store.put(key, json.dumps(document, ensure_ascii=False).encode())
 
 
 def group_offsets(store: Store, lake: str, group: str) -> list[GroupInTopic]:
@@ -82,7 +68,7 @@ def _read(store: Reader, key: str, lake: str) -> GroupInTopic | None:
         return None
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise CorruptData(
-            f"this is not a list of a group's offsets ({error}). Delete it, and archive again",
+            f"this is not a list of a group's offsets ({error}). Delete it, or write it again",
             file=key,
         ) from error
     return stood if stood.lake == lake else None

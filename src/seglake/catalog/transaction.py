@@ -38,7 +38,7 @@ from seglake.catalog.attempts import (
     restore_claim,
 )
 from seglake.catalog.delta.data_files import DataFile, read_at_once
-from seglake.catalog.schema import Kind, MaintenanceRow, RunRow
+from seglake.catalog.schema import MaintenanceRow, RunRow
 from seglake.catalog.table import CatalogTable, sync_commits
 from seglake.catalog.topic_change import Change
 from seglake.catalog.version.snapshot import Snapshot
@@ -51,7 +51,7 @@ RACE_COST, FAILURE_COST = 1, 20
 PAUSE_S = 0.5  # after a failure of storage
 _FINISHED = "finished_at_ms"
 _MARK_TRIES = 4  # tries to write a success marker, after the try in the commit itself
-_RECENT: dict[Kind, int] = {"run": 16, "maintenance": 100}  # commits whose markers are checked
+_RECENT = 100  # maintenance commits whose markers are checked
 
 Plan = Callable[[Snapshot], Change | None]
 
@@ -96,7 +96,7 @@ def transact_upkeep(
     base = base or table.snapshot(topics=[topic])
     version = transact(table, topic, attempt_id, plan, base)
     files = base.files if version is None else table.newest_files()
-    write_recent_markers(table, files, topic, "maintenance")
+    write_recent_markers(table, files, topic)
     return version
 
 
@@ -121,17 +121,15 @@ def write_marker(store: Store, attempt_id: str) -> None:
         return
 
 
-def write_recent_markers(
-    table: CatalogTable, files: Collection[DataFile], topic: str, kind: Kind
-) -> None:
-    """Write missing success markers of the last commits to a topic with a row of this kind.
+def write_recent_markers(table: CatalogTable, files: Collection[DataFile], topic: str) -> None:
+    """Write missing success markers of the last maintenance commits to a topic.
 
     `files` are the data files of a version. A command that finds its work already done calls this,
     because the earlier call may have died before its marker, or before its commit was synced.
     """
-    store, most = table.store, _RECENT[kind]
-    rows = table.latest_rows(files, kind, topic, most).sort_by(_FINISHED)
-    last: list[Any] = rows["attempt_id"][max(0, len(rows) - most) :].to_pylist()
+    store = table.store
+    rows = table.latest_rows(files, "maintenance", topic, _RECENT).sort_by(_FINISHED)
+    last: list[Any] = rows["attempt_id"][max(0, len(rows) - _RECENT) :].to_pylist()
     recent: list[str] = [*dict.fromkeys(last)]
     unmarked = read_at_once(store, partial(lacks_marker, store), recent)
     for attempt_id in compress(recent, unmarked):

@@ -45,9 +45,7 @@ GROUPS = {
     "Maintenance of a lake": (
         *(lifecycle.tag, health.verify, health.repair, health.reindex, health.vacuum),
     ),
-    "Kafka": (
-        *(serve.serve, kafka.import_, kafka.attach, kafka.archive, kafka.export, kafka.replay),
-    ),
+    "Kafka": (*(serve.serve, kafka.import_, kafka.attach, kafka.export, kafka.replay),),
 }
 COMMANDS = tuple(command for commands in GROUPS.values() for command in commands)
 

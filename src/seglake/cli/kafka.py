@@ -1,4 +1,4 @@
-"""Define the commands `archive`, `import`, `attach`, `export` and `replay`, for Kafka."""
+"""Define the commands `import`, `attach`, `export` and `replay`, for Kafka."""
 
 # ruff: noqa: PLC0415, PLR0913, PLR0917  # imports when a command runs; options are arguments
 
@@ -13,23 +13,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from seglake.cli.arguments.options import (
-    DryRun,
-    End,
-    Json,
-    Last,
-    Master,
-    Root,
-    RunId,
-    Start,
-    Topic,
-    Version,
-    Zone,
-)
+from seglake.cli.arguments.options import DryRun, End, Json, Last, Root, Start, Topic, Version, Zone
 from seglake.cli.arguments.window import absolute, window
 from seglake.cli.result import finish
 from seglake.cli.terminal.output import log_lines
-from seglake.cli.terminal.progress import display, steps
+from seglake.cli.terminal.progress import display
 from seglake.errors import UsageError
 from seglake.extras import extra
 from seglake.terminal.progress import line_every
@@ -48,52 +36,6 @@ def print_groups(groups: Mapping[str, Mapping[int, int]]) -> None:
         stands = ", ".join(f"{partition}: {offset}" for partition, offset in offsets.items())
         words = f"continues at (partition: offset) {stands}" if stands else "keeps its offsets"
         print(f"Group {group} {words}")
-
-
-def archive(
-    context: typer.Context,
-    root: Root,
-    topic: Annotated[list[str], typer.Argument(metavar="topics")],
-    bootstrap: Annotated[str, typer.Option()],
-    kafka: list[str] | None = None,
-    kafka_file: Path | None = None,
-    group: list[str] | None = None,
-    run_id: RunId = None,
-    quarantine: bool = False,
-    master: Master = None,
-    json: Json = False,
-) -> None:
-    """Archive what is new in topics of a broker, with Spark; offsets stay.
-
-    Args:
-        topic: Topics of the broker. NAME:TOPIC gives a topic another name in the lake.
-        bootstrap: Bootstrap servers: HOST:PORT,…
-        kafka: KEY=VALUE, a setting of the Kafka client. Repeatable.
-        kafka_file: A properties file with more of them.
-        group: A consumer group whose committed offsets are archived, too. Repeatable.
-        quarantine: Write records that cannot be archived to the quarantine.
-
-    Examples:
-        seglake archive ./lake web users --bootstrap broker:9092
-        seglake archive ./lake web --bootstrap broker:9092 --group billing
-    """
-    from seglake.config.client_settings import client_settings
-    from seglake.write.live import archive as work
-
-    options = {**client_settings(kafka or [], kafka_file), "bootstrap.servers": bootstrap}
-    with steps(context.obj) as progress:
-        report = work.archive(
-            root,
-            topic,
-            options,
-            groups=group or [],
-            run_id=run_id,
-            quarantine=quarantine,
-            master=master,
-            progress=progress,
-        )
-    topics = Listing(work.ARCHIVED, report.as_dict()["topics"])
-    finish(report, lambda _: show("archive", topics), as_json=json)
 
 
 _EXPORT_COLUMNS = [
@@ -288,7 +230,7 @@ def replay(
         max_rate: Records per second, at most.
         new_topic: Name of the target topic. Default: the same name.
         name: Name of the replay. Another name sends everything again.
-        group: An archived consumer group to continue on the target. Repeatable.
+        group: A consumer group with offsets in the lake, to continue on the target. Repeatable.
         kafka: KEY=VALUE, a setting of librdkafka. Repeatable.
         kafka_file: A properties file with more of them.
 

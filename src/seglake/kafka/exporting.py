@@ -73,7 +73,7 @@ class ExportedPartition(MaintenanceReport):
 class ExportResult(MaintenanceReport):
     """The result of an export of one version of the lake.
 
-    `groups` has the archived offsets of consumer groups, clipped to the exported logs: by group and
+    `groups` has the stored offsets of consumer groups, clipped to the exported logs: by group and
     partition, the next offset to read.
     """
 

@@ -236,7 +236,7 @@ class TopicIntake:
     def _write_recent_markers(self) -> None:
         """Write missing success markers: an earlier call may have died before it wrote one."""
         if self._topic_row is not None:
-            write_recent_markers(self._lake.table(), self._base.files, self._name, "maintenance")
+            write_recent_markers(self._lake.table(), self._base.files, self._name)
 
     def dry_run_report(self) -> ImportResult:
         """Return the report of a dry run, whose store writes nothing."""

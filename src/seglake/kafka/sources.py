@@ -357,8 +357,8 @@ def parse_manifest(data: bytes, key: str, file: str) -> RemoteLog:
             )
         if manifest.get("encryption") is not None:
             raise InputError(
-                f"{file}: the segment is encrypted, and only the broker has the key. Archive the "
-                f"topic from the broker, with `seglake archive`"
+                f"{file}: the segment is encrypted, and only the broker has the key. Let a "
+                f"consumer such as Kafka Connect write the records as files, and ingest those"
             )
         about = manifest["remoteLogSegmentMetadata"]
         place = about["remoteLogSegmentId"]["topicIdPartition"]
@@ -395,8 +395,8 @@ def _chunks(manifest: Mapping[str, Any], file: str) -> Chunks:
     if min(size, chunk_bytes) > MAX_CHUNK_BYTES:
         raise InputError(
             f"{file}: the log is compressed in chunks of {chunk_bytes:,} bytes, and chunks above "
-            f"{MAX_CHUNK_BYTES:,} cannot be read. Archive the topic from the broker, with "
-            f"`seglake archive`"
+            f"{MAX_CHUNK_BYTES:,} cannot be read. Let a consumer such as Kafka Connect write "
+            f"the records as files, and ingest those"
         )
     if index["type"] == "variable":
         sizes = _sizes(index["transformedChunks"])

@@ -47,7 +47,7 @@ def replay_window(
     topic and window, identifies a replay. A call with the same name continues after the last record
     that an earlier call committed, and does nothing if that was the last record of the window.
 
-    After the last record, the consumer `groups` that an archive stored with the lake get their
+    After the last record, the consumer `groups` whose offsets are stored with the lake get their
     offsets at the target, unless they have committed offsets there (`commit_groups`).
 
     Raises UsageError, also for a group that is not stored; ConfigError and StoreError like
@@ -84,14 +84,14 @@ def replay_window(
 
 
 def _group_offsets(log: Log, groups: Sequence[str]) -> dict[str, dict[int, GroupOffset]]:
-    """Return the archived offsets of the requested groups. Raises UsageError for a missing one."""
+    """Return the stored offsets of the requested groups. Raises UsageError for a missing one."""
     if not groups:
         return {}
     offsets = {stood.group: stood.offsets for stood in log.kept_groups()}
     if missing := sorted({*groups} - offsets.keys()):
         raise UsageError(
-            f"group {missing[0]!r} was not archived with topic {log.topic!r}, which has "
-            f"{', '.join(offsets) or 'none'}. `seglake archive --group` archives it"
+            f"the lake has no offsets of group {missing[0]!r} in topic {log.topic!r}. "
+            f"It has offsets of {', '.join(offsets) or 'no group'}"
         )
     return {group: offsets[group] for group in groups}
 

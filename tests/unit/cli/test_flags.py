@@ -34,7 +34,6 @@ from seglake.layout import new_attempt, success_key
 from seglake.replay.run import ReplayReport, Tempo
 from seglake.serve.settings import Settings
 from seglake.times.instants import to_epoch_ms
-from seglake.write.live.archive import ArchiveResult, TopicArchive
 from tests.harness.flags import JOBS, Table, options_of_the_program
 from tests.harness.narrow import narrow_terminal
 from tests.harness.tiers import rest_but_today
@@ -215,7 +214,7 @@ def _jobs(it: Place) -> None:
     assert found.keys() == {job.stem for job in JOBS.glob("*.py")}
     assert all("main = " in file.read_text() for file in found.values())
     assert Path(it.tell("jobs", "ingest").rstrip()) == found["ingest"]
-    it.refused("unknown job 'digest'. The jobs are archive, ingest", "jobs", "digest")
+    it.refused("unknown job 'digest'. The jobs are ingest", "jobs", "digest")
 
 
 @TABLE.shows(
@@ -246,30 +245,6 @@ def _local(it: Place) -> None:
         it.tell("redrive", it.folder / "new", "web", *conf)
     for command in ("ingest", "redrive"):
         it.refused("--local contradicts --master", command, *conf, "--master", "local[2]")
-
-
-@TABLE.shows(
-    "archive --bootstrap", "archive --kafka", "archive --kafka-file", "archive --run-id",
-    "archive --master", "archive --json", "archive --quarantine", "archive --group",
-)  # fmt: skip
-def _archive(it: Place) -> None:
-    """What reaches the archive; tests/kafka/test_live_archive.py runs it."""
-    asked: list[tuple[Any, ...]] = []
-
-    def answer(*given: Any, **how: Any) -> ArchiveResult:
-        asked.append((*given, how["groups"], how["run_id"], how["quarantine"], how["master"]))
-        return ArchiveResult([TopicArchive("a", "b", gaps={0: (5, 7)}, exit_code=4)])
-
-    file = it.folder / "client.properties"
-    file.write_text("# comment\na.b = c=d \\\n e\n\nsecurity.protocol=SSL\n")
-    options = {"a.b": "c=d  e", "security.protocol": "PLAINTEXT", "bootstrap.servers": "h:1"}
-    how = "--bootstrap", "h:1", "--kafka-file", file, "--run-id", "7"
-    more = "--kafka", "security.protocol=PLAINTEXT", "--quarantine", "--group", "g", "--group", "h"
-    with patch("seglake.write.live.archive.archive", answer):
-        it.json("archive", it.root, "a:b", "c", *how, *more, "--master", "local[1]")
-        assert it.code == 4
-        it.refused("KEY=VALUE", "archive", it.root, "a", *how, "--kafka", "x")
-    assert asked == [(str(it.root), ["a:b", "c"], options, ["g", "h"], "7", True, "local[1]")]
 
 
 @TABLE.shows("--install-completion", "--show-completion")

@@ -16,7 +16,7 @@ GROUPS = {
     "Inspect and read": "topics segments offsets read find dump history report metrics",
     "Lifecycle of a topic": "describe alter maintain retain compact delete-records erase merge",
     "Maintenance of a lake": "tag verify repair reindex vacuum",
-    "Kafka": "serve import attach archive export replay",
+    "Kafka": "serve import attach export replay",
 }
 LINE = "seglake war"  # a command that only `help --all` shows
 SHELLS = {  # what the script of a shell gives the program, and what it gets

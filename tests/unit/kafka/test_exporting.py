@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import seglake
-from seglake.catalog.groups import GroupInTopic, GroupOffset, store_offsets
 from seglake.errors import CorruptData, UnknownTopic, UsageError
 from seglake.format.codecs.compression import NAMES
 from seglake.format.decode import scan_batches
@@ -23,6 +22,7 @@ from seglake.maintain.merge import merge
 from seglake.store import open_store
 from tests.judges.oracle import as_written
 from tests.makers.broker_folders import TOPIC_ID, BrokerLog, Step
+from tests.makers.kept_groups import store_offsets
 from tests.makers.lakes import Event, LakeMaker, Shape, Written, open_catalog
 from tests.makers.strategies import T, event_lists, examples
 from tests.unit.kafka.test_importing import ONE, TWO, read, take
@@ -133,15 +133,15 @@ def test_a_log_without_records_keeps_its_end(tmp_path: Path) -> None:
     assert (report.partitions[0].log_start_offset, report.partitions[0].end_offset) == (5, 5)
 
 
-def test_groups_that_an_archive_kept_are_listed(tmp_path: Path) -> None:
+def test_groups_with_offsets_in_the_lake_are_listed(tmp_path: Path) -> None:
     """A window may end before the place where a group stood, or begin behind it."""
     maker = LakeMaker(tmp_path / "lake", partitions=1)
     maker.run({0: [Event(T + at) for at in range(5)]})
     maker.run({0: [Event(T + at) for at in range(5, 9)]})
     table = open_catalog(str(maker.root))
-    stood = {0: GroupOffset(6), 1: GroupOffset(6)}
-    store_offsets(table.store, GroupInTopic(table.lake, "events", "g", stood))
-    store_offsets(table.store, GroupInTopic(table.lake, "other", "h", stood))
+    stood = {0: 6, 1: 6}
+    store_offsets(table, "events", "g", stood)
+    store_offsets(table, "other", "h", stood)
     report = export_logs(str(maker.root), "events", str(tmp_path / "out"))
     assert report.as_dict()["groups"] == {"g": {0: 6}}
     report = export_logs(str(maker.root), "events", str(tmp_path / "early"), end=T + 5)
@@ -149,7 +149,7 @@ def test_groups_that_an_archive_kept_are_listed(tmp_path: Path) -> None:
     report = export_logs(str(maker.root), "events", str(tmp_path / "late"), start=T + 8)
     part = report.partitions[0]
     assert report.groups == {"g": {0: max(6, part.log_start_offset)}}
-    store_offsets(table.store, GroupInTopic(table.lake, "events", "g", {0: GroupOffset(1)}))
+    store_offsets(table, "events", "g", {0: 1})
     report = export_logs(str(maker.root), "events", str(tmp_path / "again"), start=T + 8)
     assert report.groups == {"g": {0: part.log_start_offset}} != {"g": {0: 1}}
 

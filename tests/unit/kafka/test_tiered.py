@@ -82,7 +82,7 @@ def _files(home: Path) -> list[Path]:
 
 
 def test_encryption_is_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"-manifest: the segment is encrypted.*seglake archive"):
+    with pytest.raises(InputError, match=r"-manifest: the segment is encrypted.*Kafka Connect"):
         import_logs(str(tmp_path / "lake"), [str(GOLDEN / "encrypted")])
     assert not (tmp_path / "lake").exists()
 

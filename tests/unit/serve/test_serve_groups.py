@@ -22,7 +22,6 @@ from kafka.protocol.consumer import (
 )
 from kafka.protocol.metadata import FindCoordinatorRequest, FindCoordinatorResponse
 
-from seglake.catalog.groups import GroupInTopic, GroupOffset, store_offsets
 from seglake.errors import ConfigError
 from seglake.maintain.health.repair import rebuild_catalog
 from seglake.serve.api import ServerCounts
@@ -34,6 +33,7 @@ from seglake.serve.settings import Groups
 from tests.harness.lake_server import Serving, Wire, serving
 from tests.makers import groups
 from tests.makers.fetches import metadata, topic_id
+from tests.makers.kept_groups import store_offsets
 from tests.makers.lakes import Event, LakeMaker, open_catalog
 from tests.makers.strategies import T, examples
 
@@ -86,7 +86,7 @@ def fetch(wire: Wire, group: str, version: int, asked: list[int] | None) -> dict
     return {p.partition_index: p for t in topics for p in t.partitions}
 
 
-def test_a_group_begins_where_an_archive_says_until_it_commits(
+def test_a_group_begins_at_its_kept_offsets_until_it_commits(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Partition 0 ends at 9: a kept offset above what is served would be out of range."""
@@ -94,12 +94,11 @@ def test_a_group_begins_where_an_archive_says_until_it_commits(
     lake.run({p: [Event(T + at) for at in range(9)] for p in range(2)})
     table = open_catalog(str(tmp_path / "lake"))
 
-    def archived(*offsets: int) -> None:
-        stood = {p: GroupOffset(offset, "m") for p, offset in enumerate(offsets)}
-        store_offsets(table.store, GroupInTopic(table.lake, "events", "big", stood))
-        store_offsets(table.store, GroupInTopic(table.lake, "gone", "big", stood))
+    def kept(*offsets: int) -> None:
+        for topic in ("events", "gone"):
+            store_offsets(table, topic, "big", dict(enumerate(offsets)), "m")
 
-    archived(12, 4, 1)
+    kept(12, 4, 1)
     with serving(tmp_path / "lake", QUICK) as server, Wire(server.address) as wire:
 
         def stands(group: str, asked: list[int] | None) -> dict[int, Any]:
@@ -111,13 +110,13 @@ def test_a_group_begins_where_an_archive_says_until_it_commits(
         assert stands("big", [0, 1]) == stands("big", None) == {0: (9, "m", -1), 1: (4, "m", -1)}
         assert stands("other", [0]) == {0: (-1, "", -1)}
         assert commit(wire, "big", {("events", 1): (2, "own")}) == {("events", 1): Code.NONE}
-        archived(7, 8)
+        kept(7, 8)
         assert stands("big", [0, 1]) == {0: (7, "m", -1), 1: (2, "own", 3)}
         for item in [*table.store.list("catalog/groups")]:
             table.store.put(item.key, b"{")
         assert stands("big", [1]) == {1: (2, "own", 3)}
         assert stands("big", [0]) == {}  # COORDINATOR_NOT_AVAILABLE: nobody begins anywhere
-        assert "Delete it, and archive again" in caplog.text
+        assert "Delete it, or write it again" in caplog.text
 
 
 def leave(wire: Wire, group: str, member_id: str, version: int = 2) -> int:

@@ -17,7 +17,6 @@ _PROGRESS = (  # the loggers with lines about progress
     "seglake.replay",
     "seglake.session",
     "seglake.write.driver.report.long_steps",
-    "seglake.write.live.archive",
 )
 
 

@@ -188,7 +188,7 @@ def compact_topic(
     logs, policy = _logs(table, snapshot, topic, options.now_ms)
     due = [log for log in logs if options.force or log.is_due(policy)]
     if not dry_run:
-        write_recent_markers(table, snapshot.files, topic, "maintenance")
+        write_recent_markers(table, snapshot.files, topic)
     report.partitions = [CompactedLog.planned(log, due=log in due) for log in logs]
     for _ in range(MAX_ROUNDS):
         if not due:

@@ -1,6 +1,6 @@
 """Define one try at a run, with the inputs of all its steps."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cache
@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 import pyarrow as pa
 
 from seglake.cached import cached_property
-from seglake.catalog.schema import PartitionRow, RunRow
+from seglake.catalog.schema import RunRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change
 from seglake.catalog.version.snapshot import Snapshot
@@ -31,7 +31,6 @@ class DeclaredRun(NamedTuple):
     run_id: str
     interval: tuple[int, int] | None = None  # [start_ms, end_ms)
     clock_ms: int | None = None  # time for the limits of event time, if another run sets it
-    offsets: Mapping[int, tuple[int, int]] = {}  # [start, end) by partition, if offsets are kept
 
     def clock(self, started_ms: int) -> int:
         """Return the time in ms from which an attempt begun at `started_ms` counts time limits."""
@@ -109,7 +108,8 @@ class Attempt:
         """Return the input of map tasks, with the sizes of a small run. Raises ConfigError."""
         settings, topic, first_offsets = self.settings, self.settings.topic, None
         if topic.offset_field is not None:
-            first_offsets = tuple(map(self.first_offset, range(topic.partitions)))
+            ends = end_offsets(self.base, self.topic)
+            first_offsets = tuple(ends.get(number, 0) for number in range(topic.partitions))
         limits = RowLimits(topic.event_times(self.run.clock(self.started_ms)), first_offsets)
         has_event_times = topic.message_timestamp_type != "LogAppendTime"
         return MapSettings(
@@ -117,31 +117,6 @@ class Attempt:
             map_sizes(0, settings),
             self.run.interval if has_event_times and settings.timestamp.names else None,
         )  # fmt: skip
-
-    def first_offset(self, partition: int) -> int:
-        """Return the offset at which a log partition continues: its end offset.
-
-        If the log partition has no record yet, this is the first offset that the run declares for
-        it, or 0.
-        """
-        end = end_offsets(self.base, self.topic).get(partition, 0)
-        return end or self.run.offsets.get(partition, (0, 0))[0]
-
-    def log_starts(self) -> list[PartitionRow]:
-        """Return a row for each log partition that is empty and starts above offset 0 in Kafka."""
-        ends, views = end_offsets(self.base, self.topic), self.base.find_partitions(self.topic)
-        sequences = {view.partition: view.sequence for view in views}
-        return [
-            PartitionRow(
-                topic=self.topic,
-                partition=partition,
-                sequence=sequences.get(partition, 0) + 1,
-                log_start_offset=start,
-                next_offset=start,
-            )
-            for partition, (start, _) in self.run.offsets.items()
-            if start and not ends.get(partition)
-        ]
 
     @cached_property
     def append_time_ms(self) -> int:

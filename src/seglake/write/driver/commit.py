@@ -208,8 +208,7 @@ class Commit:
             sequence=max(last_sequence, *replaced, -1) + 1,
             offset_ranges=offset_ranges(segments),
         )
-        log_starts = attempt.log_starts()
-        return [*self._topic_rows, *log_starts, run, *segments, *self._sources]
+        return [*self._topic_rows, run, *segments, *self._sources]
 
 
 def _require_nothing(replaced: Iterable[RunRow], report: Report) -> None:

@@ -182,32 +182,19 @@ def share_pieces(
 
 
 def plan_tasks(attempt: Attempt, spooled: pa.Table) -> list[list[PieceInput]]:
-    """Return the pieces that each reduce task writes, with their blobs and offsets.
-
-    If records keep their offsets, a log partition without a record has a piece, too, if the run
-    declares to cover offsets of it.
-    """
+    """Return the pieces that each reduce task writes, with their blobs and offsets."""
     blobs, counts = Blobs.from_spooled(spooled), list[int]()
     pieces = cut_partitions(blobs, attempt.pipeline.task.piece_bytes)
     offsets: list[tuple[int, int | None]]  # the first offset of each piece, and its fixed end
+    routes, ends = assign(blobs, pieces), end_offsets(attempt.base, attempt.topic)
     if attempt.settings.topic.offset_field is None:
-        routes = assign(blobs, pieces)
         counts = count_records(blobs, routes, _count_spanning(attempt, spooled, routes, pieces))
-        ends = end_offsets(attempt.base, attempt.topic)
         offsets = [(base, None) for base in base_offsets(pieces, counts, ends)]
     else:
-        ends = {partition: end for partition, (_, end) in attempt.run.offsets.items()}
-        full = {piece.partition for piece in pieces}
-        pieces += [
-            PieceBounds(partition, FIRST, LAST)
-            for partition, end in ends.items()
-            if partition not in full and end > attempt.first_offset(partition)
-        ]
-        routes = assign(blobs, pieces)
         offsets = [
             (
-                attempt.first_offset(partition) if start == FIRST else start.sort_key,
-                ends.get(partition) if end == LAST else end.sort_key,
+                ends.get(partition, 0) if start == FIRST else start.sort_key,
+                None if end == LAST else end.sort_key,
             )
             for partition, start, end in pieces
         ]

@@ -113,13 +113,9 @@ def ingest_frame(
     pipeline: Pipeline,
     run: DeclaredRun,
     progress: Progress = silent,
-    check: Callable[[], None] = lambda: None,
 ) -> Report:
-    """Ingest the rows of a DataFrame, once, like `ingest_files`. It has no source rows.
-
-    `check` is called after each reading of the rows, and may raise an error.
-    """
-    rows = InputFrame(frame, order_column, check)
+    """Ingest the rows of a DataFrame, once, like `ingest_files`. It has no source rows."""
+    rows = InputFrame(frame, order_column)
     return ingest_rows(SparkEngine(frame.sparkSession), rows, pipeline, run, progress)
 
 

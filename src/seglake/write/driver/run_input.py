@@ -377,24 +377,17 @@ class InputFiles(FileInput):
 
 
 class InputFrame(RunInput):
-    """A DataFrame. Every attempt evaluates it again, and it has no source rows.
-
-    `check` is called after its rows are read, and raises an error if they cannot be trusted.
-    """
+    """A DataFrame. Every attempt evaluates it again, and it has no source rows."""
 
     order_column: str
 
-    def __init__(
-        self, frame: DataFrame, order_column: str, check: Callable[[], None] = lambda: None
-    ) -> None:
-        self._frame, self.order_column, self._check = frame, order_column, check
+    def __init__(self, frame: DataFrame, order_column: str) -> None:
+        self._frame, self.order_column = frame, order_column
 
     def spool(self, settings: MapSettings) -> pa.Table:
         """Run the map side over each partition of the DataFrame."""
         settings = settings._replace(sizes=map_sizes_for_frame(settings.pipeline))
-        spooled = MapFrame(settings, self.order_column).read(self._frame)
-        self._check()
-        return spooled
+        return MapFrame(settings, self.order_column).read(self._frame)
 
     def origins(self, counts: SplitCounts) -> dict[int, SplitOrigin]:
         """Return one origin for all splits. A reject's line is its number in the order column."""

@@ -127,7 +127,7 @@ def _require_same(row: TopicRow, topic: Topic, settings: Mapping[str, Any], root
         raise ConfigError(
             f"topic {row.topic!r} has the offsets of the Kafka topic with id {stored_id}, and "
             f"that topic now has id {new_id}. It was deleted and created again, so the same "
-            f"offsets have other records. Archive it as another topic"
+            f"offsets have other records. Ingest it into another topic"
         )
     for key in (key for key in LIFECYCLE if key in settings):
         value = stored.get(key, DEFAULTS[key])

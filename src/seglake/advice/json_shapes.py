@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Any, NamedTuple
 
-from seglake.advice.finding import Finding
+from seglake.config.rules import flat
+from seglake.times.candidates import candidate_formats
 
 # This check is fast, so that only few lines are parsed.
 _OBJECT_WITH_AN_ARRAY = re.compile(rb'\s*\{\s*"[A-Za-z_]\w*"\s*:\s*\[\s*\{')
-_ARRAY_INSIDE = re.compile(r'\s*\{\s*"(\w+)"\s*:\s*\[')
-_ARRAY = re.compile(r"\s*\[\s*(?:[{\[]|$)")
 _BEGINNING = re.compile(r'\s*(?:\[\s*\{|\{\s*"(\w+)"\s*:\s*\[)')
 _CONSTANT = re.compile(rb"NaN|Infinity")
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
+_CLOCK = re.compile("%[HI]|iso|epoch")
+_PARSED_LINES = 10
 
 
 class EventArray(NamedTuple):
-    """Values of `input.records` and `input.inherit`."""
+    """Values of `input.records` and `input.inherit`. The records "." are whole documents."""
 
     records: str
     inherit: tuple[str, ...] = ()
@@ -32,14 +35,76 @@ _KNOWN = {  # by the first member of a document; None for an array
 }
 
 
-def known_events(text: str) -> EventArray | None:
-    """Return where the events of a text are if it surely begins such a document, else None."""
-    beginning = _BEGINNING.match(text)
-    return _KNOWN.get(beginning[1]) if beginning else None
+def events_of(text: str) -> EventArray | None:
+    """Return where the events of JSON documents are, of which `text` is at least the beginning.
+
+    Return None if the lines are the events, or if the text is not JSON. An event has a
+    time. If documents have one themselves, they are the events, unless there is only one.
+    """
+    beginning, text = _BEGINNING.match(text), text.lstrip()
+    if beginning is not None and (known := _KNOWN.get(beginning[1])):
+        return known
+    first, end = _first_object(text)
+    if first is None:
+        return None
+    rest = text[end:].lstrip(" \t")
+    in_lines = "\n" not in text[:end] and rest[:1] in {"", "\r", "\n"}
+    lines = text.split("\n", _PARSED_LINES)[:_PARSED_LINES] if in_lines else []
+    documents = [each for line in lines if isinstance(each := parse_json(line), dict)] or [first]
+    follow = rest.lstrip()[:1] == "{"
+    if not ((in_lines or follow) and any(map(_has_time, documents))):
+        for document in documents:
+            for path, events in _arrays(document):
+                if any(map(_has_time, events)):
+                    return EventArray(path)
+    lone = arrays_of_objects(first) if len(first) == 1 else []
+    return EventArray(f"{lone[0]}[]") if lone else None if in_lines else EventArray(".")
 
 
-def _events_in(member: str) -> str:
-    return _KNOWN.get(member, EventArray(f"{member}[]")).records
+def _first_object(text: str) -> tuple[dict[str, Any] | None, int]:
+    """Return the first object of a text and its end. If it is cut off, complete it."""
+    open_brackets, closing, end = list[str](), "", 0
+    line, *others = text.split("\n", 2)
+    try:
+        document, end = json.JSONDecoder().raw_decode(text)
+    except RecursionError:
+        return None, 0
+    except json.JSONDecodeError:
+        if others and not line.rstrip().endswith("[") and isinstance(parse_json(others[0]), dict):
+            return None, 0  # only this line is cut off
+        for token in _TOKEN.finditer(text):
+            if token[0] in {"{", "["}:
+                open_brackets.append({"{": "}", "[": "]"}[token[0]])
+            elif token[0] in {"}", "]"}:
+                open_brackets[-1:] = []
+                closing, end = "".join(reversed(open_brackets)), token.end()
+        document = parse_json(text[:end] + closing)
+    return (document, end) if isinstance(document, dict) else (None, 0)
+
+
+def _arrays(document: dict[str, Any]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """Yield the path and the elements of each array of objects, the outer ones first.
+
+    Inside an array, every object must have the inner array, so that no event is lost.
+    """
+    found = [("", [document])]
+    for path, objects in found:  # which grows
+        for name in dict.fromkeys(chain.from_iterable(objects)):
+            values = [each.get(name) for each in objects]
+            if not name or any(each in name for each in ".[]"):
+                continue
+            if all(isinstance(each, list) for each in values):
+                elements = [*chain.from_iterable(filter(None, values))]
+                if elements and all(isinstance(each, dict) for each in elements):
+                    yield f"{path}{name}[]", elements
+                    found.append((f"{path}{name}[].", elements))
+            elif "[" not in path and isinstance(values[0], dict):
+                found.append((f"{path}{name}.", [values[0]]))
+
+
+def _has_time(members: Mapping[str, Any]) -> bool:
+    texts = (str(value) for _, value in flat(members) if isinstance(value, str | int | float))
+    return any(_CLOCK.search(form) for text in texts for form in candidate_formats(text))
 
 
 def parse_json(line: str) -> Any:
@@ -48,31 +113,6 @@ def parse_json(line: str) -> Any:
         return json.loads(line)
     except (ValueError, RecursionError):
         return None
-
-
-def json_shape_finding(lines: Sequence[str], path: str) -> Finding | None:
-    """Return a finding if the first lines of a file have another shape than JSON lines."""
-    first = lines[0].strip() if lines else ""
-    if _ARRAY.match(first):
-        return Finding("json-array", path)
-    if name := lone_array(first.encode("utf-8", "replace")):
-        return Finding("array-in-field", path, {"records": _events_in(name)})
-    if not first.startswith("{"):
-        return None
-    found = None
-    try:
-        _, end = json.JSONDecoder().raw_decode(first)
-        if first[end:].lstrip().startswith("{"):
-            found = Finding("several-objects", path)
-    except json.JSONDecodeError as error:
-        ends_early = error.pos >= len(first) or first.endswith(",")
-        if len(lines) > 1 and ends_early and not isinstance(parse_json(lines[1]), dict):
-            inside = _ARRAY_INSIDE.match("\n".join(lines[:2]))
-            records = _events_in(inside[1] if inside else "Records")
-            found = Finding("json-over-lines", path, {"records": records})
-    except RecursionError:
-        pass
-    return found
 
 
 def lone_array(line: bytes) -> str | None:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seglake.advice.finding import Finding
-from seglake.advice.json_shapes import has_constants, json_shape_finding
+from seglake.advice.json_shapes import events_of, has_constants, lone_array
 from seglake.config import Input, Pipeline
 from seglake.format.records import Flags, Int64s, Spans
 from seglake.text.spans import to_arrow
@@ -124,19 +124,18 @@ def _has_others(chunk: ObservedChunk, which: Flags) -> bool:
 
 def _of_json(chunk: ObservedChunk, *, found_before: bool) -> Iterator[Finding]:
     wrong = np.flatnonzero(chunk.unparseable)
-    shape = None
-    if chunk.is_first and len(chunk.unparseable):
-        first = chunk.rows.take_raw(np.arange(min(len(chunk.unparseable), 2))).tolist()
-        lines = [(raw or b"").decode("utf-8", "replace") for raw in first]
-        shape = json_shape_finding(lines, chunk.path)
-        if shape is not None and (chunk.unparseable[0] or shape.code == "array-in-field"):
-            yield Finding(shape.code, shape.subject, shape.facts, 1)
+    events, rows = None, len(chunk.unparseable)
+    if chunk.is_first and rows and (chunk.unparseable[0] or lone_array(_first(chunk.rows))):
+        first = chunk.rows.take_raw(np.arange(min(rows, _LOOKED_AT))).tolist()
+        events = events_of(b"\n".join(raw or b"" for raw in first).decode("utf-8", "replace"))
+    if events is not None:
+        yield Finding("json-documents", chunk.path, {"records": events.records}, 1)
     some = chunk.rows.take_raw(wrong[:_LOOKED_AT]).tolist()
     if any(has_constants(raw or b"") for raw in some):
         yield Finding("nan-constants")
     elif (
         chunk.is_first
-        and shape is None
+        and events is None
         and not found_before
         and len(wrong) == len(chunk.unparseable) > 0
         and _first(chunk.rows).lstrip()[:1] != b"{"

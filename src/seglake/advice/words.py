@@ -72,14 +72,8 @@ _SENTENCES = {
     "with letters beyond ASCII. Records keep their bytes, since input.encoding applies to all "
     "rows.",
     "documents": "The rows are the events of {count:document}.",
-    "json-array": "{subject} is a JSON array. Set input.records = '[]'.",
-    "array-in-field": "{subject} has lines that contain only an array of objects. If these are "
-    "the events, set input.records = {records!r}.",
-    "several-objects": "{subject} has several JSON objects in a line. Write one JSON object a "
-    "line: `jq -c . < FILE`",
-    "json-over-lines": "{subject} has JSON over several lines. If its events are in an array, "
-    "set that, as in input.records = {records!r}. Otherwise write one JSON object a line: `jq -c . "
-    "< FILE`",
+    "json-documents": "{subject} has JSON documents that are not one event a line. Set "
+    "input.records = {records!r}.",
     "nan-constants": "Some rows have NaN or Infinity, which are not JSON, though Python's "
     "json.dumps writes them. Write null instead.",
     "not-json-lines": "{subject} is not JSON lines: none of {rows:row} at its start is an object. "

@@ -88,8 +88,8 @@ class Input(Section):
     records: EventArray | None = Field(
         default=None,
         description="jsonl: the array that holds the events of a JSON document, which may have "
-        "several lines: `Records[]`, nested `resourceLogs[].scopeLogs[].logRecords[]`, or `[]` for "
-        "a file that is one array. Such files are not split",
+        "several lines: `Records[]`, nested `resourceLogs[].scopeLogs[].logRecords[]`, `[]` for a "
+        "file that is one array, or `.` if each document is an event. Such files are not split",
     )
     inherit: MemberNames = Field(
         default=(),
@@ -188,7 +188,7 @@ class Input(Section):
         yield from self._pattern_problems()
 
     def _event_problems(self) -> Iterator[str]:
-        if self.inherit and not (self.records or "").strip("[]"):
+        if self.inherit and not (self.records or "").strip("[]."):
             yield "input.inherit needs objects around the events; name their array in input.records"
 
     def _pattern_problems(self) -> Iterator[str]:

@@ -225,14 +225,15 @@ def _escape(text: str) -> str:
     return text
 
 
-_STEPS = re.compile(r"(?:[^.\[\]]+(?:\.[^.\[\]]+)*)?(?:\[\])+(?:(?:\.[^.\[\]]+)+(?:\[\])+)*")
+_STEPS = re.compile(r"(?:[^.\[\]]+(?:\.[^.\[\]]+)*)?(?:\[\])+(?:(?:\.[^.\[\]]+)+(?:\[\])+)*|\.")
 
 
 def _records(text: str) -> str:
     if not _STEPS.fullmatch(text):
         raise ValueError(
             f"{text!r} does not name an array of events: write [] after the name of each array, "
-            "as in 'Records[]' or 'a.b[].c[]', and '[]' for a file that is one array"
+            "as in 'Records[]' or 'a.b[].c[]', '[]' for a file that is one array, and '.' if each "
+            "document is an event"
         )
     return text
 

@@ -285,7 +285,7 @@ _KEY_WORDS = (  # words in the name of a key, the likelier first
     "ip", "service", "process", "source", "id",
 )  # fmt: skip
 _AFTER = re.compile(r"^(payload\.)?after\.")  # the row after a change, as Debezium writes it
-_KEY_SUFFIXES = {"id", "key", "uuid", "no", "number", "name", "code"}
+_KEY_SUFFIXES = {"id", "oid", "key", "uuid", "no", "number", "name", "code"}
 _MOST_DISTINCT = 0.95  # share of the values that may differ: a key occurs in several events
 _MOST_KEY_LETTERS = 200
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from seglake.advice.finding import Finding
-from seglake.advice.json_shapes import EventArray, json_shape_finding, known_events
+from seglake.advice.json_shapes import EventArray, events_of
 from seglake.config import Input
 from seglake.errors import InputError
 from seglake.write.input.binaries import NO_TEXT, describe_binary, is_binary
@@ -296,10 +296,13 @@ def _first_bytes(file: SourceFile, store: InputStore) -> _FirstBytes:
 def _first_lines(file: SourceFile, begin: _FirstBytes, encoding: str) -> FirstLines:
     """Return the first lines of a file. Raises InputError if it has no lines of text."""
     path, text = begin.path, begin.text(encoding).removeprefix("\ufeff")
-    if events := known_events(text):
+    if events := events_of(text):
         some = first_events(text.encode(), events.records, _SAMPLED_LINES)
         return FirstLines(file, path, some, [*range(1, len(some) + 1)], events)
-    lines = [line.removesuffix("\r") for line in text.split("\n" if "\n" in text else "\r")]
+    lines = [
+        line.removeprefix("\ufeff").removesuffix("\r")
+        for line in text.split("\n" if "\n" in text else "\r")
+    ]
     if not begin.whole and len(lines) > 1:
         lines.pop()  # the sample may end inside the last line
     numbered = ((number, line) for number, line in enumerate(lines, 1) if line.strip())
@@ -312,6 +315,4 @@ def _first_lines(file: SourceFile, begin: _FirstBytes, encoding: str) -> FirstLi
         )
     if is_binary("".join(head.lines[:_LOOKED_AT]).encode("utf-8", "replace")):
         raise InputError(f"{path}: {NO_TEXT}")
-    if finding := json_shape_finding(head.lines, path):
-        raise InputError(str(finding))
     return head

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from seglake.advice.finding import Finding
-from seglake.advice.json_shapes import arrays_of_objects, parse_json
+from seglake.advice.json_shapes import EventArray, arrays_of_objects, parse_json
 from seglake.config.input import INPUT_FORMATS
 from seglake.config.rules import flat
 from seglake.errors import InputError
@@ -48,6 +48,8 @@ _MOST = 0.9  # share of the lines that must fit a format
 _DELIMITERS = (",", ";", "\t", "|")
 _COMMA_IN_A_CLOCK = re.compile(r":\d{2},\d{3}[^\d,]")
 _COLUMN_NAME = re.compile(r"[^\W\d][\w \n.#/()*€$£%&'+°²³?:@-]*")
+_MOST_SKIPPED = 5  # number of lines in front of a header of CSV
+_DOCUMENTS = EventArray(".")
 _FIRST_LINES = 200  # number of lines in which a time is searched
 
 Fields = dict[str, list[str | None]]
@@ -99,7 +101,12 @@ def read_sample(
 
 def _lines(files: Sequence[SourceFile], store: InputStore) -> Sample:
     heads, encoding, findings, refused = read_first_lines(files, store)
-    events = Counter(head.events for head in heads).most_common(1)[0][0] if heads else None
+    if any(head.events == _DOCUMENTS for head in heads):  # which lines of JSON are, too
+        heads = [each._replace(events=each.events or _DOCUMENTS) for each in heads]
+    weights = Counter[EventArray | None]()
+    for head in heads:
+        weights[head.events] += len(head.lines)
+    events = weights.most_common(1)[0][0] if heads else None
     others = [head for head in heads if head.events != events]
     refused |= {
         head.file: f"{head.path}: its events are in other arrays than in most files; ingest it "
@@ -121,7 +128,8 @@ def _lines(files: Sequence[SourceFile], store: InputStore) -> Sample:
     if events:
         settings["records"] = events.records
         settings |= {"inherit": [*events.inherit]} if events.inherit else {}
-        sample = sample._replace(reason=f"events in {events.records}")
+        how = "; input.inherit adds members from around them" if len(events.records) > 2 else ""
+        sample = sample._replace(reason=f"events in {events.records}{how}")
     return sample._replace(
         settings=settings,
         refused={**refused, **sample.refused},
@@ -275,38 +283,60 @@ def _csv(heads: Sequence[FirstLines], lines: Sequence[str]) -> Sample | None:
     """Read CSV with the first delimiter that divides nearly all rows into equally many cells."""
     in_clocks = _COMMA_IN_A_CLOCK.search(lines[-1]) is not None
     for delimiter in (*_DELIMITERS[in_clocks:], *" " * _has_column_names(lines[0].split(" "), 4)):
-        if len(lines) < 2 or delimiter not in lines[0]:
+        if len(lines) < 2 or delimiter not in lines[0] or lines[0].startswith("sep="):
             continue
         other = f"[^{re.escape(delimiter)}]"
         # A quote after a backslash that neither ends a field nor is doubled.
         escaped = re.compile(rf'(?<!{other})"(?:[^"]|"")*?\\"(?!"){other}').search
         null = re.compile(rf"(?<!{other})\\N(?!{other})")
-        how = {"delimiter": delimiter, "escapechar": "\\" if any(map(escaped, lines)) else None}
-        try:
-            tables = {
-                each.file: [*csv.reader((null.sub("", f"{line}\n") for line in each.lines), **how)]
-                for each in heads
-            }
-        except csv.Error:  # a cell has more than 128 KiB
-            continue
-        by_file = {file: rows for file, rows in tables.items() if rows}
-        headers = {file: tuple(rows[0]) for file, rows in by_file.items()}
-        others = _unlike_most(headers) if all(map(_has_column_names, headers.values())) else {}
-        rows = [*chain.from_iterable(rows for file, rows in by_file.items() if file not in others)]
-        width = len(rows[0])
-        if width > 1 and sum(len(row) == width for row in rows) >= _MOST * len(rows):
-            found = _table(rows, delimiter, lines, others)
-            if found is not None and found.settings["format"] == "csv":
-                found.settings.update({"escape": "\\"} if how["escapechar"] else {})
-                found.settings.update(
-                    {"null_values": [r"\N"]} if any(map(null.search, lines)) else {}
-                )
+        # Such a quote may be in a later line than the beginning of its field.
+        for escape in dict.fromkeys(["\\" if any(map(escaped, lines)) else None, "\\"]):
+            how = {"delimiter": delimiter, "escapechar": escape}
+            try:
+                by_file = {
+                    each.file: [
+                        *csv.reader((null.sub("", f"{line}\n") for line in each.lines), **how)
+                    ]
+                    for each in heads
+                    if each.lines
+                }
+            except csv.Error:  # a cell has more than 128 KiB
+                continue
+            headers = {file: tuple(rows[0]) for file, rows in by_file.items()}
+            others = _unlike_most(headers) if all(map(_has_column_names, headers.values())) else {}
+            rows = [*chain.from_iterable(by_file[file] for file in by_file if file not in others)]
+            width = len(rows[0])
+            if 2 * sum(map(bool, rows[0])) < width:  # a title
+                continue
+            if width > 1 and sum(len(row) == width for row in rows) >= _MOST * len(rows):
+                found = _table(rows, delimiter, escape, lines, others)
+                if found is not None and found.settings["format"] == "csv":
+                    found.settings.update({"escape": escape} if escape else {})
+                    found.settings.update(
+                        {"null_values": [r"\N"]} if any(map(null.search, lines)) else {}
+                    )
+                return found
+    return None
+
+
+def _csv_below_lines(heads: Sequence[FirstLines], _lines: Sequence[str]) -> Sample | None:
+    """Read CSV below some other lines, such as a title or `sep=;`, which each file begins with."""
+    for count in range(1, _MOST_SKIPPED + 1):
+        below = [
+            head._replace(lines=head.lines[count:], numbers=head.numbers[count:])
+            for head in heads
+            if len(head.lines) > count
+        ]
+        skipped = {head.numbers[0] - 1 for head in below}
+        found = _csv(below, [line for head in below for line in head.lines]) if below else None
+        if found is not None and found.settings["format"] == "csv" and len(skipped) == 1:
+            found.settings["skip_lines"] = skipped.pop()
             return found
     return None
 
 
 def _table(
-    rows: list[list[str]], delimiter: str, lines: Sequence[str], others: Refused
+    rows: list[list[str]], delimiter: str, escape: str | None, lines: Sequence[str], others: Refused
 ) -> Sample | None:
     names, found = rows[0], list[Finding]()
     settings: dict[str, Any] = {"format": "csv"}
@@ -317,10 +347,15 @@ def _table(
     elif any(candidate_formats(cell) for cell in names):
         # input.format = 'csv' needs a header, so a pattern names the columns.
         names = [f"c{number}" for number in range(1, len(names) + 1)]
-        quote = '"?' if any('"' in line for line in lines) else ""
-        cell = f"[^{delimiter}{quote[:1]}]*".replace("\t", r"\t")
+        inner = r'(?:[^"\\]|\\.)*' if escape else '(?:[^"]|"")*'
+        plain = f"[^{delimiter}]*".replace("\t", r"\t")
         between = re.escape(delimiter).replace("\\\t", r"\t")
-        pattern = between.join(f"{quote}(?P<{name}>{cell}){quote}" for name in names)
+        cell = re.compile(f'("{inner}"|{plain})(?:{between}|$)')
+        columns = [*zip(*(cell.findall(line)[: len(names)] for line in lines), strict=False)]
+        cells = [
+            _cell(name, column, inner, plain) for name, column in zip(names, columns, strict=False)
+        ]
+        pattern = between.join(cells)
         settings = {"format": "text", "pattern": pattern}
         found.append(Finding("no-header", "input.pattern"))
     else:
@@ -331,6 +366,7 @@ def _table(
         found.append(Finding("uneven-rows", "", facts, len(rows) - len(even)))
     for name in (name for name, count in Counter(names).items() if count > 1 or not name.strip()):
         found.append(Finding("unusable-column", name))
+    even = [*filter(any, even)]  # Excel writes rows without values
     columns = [*zip(*even, strict=True)] or [()] * len(names)
     fields: Fields = {
         name: [cell or None for cell in column]
@@ -339,6 +375,14 @@ def _table(
     }
     reason = f"CSV; {delimiter!r} between columns"
     return Sample(settings, fields, len(even), reason, tuple(found), refused=others)
+
+
+def _cell(name: str, column: Sequence[str], inner: str, plain: str) -> str:
+    """Return an expression for the cells of a column, without quotes if all have quotes."""
+    if all(cell.startswith('"') for cell in column):
+        return f'"(?P<{name}>{inner})"'
+    quoted = f'"{inner}"|' if any(cell.startswith('"') for cell in column) else ""
+    return f"(?P<{name}>{quoted}{plain})"
 
 
 def _has_column_names(cells: Sequence[str], at_least: int = 1) -> bool:
@@ -357,7 +401,7 @@ def _is_value(cell: str) -> bool:
 # ---------------------------------------------------------------- W3C logs
 
 _FIELDS = re.compile(r"#fields(?::|\t)(.*)", re.IGNORECASE)
-_EMPTY_FIELD = re.compile(r"#empty_field\t(.+)")  # of Zeek
+_NO_VALUE = re.compile(r"#(?:unset|empty)_field\t(.+)")  # of Zeek
 
 
 def _w3c(heads: Sequence[FirstLines], lines: Sequence[str]) -> Sample | None:
@@ -369,7 +413,7 @@ def _w3c(heads: Sequence[FirstLines], lines: Sequence[str]) -> Sample | None:
     data = [line for line in lines if not _is_comment(line)]
     usual = "," if "," in first[0][1] else " "
     delimiter = "\t" if any("\t" in line for line in data) else usual
-    nulls = ["-", *dict.fromkeys(each[1] for each in map(_EMPTY_FIELD.match, lines) if each)]
+    nulls = [*dict.fromkeys(["-", *(each[1] for each in map(_NO_VALUE.match, lines) if each)])]
     rows = [row for head in heads for row in _w3c_rows(head.lines, delimiter)]
     # The first names of every file: a run requires the fields that it uses to be among them.
     firsts = [_names(each[0], delimiter) for each in named.values() if each]
@@ -381,10 +425,10 @@ def _w3c(heads: Sequence[FirstLines], lines: Sequence[str]) -> Sample | None:
         facts = {"rows": len(data), "width": len(names)}
         found.append(Finding("uneven-rows", "", facts, len(data) - len(rows)))
     refused = {
-        file: f"{file.path}: has no line `#Fields:`, as other files have; ingest it with a "
+        head.file: f"{head.path}: has no line `#Fields:`, as other files have; ingest it with a "
         f"separate pipeline"
-        for file, each in named.items()
-        if not each
+        for head in heads
+        if head.lines and not named[head.file]
     }
     settings = {"format": "csv", "delimiter": delimiter, "comment": "#", "null_values": nulls}
     reason = "a W3C log: `#Fields:` names the columns"
@@ -523,7 +567,9 @@ def _matched(heads: Sequence[FirstLines], pattern: str, start: str, kind: str) -
 
 
 Recogniser = Callable[[Sequence[FirstLines], Sequence[str]], Sample | None]
-RECOGNISERS: tuple[Recogniser, ...] = (_json_lines, _well_known_log, _logfmt, _csv, _time_first)
+RECOGNISERS: tuple[Recogniser, ...] = (
+    _json_lines, _well_known_log, _logfmt, _csv, _csv_below_lines, _time_first,
+)  # fmt: skip
 """What `seglake init` is sure of, in the order in which it is tried on lines of text.
 
 W3C logs are tried before these, and comments are removed; see `_lines`.

@@ -640,7 +640,11 @@ def find_events(
             depth += 1
             position, phase = position + 1, OPENED
             continue
-        if depth == 0:  # a line that is not a document
+        if levels == 0 and byte == 0x2C:  # between whole documents
+            position += 1
+            continue
+        is_event = depth == levels and (depth > 0 or byte == 0x7B)
+        if depth == 0 and not is_event:  # a line that is not a document
             stop = first_newline(data, position, end)
             if stop == end and not final:
                 verdict = MORE
@@ -653,17 +657,14 @@ def find_events(
         if stop < 0:
             verdict = stop
             break
-        kind = EVENT if depth == levels else STRAY
-        if (
-            kind == EVENT
-            and byte == 0x7B
-            and byte_at(base, _skip_space(base, position + 1)) == 0x7D
-        ):
+        kind = EVENT if is_event else STRAY
+        if is_event and byte == 0x7B and byte_at(base, _skip_space(base, position + 1)) == 0x7D:
             kind = EMPTY
         if kind != STRAY or byte != 0x6E or _skip_literal(base, position) != stop:
             rows = _with_row(rows, n, position, stop - position, kind, owner[depth])
             n += 1
-        position, phase = stop, NEXT
+        position, phase = stop, NEXT if depth else VALUE
+        documents += depth == 0
     if position >= end:  # zeros follow, which no token begins with
         verdict = MORE
     for k in range(1, m):  # an owner comes after the object that contains it

@@ -123,8 +123,9 @@ CASES = {
     "two units": Case("a.jsonl", objects(lambda n, t: {"ts": ms(t) if n % 3 else ms(t) // 1000}),
                       "ts", "epoch_ms", codes=codes("mixed-formats", NO_KEY), exact=False),
     "dates of MongoDB": Case(
-        "a.jsonl", objects(lambda n, t: {"at": {"$date": f"{t:%FT%TZ}"}, "user": n % 7}), "at",
-        "iso8601", "user"),
+        "a.jsonl", objects(lambda n, t: {"at": {"$date": f"{t:%FT%TZ}"},
+                                         "user": {"$oid": f"{n % 7:024x}"}}), "at",
+        "iso8601", "user.$oid"),
     "times of BigQuery": Case(
         "a.jsonl", objects(lambda n, t: {"at": f"{t:%F %T}{'.5' * (n % 2)} UTC"}), "at", "iso8601",
         codes=codes(NO_KEY)),
@@ -168,6 +169,18 @@ CASES = {
     "quotes doubled": Case(
         "a.csv", rows(lambda n, t: rf'{t.isoformat()},"C:\","a\""b"', "at,user,text"), "at",
         "iso8601", codes=codes(NO_KEY)),
+    "quotes with a backslash in a later line": Case(
+        "a.csv", rows(lambda n, t: f'{t.isoformat()},u{n % 3},"a\n\\"b\\", c"', "at,user,text"),
+        "at", "iso8601", "user", settings={"input.escape": "\\"}),
+    "a title": Case("a.csv", b"Report,,\r\n\r\n" + rows(
+        lambda n, t: f"{t.isoformat()},u{n % 3},x", "at,user,text"), "at", "iso8601", "user",
+        settings={"input.skip_lines": 2}),
+    "a delimiter in the first line": Case(
+        "a.csv", b"sep=;\r\n" + rows(lambda n, t: f"{t.isoformat()};u{n % 3}", "at;user") + b";\n",
+        "at", "iso8601", "user", settings={"input.skip_lines": 1}, rejects=1),
+    "no header, and quotes": Case(
+        "a.csv", rows(lambda n, t: f'"a, ""{n}""",{t:%FT%TZ},{chr(34) * 2 * (n % 2)}'), "c2",
+        "iso8601", codes=codes("no-header", NO_KEY)),
     "a header over lines": Case(
         "a.csv", rows(lambda n, t: f'{t.isoformat()},u{n % 3},"a\nb"', 'at,user,"the\ntext"'), "at",
         "iso8601", "user"),
@@ -194,8 +207,8 @@ CASES = {
                                    "#Fields: date-time,client-ip,server"),
                      "date-time", "iso8601", "client-ip", exact=False),
     "Zeek": Case("conn.log", rows(lambda n, t: f"{t.timestamp()}\tu{n % 3}\t(empty)",
-                                  "#empty_field\t(empty)\n#fields\tts\tuser\tx\n#types\ttime"),
-                 "ts", "epoch_s", "user", settings={"input.null_values": ["-", "(empty)"]}),
+                                  "#empty_field\t(empty)\n#unset_field\t?\n#fields\tts\tuser\tx\n#types\ttime"),
+                 "ts", "epoch_s", "user", settings={"input.null_values": ["-", "(empty)", "?"]}),
     # Parquet
     "parquet": Case("a.parquet", parquet(pa.array(TIMES, pa.timestamp("us", "UTC"))), "at", None,
                     "user"),
@@ -296,7 +309,7 @@ def test_log_that_begins_with_a_time_is_read(tmp_path: Path, program: str) -> No
 
 @pytest.mark.parametrize("content", [
     b"hello\nworld\n", lines("INFO [main] %F %T {n}"), b"a b\x00\x01\n" * 9,
-    b'{"events": [{"a": 1}]}\n', b'{"a": 1}{"a": 2}\n', b'{\n "a": 1\n}\n', b"a,b\r1,2\r", b"\n\n",
+    b"[[1, 2]]\n", b'{\n "a: 1\n}\n', b"a,b\r1,2\r", b"\n\n",
 ])  # fmt: skip
 def test_what_is_not_understood_is_an_error_that_names_the_file(
     tmp_path: Path, content: bytes

@@ -22,7 +22,7 @@ from seglake.write.driver.redrive import redrive
 from seglake.write.driver.run import DeclaredRun, ingest_files
 from tests.makers.files import Result, pipeline, read_bytes
 
-PATHS = ["[]", "r[]", "a.b[]", "r[].s[].t[]", "[].r[]", "r[][]"]
+PATHS = [".", "[]", "r[]", "a.b[]", "r[].s[].t[]", "[].r[]", "r[][]"]
 NAMES = ["r", "s", "t", "a", "b", "x", "y", "é", 'q"\\']
 NOWHERE = "no array of events: see input.records"
 Pairs = list[tuple[str, Any]]
@@ -91,9 +91,12 @@ def outcome(data: bytes, path: str, names: list[str], chunk_bytes: int) -> Resul
 @given(st.data())
 def test_events_are_those_that_python_finds(data: st.DataObject) -> None:
     path = data.draw(st.sampled_from(PATHS))
-    names = data.draw(st.lists(st.sampled_from(["i", "j"]), unique=True)) if path != "[]" else []
+    names = (
+        data.draw(st.lists(st.sampled_from(["i", "j"]), unique=True)) if path.strip("[].") else []
+    )
     some = data.draw(st.lists(documents(steps_of(path)), max_size=3))
-    file = b"".join(written(data.draw, each) for each in some)
+    between = data.draw(st.sampled_from([b"", b"\n", b","])) if path == "." else b""
+    file = between.join(written(data.draw, each) for each in some)
     wanted = [event for each in some for event in walk(each, steps_of(path), {}, names)]
     found = outcome(file, path, names, 2**20)
     assert isinstance(found, Result)
@@ -109,7 +112,7 @@ def test_events_are_those_that_python_finds(data: st.DataObject) -> None:
 @given(st.data())
 def test_damage_gives_the_same_rows_in_any_chunks(data: st.DataObject) -> None:
     path = data.draw(st.sampled_from(PATHS))
-    names = ["i"] if path != "[]" else []
+    names = ["i"] if path.strip("[].") else []
     file = bytearray(
         b"\n".join(written(data.draw, data.draw(documents(steps_of(path)))) for _ in "ab")
     )
@@ -134,6 +137,7 @@ LOGS = [
     {"timeUnixNano": f"{1795168807 + n}000000000", "traceId": f"{n % 7:032x}"} for n in range(20)
 ]
 SCOPES: list[Any] = [{"scope": {"name": f"s{s}"}, "logRecords": LOGS} for s in range(2)]
+HITS: Any = {"n": 40, "hits": {"n": 40, "hits": [{"_source": each} for each in CLOUDTRAIL]}}
 OTLP = {"resourceLogs": [{"scopeLogs": SCOPES, "resource": {"attributes": []}}]}
 
 
@@ -146,6 +150,13 @@ OTLP = {"resourceLogs": [{"scopeLogs": SCOPES, "resource": {"attributes": []}}]}
          {"resource": {"attributes": []}, "scope": {"name": "s0"}, **SCOPES[0]["logRecords"][0]}),
         ("pretty.json", json.dumps(OTLP, indent=2).encode(), 40, None),
         ("array.json", json.dumps(CLOUDTRAIL, indent=1).encode(), 40, CLOUDTRAIL[0]),
+        ("azure.json", json.dumps({"n": 40, "records": CLOUDTRAIL}).encode(), 40, CLOUDTRAIL[0]),
+        ("hits.json", json.dumps(HITS, indent=1).encode(), 40, HITS["hits"]["hits"][0]),
+        ("cut.json", json.dumps({"a": "]", "r": 4000 * CLOUDTRAIL[:1]}, indent=1).encode(), 4000,
+         CLOUDTRAIL[0]),
+        ("over.json", "\n".join(json.dumps(each, indent=1) for each in CLOUDTRAIL).encode(), 40,
+         CLOUDTRAIL[0]),
+        ("joined.json", "".join(map(json.dumps, CLOUDTRAIL)).encode(), 40, CLOUDTRAIL[0]),
     ],
 )  # fmt: skip
 def test_init_check_and_ingest_agree(
@@ -155,13 +166,13 @@ def test_init_check_and_ingest_agree(
     made = infer_pipeline([str(tmp_path / name)], root=str(tmp_path / "lake"))
     (tmp_path / "p.toml").write_text(made.toml)
     settings = load(tmp_path / "p.toml")
-    sampled = check(settings, 1000).rows
+    sampled = check(settings, 5000).rows
     report = ingest_files(LocalEngine(), settings, DeclaredRun("a"))
     assert (len(sampled), report.records, report.quarantined) == (rows, rows, 0)
     assert [row.line for row in sampled] == [*range(1, rows + 1)]
-    assert [finding.count for finding in report.findings if finding.code == "documents"] == [
-        2 if name == "logs.json" else 1
-    ]
+    (documents,) = (each.count for each in report.findings if each.code == "documents")
+    assert documents == {"logs.json": 2, "over.json": 40, "joined.json": 40}.get(name, 1)
+    assert settings.timestamp.field is not None
     assert first is None or json.loads(sampled[0].value or "") == first
 
 
@@ -225,6 +236,7 @@ def test_errors_name_the_place_and_the_remedy(data: bytes, inherit: list[str], w
     + [
         {"inherit": ["a"]},
         {"records": "[]", "inherit": ["a"]},
+        {"records": ".", "inherit": ["a"]},
         {"records": "r[]", "inherit": ["a.b"]},
     ]
     + [{"records": "r[]", "format": "csv"}],

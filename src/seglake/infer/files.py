@@ -285,7 +285,9 @@ def _first_bytes(file: SourceFile, store: InputStore) -> _FirstBytes:
         if len(data) == most and not (b"\n" in data or b"\r" in data):
             most = min(2 * most, _LONGEST_LINE_BYTES)
     if remark := describe_binary(bytes(data[:HEAD_BYTES])):
-        raise InputError(f"{path}: {remark}")
+        packing = store.packing(file)
+        how = f"; unpack the {packing} file first" if packing else ""
+        raise InputError(f"{path}: {remark}{how}")
     if codec := detect_codec(bytes(data[:HEAD_BYTES]), path):
         raise InputError(
             f"{path}: is {codec} inside another archive or compressed file. Unpack the outer file"

@@ -2,14 +2,18 @@
 
 Bytes become base64, decimals text, a union its value, and times ISO 8601: in UTC for the logical
 types timestamp-millis and -micros, without a zone for the local ones. fastavro decodes one record
-after another; the rest is done for many records in one step.
+after another; the rest is done for many records in one step. Blocks are decompressed here, because
+fastavro has no limit for their size.
 """
 
 from __future__ import annotations
 
+import bz2
 import datetime as dt
 import io
 import json
+import lzma
+import zlib
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,15 +21,18 @@ from contextlib import contextmanager
 from decimal import Decimal
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import IO, Any, NamedTuple
 
+import lz4.block
 import numpy as np
 
 from seglake.config import Pipeline
-from seglake.errors import InputError, SeglakeError
+from seglake.errors import CorruptData, InputError, SeglakeError
 from seglake.extras import extra
+from seglake.format.codecs import compression
 from seglake.format.records import Spans
 from seglake.limits import REQUESTS
+from seglake.terminal.wording import short_bytes
 from seglake.text.json_fields import FieldNames
 from seglake.times.grammar import ISO, TimeFormat
 from seglake.times.readers import Times
@@ -38,7 +45,13 @@ from seglake.write.rows.json_rows import JsonRows, elements_of
 from seglake.write.rows.rows import MOST_ROWS, Format, Rows, most_rows
 
 _BATCH_BYTES = 2 << 20  # Avro data that is decoded in one step: Python's objects take much more
+_BLOCK_BYTES = 64 << 20  # limit of a block, decompressed
 _SYNC_BYTES = 16
+_STREAMS: dict[str, Any] = {
+    "deflate": partial(zlib.decompressobj, -zlib.MAX_WBITS),
+    "bzip2": bz2.BZ2Decompressor,
+    "xz": partial(lzma.LZMADecompressor, memlimit=2 * _BLOCK_BYTES),
+}
 _SCHEMA_KEYS = {
     "type", "name", "namespace", "fields", "items", "values", "symbols", "size", "logicalType",
     "precision", "scale",
@@ -100,16 +113,9 @@ def _json_arrays(split: Split, store: InputStore, most: int, size: int) -> Itera
     if not split.file.size:
         return
     records, held = list[Any](), 0
-    with _opened(split.file, store) as (stream, blocks):
-        if split.start:
-            _seek_block(stream, split.start)
-        for block in blocks:
-            if block.offset >= split.end:
-                break
-            decoded = max(block.bytes_.getbuffer().nbytes, 1)
-            if block.num_records > max(decoded, MOST_ROWS):
-                raise ValueError(f"a block claims {block.num_records:,} records")
-            row_bytes, rows = max(decoded // max(block.num_records, 1), 1), iter(block)
+    with _opened(split.file, store) as (stream, header):
+        for block in _blocks(stream, header, split):
+            rows, row_bytes = block.records, max(block.size_bytes // max(block.record_count, 1), 1)
             while some := [*islice(rows, min(most - len(records), -(-(size - held) // row_bytes)))]:
                 records += some
                 held += row_bytes * len(some)
@@ -120,17 +126,100 @@ def _json_arrays(split: Split, store: InputStore, most: int, size: int) -> Itera
             yield _json_array(records)
 
 
+class _Block(NamedTuple):
+    """The records of a block, their number, and their size in Avro."""
+
+    records: Iterator[Any]
+    record_count: int
+    size_bytes: int
+
+
+def _blocks(stream: io.BufferedReader[RawFile], header: Any, split: Split) -> Iterator[_Block]:
+    """Yield the blocks that begin in the split. `stream` is at the end of the header."""
+    stream.seek(-_SYNC_BYTES, io.SEEK_CUR)
+    sync = stream.read(_SYNC_BYTES)
+    if split.start:
+        _seek_block(stream, split.start, sync)
+    # fastavro reads a copy of the file whose blocks are not compressed, one block at a time.
+    schema = header.metadata["avro.schema"].encode()
+    copy = io.BytesIO(
+        b"".join((AVRO_MARK, _long(1), _long(11), b"avro.schema", _long(len(schema)), schema))
+        + _long(0) + sync
+    )  # fmt: skip
+    decoded = _block_reader(copy)
+    while stream.tell() < split.end and stream.peek(1):
+        count, size = _read_long(stream), _read_long(stream)
+        if size > _BLOCK_BYTES:
+            raise ValueError(f"a block claims {size:,} bytes")
+        data = _decompressed(stream.read(size), header.codec)
+        if stream.read(_SYNC_BYTES) != sync:
+            raise ValueError("a block does not end with the sync marker")
+        if count > max(len(data), MOST_ROWS):
+            raise ValueError(f"a block claims {count:,} records")
+        copy.seek(0)
+        copy.truncate()
+        copy.writelines((_long(count), _long(len(data)), data, sync))
+        copy.seek(0)
+        yield _Block(iter(next(decoded)), count, max(len(data), 1))
+
+
+def _decompressed(data: bytes, codec: str) -> bytes:
+    match codec:
+        case "null":
+            return data
+        case "deflate" | "bzip2" | "xz":
+            stream = _STREAMS[codec]()
+            data = stream.decompress(data, _BLOCK_BYTES + 1)
+            if len(data) > _BLOCK_BYTES:
+                raise ValueError("a block decompresses to too many bytes")
+            if not stream.eof:
+                raise ValueError("a block is cut off")
+            return data
+        case "zstandard":
+            return compression.decompress(compression.IDS["zstd"], data, _BLOCK_BYTES)
+        case "snappy":
+            data, crc = data[:-4], int.from_bytes(data[-4:], "big")
+            data = compression.decompress(compression.IDS["snappy"], data, _BLOCK_BYTES)
+            if zlib.crc32(data) != crc:
+                raise ValueError("a block has a wrong checksum")
+            return data
+        case "lz4":
+            if int.from_bytes(data[:4], "little") > _BLOCK_BYTES:
+                raise ValueError("a block decompresses to too many bytes")
+            return bytes(lz4.block.decompress(data))
+    raise ValueError(f"the codec {codec!r} cannot be read")
+
+
+def _read_long(stream: IO[bytes]) -> int:
+    value, shift = 0, 0
+    while (byte := stream.read(1)[0]) > 0x7F and shift < 63:
+        value |= (byte & 0x7F) << shift
+        shift += 7
+    value |= byte << shift
+    if value & 1:
+        raise ValueError(f"a block has a negative length, {-(value >> 1) - 1}")
+    return value >> 1
+
+
+def _long(number: int) -> bytes:
+    rest, data = 2 * number, bytearray()
+    while rest > 0x7F:
+        data.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    return bytes(data) + bytes([rest])
+
+
 @contextmanager
 def _opened(
     file: SourceFile, store: InputStore
 ) -> Iterator[tuple[io.BufferedReader[RawFile], Any]]:
-    """Open a file, and read its header. Any error of fastavro becomes an InputError."""
+    """Open a file, and read its header. Any error of the file becomes an InputError."""
     stream = io.BufferedReader(store.raw(file), PART_BYTES)
     try:
-        yield stream, _blocks_of(stream)
-    except SeglakeError:
-        raise
+        yield stream, _block_reader(stream)
     except Exception as problem:
+        if isinstance(problem, SeglakeError) and not isinstance(problem, CorruptData):
+            raise
         head = store.raw(file).read(HEAD_BYTES) or b""
         if not head.startswith(AVRO_MARK):
             remark = describe_binary(head) or "it is not an Avro file. Set input.format to its "
@@ -138,28 +227,23 @@ def _opened(
             raise InputError(f"{file.path}: {remark}") from problem
         raise InputError(
             f"{file.path}: cannot be read as Avro, noticed at byte {stream.tell():,}: "
-            f"{problem or type(problem).__name__}; write it again, or leave it out with "
-            "input.exclude"
+            f"{problem or type(problem).__name__}; write it again, with blocks of at most "
+            f"{short_bytes(_BLOCK_BYTES)}, or leave it out with input.exclude"
         ) from problem
 
 
-def _blocks_of(stream: io.BufferedReader[RawFile]) -> Any:
-    """Read the header of a file, and return an iterator over its blocks."""
+def _block_reader(stream: Any) -> Any:
+    """Read the header of a file, and return fastavro's reader of its blocks."""
     with extra("avro", "input.format = 'avro'"):
         import fastavro  # noqa: PLC0415  # an extra
     blocks = fastavro.block_reader(stream)
-    # fastavro recurses without a limit, so that such a record could kill the process.
-    if _is_recursive(blocks.writer_schema, ()):
-        raise ValueError("a type of its schema contains itself, which only JSON lines can have")
+    _takes_bytes(blocks.writer_schema, {})
     return blocks
 
 
-def _seek_block(stream: io.BufferedReader[RawFile], start: int) -> None:
+def _seek_block(stream: io.BufferedReader[RawFile], start: int, sync: bytes) -> None:
     """Move from the end of the header to the first block that begins at `start` or later."""
-    stream.seek(-_SYNC_BYTES, io.SEEK_CUR)
-    header_end = stream.tell() + _SYNC_BYTES
-    sync = stream.read(_SYNC_BYTES)
-    begin, data = max(start, header_end) - _SYNC_BYTES, b""
+    begin, data = max(start, stream.tell()) - _SYNC_BYTES, b""
     stream.seek(begin)
     while more := stream.read(PART_BYTES):
         data += more
@@ -179,19 +263,31 @@ def _read_fields(file: SourceFile, store: InputStore) -> dict[str, Any]:
     return {field["name"]: field for field in fields}
 
 
-def _is_recursive(schema: Any, inside: tuple[str, ...]) -> bool:
-    """Return whether a type contains itself, or one of the types `inside` which it is."""
+def _takes_bytes(schema: Any, named: dict[str, bool | None]) -> bool:
+    """Return whether values of a type take bytes. A type that contains itself is None in `named`.
+
+    Raises ValueError for types whose values could take any amount of memory: fastavro recurses
+    without a limit, and a few bytes may claim any number of elements without bytes.
+    """
     match schema:
         case str():
-            return schema in inside
+            if (takes := named.get(schema, schema != "null")) is None:
+                raise ValueError("a type of its schema contains itself, which only JSON lines can")
+            return takes
         case list():
-            return any(_is_recursive(each, inside) for each in schema)
-        case {"fields": fields}:
-            inside = (*inside, schema["name"])
-            return any(_is_recursive(field["type"], inside) for field in fields)
-        case {"items": inner} | {"values": inner} | {"type": inner}:
-            return _is_recursive(inner, inside)
-    return False
+            return [*(_takes_bytes(each, named) for each in schema)] != []
+        case {"fields": fields, "name": name}:
+            named[name] = None
+            named[name] = True in [_takes_bytes(field["type"], named) for field in fields]
+            return bool(named[name])
+        case {"size": size, "name": name}:
+            named[name] = size > 0
+            return bool(size)
+        case {"items": inner} if not _takes_bytes(inner, named):
+            raise ValueError("its schema has an array of values without bytes")
+        case {"values": inner} | {"type": inner}:
+            return _takes_bytes(inner, named) or "values" in schema
+    return True
 
 
 def _essence(schema: Any) -> Any:

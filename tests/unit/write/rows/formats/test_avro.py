@@ -23,6 +23,7 @@ from seglake.errors import InputError
 from seglake.infer.pipeline import infer_pipeline
 from seglake.write.check import check
 from seglake.write.driver.run import DeclaredRun, ingest_files
+from seglake.write.rows.formats import avro
 from tests.makers.files import pipeline, read, read_bytes
 
 CODECS = ["null", "deflate", "bzip2", "snappy", "zstandard", "lz4", "xz"]
@@ -137,12 +138,25 @@ def test_damage_is_an_error_or_gives_whole_rows(
         (written([{"n": None}], {"type": "record", "name": "L",
                                  "fields": [{"name": "n", "type": ["null", "L"]}]}),
          "a type of its schema contains itself"),
+        (written([], {"type": "record", "name": "L", "fields": [
+            {"name": "e", "type": {"type": "fixed", "name": "E", "size": 0}},
+            {"name": "n", "type": ["null", {"type": "array", "items": "E"}]},
+        ]}), "an array of values without bytes"),
         (b"Obj\x01more", "cannot be read as Avro"),
     ],
 )  # fmt: skip
 def test_files_that_cannot_be_read_are_errors(content: bytes, words: str) -> None:
     with pytest.raises(InputError, match=words):
         read_bytes(content, "avro")
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_block_with_too_many_bytes_is_an_error(codec: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(avro, "_BLOCK_BYTES", 4000)
+    schema = {"type": "record", "name": "R", "fields": [{"name": "x", "type": "string"}]}
+    assert len(read_bytes(written([{"x": "a" * 3990}], schema, codec=codec), "avro").rows) == 1
+    with pytest.raises(InputError, match=r"cannot be read as Avro.* (too many|more than|claims)"):
+        read_bytes(written([{"x": "a" * 4000}], schema, codec=codec), "avro")
 
 
 def test_changed_schema_is_an_error_that_names_both_files(tmp_path: Path) -> None:

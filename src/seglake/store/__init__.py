@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 from seglake.errors import ConfigError
 from seglake.store.dry import dry_store
-from seglake.store.interface import Listed, Reader, Stat, Store, Writer
+from seglake.store.interface import Listed, Reader, RefusedKey, Stat, Store, Writer
 from seglake.store.local import (
     OpenFile,
     close_unused_files,
@@ -23,6 +23,7 @@ __all__ = [
     "Listed",
     "OpenFile",
     "Reader",
+    "RefusedKey",
     "Stat",
     "Store",
     "Writer",

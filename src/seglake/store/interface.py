@@ -152,10 +152,20 @@ class Store(Reader, Protocol):
         """Delete the objects. Missing objects are ignored."""
 
 
+class RefusedKey(StoreError):
+    """A key that cannot be used. The message contains the remedy."""
+
+    def __init__(self, uri: str, key: str, effect: str = "it cannot be used") -> None:
+        super().__init__(
+            f"{uri}: the key {key!r} has an empty part, `.`, `..` or control characters, so "
+            f"{effect}; copy the object to another key and delete it"
+        )
+
+
 def check_key(uri: str, key: str) -> None:
-    """Raise StoreError for a key that could lead outside the root."""
+    """Raise RefusedKey for a key that could lead outside the root."""
     if "\0" in key or not {"", ".", ".."}.isdisjoint(key.split("/")):
-        raise StoreError(f"{uri}: {key!r} is not a key")
+        raise RefusedKey(uri, key)
 
 
 @contextlib.contextmanager

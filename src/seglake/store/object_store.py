@@ -25,6 +25,7 @@ from obstore.exceptions import (
     AlreadyExistsError,
     BaseError,
     GenericError,
+    InvalidPathError,
     UnknownConfigurationKeyError,
 )
 from obstore.store import from_url
@@ -36,6 +37,7 @@ from seglake.limits import GAP_BYTES
 from seglake.store.forks import ThreadedLibrary
 from seglake.store.interface import (
     Listed,
+    RefusedKey,
     Stat,
     Store,
     Writer,
@@ -63,6 +65,8 @@ _PARTS_IN_FLIGHT = 4
 _REQUESTS_OF_A_CALL = 10  # concurrent requests of obstore for the ranges of one call
 # Measured with 55 ranges at 40 ms: 340 ms with 2 calls, 270 ms with 4, 290 ms with 6.
 _CALLS_AT_ONCE = 4
+_CONTROLS = re.compile(r"[\0-\x1f\x7f]")
+_INVALID_PATH = re.compile(r'Path "(.*?)"(?: contained|: Encountered)', re.DOTALL)
 _BEGINS_ANYWHERE = ("s3:", "s3a:", "gs:", "memory:")  # on Azure, obstore lists from the start
 _EXPRESS = re.compile(r"s3a?://[^/]*--x-s3(?:/|$)")
 _OBSTORE = ThreadedLibrary("obstore")
@@ -214,7 +218,12 @@ class _ObjectStore:
 
     def list(self, prefix: str = "") -> Iterator[Listed]:
         with store_errors(self.uri, prefix, BaseError):
-            yield from ObjectListing(self.client, prefix.rstrip("/"), cuts=self._begins_anywhere)
+            try:
+                listing = ObjectListing(self.client, prefix.rstrip("/"), cuts=self._begins_anywhere)
+                yield from listing
+            except InvalidPathError as error:  # obstore refuses the whole page
+                key = next(iter(_INVALID_PATH.findall(str(error))), "")
+                raise RefusedKey(self.uri, key, "nothing next to it can be listed") from None
 
     def delete(self, keys: Iterable[str]) -> None:
         names = list(keys)
@@ -234,6 +243,8 @@ def _retry_request(request: Callable[[], _Answer]) -> _Answer:
 
 def _object_errors(uri: str, key: str) -> AbstractContextManager[None]:
     check_key(uri, key)
+    if _CONTROLS.search(key):
+        raise RefusedKey(uri, key)
     return store_errors(uri, key, BaseError)
 
 

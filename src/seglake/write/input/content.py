@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from seglake.errors import InputError, MissingObject, StoreError
-from seglake.store import Listed, Store, open_store
+from seglake.store import Listed, RefusedKey, Store, open_store
 from seglake.write.input.codecs import HEAD_BYTES, Codec, Content, decompress_stream, detect_codec
 from seglake.write.input.encodings import UTF_8, Utf8Stream, is_single_byte, utf8_size
 from seglake.write.input.files import FileVersion, SourceFile, locate
@@ -56,8 +56,7 @@ class InputStore:
             for each in store.list(prefix):
                 yield each._replace(key=each.key[below:])
         except StoreError as problem:
-            text = f"{folder}: cannot be listed: {problem}; check the path and its permissions"
-            raise InputError(text) from None
+            raise InputError(f"{folder}: cannot be listed: {problem}{_remedy(problem)}") from None
 
     def has_objects(self, folder: str) -> bool:
         """Return whether there are objects below a folder. Raises InputError."""
@@ -176,7 +175,13 @@ def unreadable_error(path: str, error: StoreError) -> InputError:
     """Return the error for an input path that storage cannot read."""
     if is_dead_link(path):
         return dead_link_error(path)
-    return InputError(f"{path}: cannot be read: {error}; check the path and its permissions")
+    return InputError(f"{path}: cannot be read: {error}{_remedy(error)}")
+
+
+def _remedy(error: StoreError) -> str:
+    if isinstance(error, RefusedKey):
+        return ", or name other folders and files in input.paths"
+    return "; check the path and its permissions"
 
 
 def _special_kind(path: str) -> str | None:

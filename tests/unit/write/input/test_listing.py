@@ -391,6 +391,22 @@ def test_folders_of_a_bucket_are_named_by_their_keys() -> None:
             assert [*found.files.paths] == [f"{server.root}/{key}"]
 
 
+@pytest.mark.parametrize("key", ["p/d//a", "p/./a", "p/d/../a", "p//a", "p/a\tb", "p/a\x7f"])
+def test_key_that_prevents_a_listing_is_named_with_the_way_around(key: str) -> None:
+    with object_server() as server:
+        server.objects |= {key: b"{}", "p/d/b.jsonl": b"{}", "p/e/c.jsonl": b"{}"}
+        store = InputStore(server.options)
+        paths = [f"{server.root}/{each}" for each in ("p/d/b.jsonl", "p/e")]
+        found = find_inputs(pipeline(paths, "jsonl").input, store)
+        assert [*found.files.paths] == [f"{server.root}/{each}/{name}" for each, name in (
+            ("p/d", "b.jsonl"), ("p/e", "c.jsonl"))]  # fmt: skip
+        for path in ("p", "p/**/*.jsonl", key):
+            settings = pipeline(f"{server.root}/{path}", "jsonl").input
+            with pytest.raises(InputError, match=r"or name other folders") as refused:
+                find_inputs(settings, store)
+            assert repr(key) in str(refused.value)
+
+
 def test_partition_folders_are_entered_whatever_they_are_called(tmp_path: Path) -> None:
     read = ["_date=1/a.jsonl", "d=1/b.jsonl"]
     hidden = ["_date=1/_part-0.jsonl", "_tmp/c.jsonl", ".x=1/d.jsonl"]

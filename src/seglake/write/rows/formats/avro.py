@@ -46,6 +46,7 @@ from seglake.write.rows.rows import MOST_ROWS, Format, Rows, most_rows
 
 _BATCH_BYTES = 2 << 20  # Avro data that is decoded in one step: Python's objects take much more
 _BLOCK_BYTES = 64 << 20  # limit of a block, decompressed
+_TOO_LARGE = f"a block has more than {short_bytes(_BLOCK_BYTES)}, decompressed"
 _SYNC_BYTES = 16
 _STREAMS: dict[str, Any] = {
     "deflate": partial(zlib.decompressobj, -zlib.MAX_WBITS),
@@ -150,7 +151,7 @@ def _blocks(stream: io.BufferedReader[RawFile], header: Any, split: Split) -> It
     while stream.tell() < split.end and stream.peek(1):
         count, size = _read_long(stream), _read_long(stream)
         if size > _BLOCK_BYTES:
-            raise ValueError(f"a block claims {size:,} bytes")
+            raise ValueError(_TOO_LARGE)
         data = _decompressed(stream.read(size), header.codec)
         if stream.read(_SYNC_BYTES) != sync:
             raise ValueError("a block does not end with the sync marker")
@@ -171,7 +172,7 @@ def _decompressed(data: bytes, codec: str) -> bytes:
             stream = _STREAMS[codec]()
             data = stream.decompress(data, _BLOCK_BYTES + 1)
             if len(data) > _BLOCK_BYTES:
-                raise ValueError("a block decompresses to too many bytes")
+                raise ValueError(_TOO_LARGE)
             if not stream.eof:
                 raise ValueError("a block is cut off")
             return data
@@ -185,7 +186,7 @@ def _decompressed(data: bytes, codec: str) -> bytes:
             return data
         case "lz4":
             if int.from_bytes(data[:4], "little") > _BLOCK_BYTES:
-                raise ValueError("a block decompresses to too many bytes")
+                raise ValueError(_TOO_LARGE)
             return bytes(lz4.block.decompress(data))
     raise ValueError(f"the codec {codec!r} cannot be read")
 
@@ -227,8 +228,8 @@ def _opened(
             raise InputError(f"{file.path}: {remark}") from problem
         raise InputError(
             f"{file.path}: cannot be read as Avro, noticed at byte {stream.tell():,}: "
-            f"{problem or type(problem).__name__}; write it again, with blocks of at most "
-            f"{short_bytes(_BLOCK_BYTES)}, or leave it out with input.exclude"
+            f"{problem or type(problem).__name__}; write it again, or leave it out with "
+            "input.exclude"
         ) from problem
 
 
@@ -272,7 +273,9 @@ def _takes_bytes(schema: Any, named: dict[str, bool | None]) -> bool:
     match schema:
         case str():
             if (takes := named.get(schema, schema != "null")) is None:
-                raise ValueError("a type of its schema contains itself, which only JSON lines can")
+                raise ValueError(
+                    "a type of its schema contains itself, which only JSON lines can have"
+                )
             return takes
         case list():
             return [*(_takes_bytes(each, named) for each in schema)] != []

@@ -152,6 +152,20 @@ def test_a_column_whose_name_has_a_dot(spark: SparkSession, tmp_path: Path) -> N
         seglake.ingest(frame, {"input": {}})  # type: ignore[arg-type]
 
 
+def test_variants_become_json_and_types_outside_arrow_are_named(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    rows = spark.range(2).selectExpr("id", f"{T} + id ts", """parse_json('{"a":[1,"x"]}') v""")
+    settings = settings_of(tmp_path, key={"fields": ["v"]}, value={"columns": ["id", "v"]})
+    assert seglake.ingest(rows, settings).records == 2
+    stored = sorted(str(each.value) for log in read_lake(tmp_path).values() for each in log)
+    assert stored == [f'b\'{{"id":{n},"v":{{"a":[1,"x"]}}}}\'' for n in range(2)]
+    for expression in ("array(v)", "struct(v)", "interval '1' month", "make_interval(1)"):
+        bad = rows.selectExpr("id", "ts", f"{expression} odd")
+        with pytest.raises(InputError, match=r"DataFrame: column odd\b"):
+            seglake.ingest(bad, settings_of(tmp_path, key={}, value={"columns": ["odd"]}))
+
+
 def test_the_order_column_belongs_to_the_settings_of_a_run(
     frame: DataFrame, tmp_path: Path
 ) -> None:

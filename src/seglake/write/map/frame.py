@@ -8,6 +8,7 @@ their offsets, the offsets are the sort key, and the order column only numbers t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 _BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _ROWS_WITH_LISTS = 1024
 _DDL = "packed binary"
+_NOT_IN_ARROW = re.compile(r"(?:^|[<,:])interval (?:year|month)|[<,:]variant(?!:)")
 
 
 @contextmanager
@@ -61,17 +63,33 @@ class MapFrame(NamedTuple):
     settings: MapSettings
     order_column: str
     columns: tuple[str, ...] = ()  # columns of the DataFrame, set by `read`
+    variants: tuple[bool, ...] = ()  # which of them are VARIANT, and here JSON
 
     def read(self, frame: DataFrame) -> pa.Table:
         """Write the blobs of all partitions to the spool, and return their rows of SPOOLED.
 
         Spark may run a task again after a failure; only the blobs of one try are returned. Raises
-        ConfigError for a DataFrame of an older Spark.
+        ConfigError for a DataFrame of an older Spark, and InputError for a type without a
+        counterpart in Arrow.
         """
-        task = self._replace(columns=tuple(frame.columns))
+        for name, kind in frame.dtypes:
+            if _NOT_IN_ARROW.search(kind):
+                how = "to_json" if "variant" in kind else "cast to a string"
+                raise InputError(
+                    f"DataFrame: column {name} has type {kind}, which cannot be read: convert it, "
+                    f"such as with {how}, or drop it"
+                )
+        variants = tuple(kind == "variant" for _, kind in frame.dtypes)
+        task = self._replace(columns=tuple(frame.columns), variants=variants)
         with original_errors(), short_batches(frame):
             # mapInArrow would treat a dot in a column name as the path of a nested field.
             numbered = frame.toDF(*map(str, range(len(task.columns))))
+            if True in variants:
+                texts = (
+                    f"to_json(`{at}`) `{at}`" if each else f"`{at}`"
+                    for at, each in enumerate(variants)
+                )
+                numbered = numbered.selectExpr(*texts)
             mapped = numbered.mapInArrow(task.__call__, _DDL)
             if not hasattr(mapped, "toArrow"):
                 raise ConfigError(
@@ -86,9 +104,15 @@ class MapFrame(NamedTuple):
         from pyspark import TaskContext  # noqa: PLC0415  # the module is imported without Spark
 
         context = TaskContext.get()
-        named = (batch.rename_columns([*self.columns]) for batch in batches)
         spool = partial(self.spool, unit=context.partitionId() if context else 0)
-        yield pa.record_batch({"packed": [run_task(spool, named)]})
+        yield pa.record_batch({"packed": [run_task(spool, map(self._named, batches))]})
+
+    def _named(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        columns = [
+            pa.ExtensionArray.from_storage(pa.json_(column.type), column) if is_variant else column
+            for column, is_variant in zip(batch.columns, self.variants, strict=True)
+        ]
+        return pa.record_batch(columns, names=[*self.columns])
 
     def spool(self, batches: Iterable[pa.RecordBatch], unit: int = 0) -> bytes:
         """Write the blobs of some rows to the spool, and return their rows of SPOOLED, packed."""

@@ -90,7 +90,7 @@ class ArrowRows:
 
         Null stays null.
         """
-        return column_text(self._column(name), self._path)
+        return column_text(self._column(name), f"{self._path}: column {name}")
 
     def times(self, name: str, form: TimeFormat) -> Times:
         """Convert a column of a time type, or read another column as text in the format `form`."""
@@ -139,7 +139,7 @@ class ArrowRows:
     def objects(self, names: Sequence[str]) -> Spans:
         """Return one JSON object per row. An empty `names` selects every column."""
         names = names or self._batch.schema.names
-        texts = [column_json(self._column(name), self._path) for name in names]
+        texts = [column_json(self._column(each), f"{self._path}: column {each}") for each in names]
         return json_objects(names, texts, self.line_count)
 
     def absent(self, names: Iterable[str]) -> MissingFields | None:
@@ -282,7 +282,8 @@ def _json_number(column: Any, path: str) -> Spans:
         return nulls_as(from_arrow(column.cast(pa.large_string())), b"null")
     except pa.ArrowException as problem:
         raise InputError(
-            f"{path}: type {column.type} cannot be written as JSON: {problem}"
+            f"{path}: type {column.type} cannot be written as JSON: {problem}; convert it, or "
+            "leave it out with value.columns"
         ) from problem
 
 

@@ -8,24 +8,29 @@ import json
 import subprocess
 import sys
 import tarfile
+from codecs import BOM_UTF8
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import seglake
 from seglake.cli.app import app
 from seglake.config import from_tables
 from seglake.engine import LocalEngine
-from seglake.errors import ConfigError, InputError
+from seglake.errors import ConfigError, InputError, QuarantineLimit, SeglakeError
 from seglake.write.check import check
 from seglake.write.driver.run import DeclaredRun, ingest_files
-from tests.makers.files import pipeline, read
+from tests.makers.files import pipeline
 from tests.makers.lakes import Event, LakeMaker
-from tests.makers.raw_events import write_settings
+from tests.makers.raw_events import ingest, write_settings
 
 T = 1_780_000_000_000
 TIMED: dict[str, Any] = {
@@ -130,23 +135,88 @@ def test_a_large_file_is_sampled_at_several_splits(tmp_path: Path) -> None:
         assert data[begin:].split(b"\n")[row["line"] - 1] == row["value"].encode()
 
 
-@pytest.mark.parametrize("form", ["csv", "parquet", "text"])
-def test_every_format_is_sampled(form: str, tmp_path: Path) -> None:
-    path = tmp_path / f"a.{form}"
+ROWS = [
+    b"%d,u\n" % T,
+    b',"a\nb"\n',
+    b"1,2,3\n",
+    b"x,\xff\n",
+    b"\n",
+    b'"',
+    b'"a\\"b"',
+    b"# c\n",
+    BOM_UTF8,
+]
+OBJECTS = [
+    *(b'{"ts": %d}' % T for _ in "ab"),
+    b'{"r":[{"ts":%d},5]}' % T,
+    b'{"r":[]}',
+    b"{}\n",
+    b"\n",
+]
+PIECES = {  # by format: the beginning of a file, what may follow it, and settings
+    "jsonl": (b"", [*OBJECTS, b"[]", b"}", b'"', b"x\n", b"\xff\n", b",", BOM_UTF8], [
+        {}, {"records": "."}, {"records": "r[]"}, {"records": "r[]", "inherit": ["i"]}]),
+    "csv": (b"ts,user\n", [*ROWS, b"ts,user\n", b"#Fields: ts user\n"], [
+        {}, {"multiline": False}, {"comment": "#", "escape": "\\"}, {"skip_lines": 1}]),
+    "text": (b"", ROWS, [
+        {"pattern": r"(?P<ts>\d*),(?P<user>.*)"},
+        {"pattern": "(?P<ts>[^,]*)(?P<user>.*)", "multiline_start_pattern": r"\d"}]),
+    "parquet": (b"", [], [{}]),
+    "avro": (b"", [], [{}]),
+}  # fmt: skip
+
+
+@st.composite
+def contents(draw: st.DrawFn, form: str) -> bytes:
+    """A file, of which some are damaged."""
+    begin, pieces, _ = PIECES[form]
+    data, sink = (
+        begin + b"".join(draw(st.lists(st.sampled_from(pieces or [b""]), max_size=9))),
+        io.BytesIO(),
+    )
+    times = draw(st.lists(st.sampled_from([T, None]), max_size=5))
     if form == "parquet":
-        pq.write_table(pa.table({"ts": [T, None], "user": ["a", "b"]}), path)
-    else:
-        heading = "ts,user\n" if form == "csv" else ""
-        path.write_text(f"{heading}{T},a\n,b\n")
-    pattern = {"pattern": r"(?P<ts>\d*),(?P<user>.)"} if form == "text" else {}
-    settings = pipeline(path, form, **TIMED, input=pattern)
-    rows = check(settings, 5).rows
-    assert [(row.reason, row.timestamp, row.key) for row in rows] == [
-        ("", T, "a"),
-        ("timestamp missing", None, None),
-    ]
-    whole = read(settings)
-    assert (len(whole.rows), len(whole.rejects)) == (1, 1)
+        pq.write_table(
+            pa.table({"ts": pa.array(times, pa.int64()), "user": ["a"] * len(times)}), sink
+        )
+    elif form == "avro":
+        fields = [{"name": "ts", "type": ["null", "long"]}, {"name": "user", "type": "string"}]
+        schema = {"type": "record", "name": "R", "fields": fields}
+        fastavro.writer(sink, schema, [{"ts": time, "user": "u"} for time in times])
+    elif draw(st.booleans()):
+        sink.write(gzip.compress(data))
+    data = sink.getvalue() or data
+    return data[: draw(st.integers(0, 2 * len(data)))]
+
+
+@pytest.mark.parametrize("form", PIECES)
+@given(data=st.data())
+def test_check_passes_exactly_when_an_ingest_does_with_the_same_counts(
+    form: str, data: st.DataObject
+) -> None:
+    files = data.draw(st.lists(contents(form), min_size=1, max_size=3))
+    with TemporaryDirectory() as folder:
+        for number, content in enumerate(files):
+            (Path(folder) / f"{number}.in").write_bytes(content)
+        settings = pipeline(
+            f"{folder}/*.in", form, root=f"{folder}/lake", max_quarantine_ratio=1, **TIMED,
+            input=data.draw(st.sampled_from(PIECES[form][2])),
+        )  # fmt: skip
+        results = list[Any]()
+        for act in (lambda: check(settings, 1000), lambda: ingest(settings)):
+            try:
+                results.append(act())
+            except SeglakeError as error:
+                results.append(type(error))
+        found, report = results
+        if report is QuarantineLimit and not isinstance(found, type):
+            assert all(row.reason for row in found.rows)
+        elif isinstance(found, type) or isinstance(report, type):
+            assert found == report or found.stops
+        else:
+            assert not found.stops
+            assert len(found.rows) == report.input_rows
+            assert found.reasons == report.reasons
 
 
 def shell(folder: Path, *options: str, field: str = "ts", form: str = "jsonl") -> Any:

@@ -127,7 +127,6 @@ def test_texts_are_there(opened: Opened, made: LakeReport) -> None:
     assert f"{figures.records:,}" in text
     for wanted in ("2026-06-01 11:00 UTC", "hour 013", "timestamp unreadable", "010.jsonl:6"):
         assert wanted in text
-    assert "One window explained" in text
 
 
 @pytest.mark.rest

@@ -349,18 +349,6 @@ class StrayTimes(NamedTuple):
     farthest_ms: int
 
 
-class WindowFigures(NamedTuple):
-    """The cost of reading one window. `segments` has the cost of each segment in the plan."""
-
-    start_ms: int
-    end_ms: int
-    records_at_most: int
-    ranges: int
-    size_bytes: int
-    log_bytes: int
-    segments: list[dict[str, Any]]
-
-
 @dataclass(frozen=True)
 class TopicFigures:
     """The figures of a topic in one version of the lake, at `now_ms`.
@@ -393,7 +381,6 @@ class TopicFigures:
     runs: list[RunRow]
     maintenance: list[MaintenanceRow]
     rejects: list[RunRejects]
-    window: WindowFigures | None
 
     @property
     def records(self) -> int:
@@ -471,7 +458,6 @@ def topic_figures(lake: Lake, topic: str, now_ms: int, quarantine: QuarantineTab
         codecs=_codecs(columns), segment_sizes=_sizes(columns.log_bytes), runs=runs,
         maintenance=upkeep,
         rejects=_rejects(quarantine, topic, rejected, rejects_left(upkeep)),
-        window=_window(log, activity),
     )  # fmt: skip
 
 
@@ -631,25 +617,6 @@ def _reasons(
         for row in groups.to_pylist():
             counts[row["attempt_id"]][row["reason"]] += row["count_all"]
     return counts
-
-
-def _window(log: Log, activity: Activity | None) -> WindowFigures | None:
-    """Return the cost of a tenth of the busiest bin, or None if files are damaged."""
-    if activity is None:
-        return None
-    busiest = int(np.argmax(np.sum(activity.records, axis=0)))
-    start = activity.start_ms + busiest * activity.width_ms + activity.width_ms // 2
-    end = start + max(1, activity.width_ms // 10)
-    try:
-        planned = log.plan_range(start, end)
-    except (CorruptData, MissingObject) as damage:
-        _log.warning("the report leaves out the example of a window: %s", damage)
-        return None
-    whole = sum(piece.segment.log_bytes for piece in planned.pieces)
-    return WindowFigures(
-        start, end, planned.records_at_most, planned.ranges, planned.size_bytes, whole,
-        planned.rows(),
-    )  # fmt: skip
 
 
 # ---------------- failures

@@ -12,15 +12,8 @@ from typing import Any, NamedTuple
 from seglake.catalog.schema import MaintenanceRow, RunRow
 from seglake.extras import extra
 from seglake.reporting.alerts import join_alerts, topic_alerts
-from seglake.reporting.figures import (
-    FailedAttempt,
-    StorageFigures,
-    TopicFigures,
-    WindowFigures,
-    format_minute,
-)
+from seglake.reporting.figures import FailedAttempt, StorageFigures, TopicFigures, format_minute
 from seglake.terminal.wording import counted, duration, short_bytes
-from seglake.times.instants import format_ms
 
 CHARTED = 4  # limit of topics with charts; the others are only in the overview
 
@@ -284,25 +277,6 @@ def _codecs(figures: TopicFigures) -> PageTable:
     )  # fmt: skip
 
 
-def _window(figures: TopicFigures, window: WindowFigures) -> PageSection:
-    share = window.size_bytes / max(1, window.log_bytes)
-    text = (
-        f"To read {format_ms(window.start_ms)} to {format_ms(window.end_ms)}, at most "
-        f"{counted(window.records_at_most, 'record')}, Seglake fetches "
-        f"{short_bytes(window.size_bytes)} in {counted(window.ranges, 'range')} of "
-        f"{counted(len(window.segments), 'segment')}: {share:.1%} of their "
-        f"{short_bytes(window.log_bytes)}, and {window.size_bytes / max(1, figures.log_bytes):.3%} "
-        f"of the topic. Not opened: {counted(figures.segments - len(window.segments), 'segment')}."
-    )
-    rows = [
-        (item["segment"], item["ranges"], short_bytes(item["bytes"]), short_bytes(item["of_bytes"]),
-         item["records_at_most"])
-        for item in window.segments
-    ]  # fmt: skip
-    table = _table("segment|ranges|fetched|of|records at most", rows)
-    return PageSection("window", "One window explained", text, table)
-
-
 # The name, title, text and table of each part of a topic, in the order on the page.
 _CHARTS: tuple[tuple[str, str, str, Callable[[TopicFigures], PageTable]], ...] = (
     ("volume", "Records over time",
@@ -345,8 +319,6 @@ def _tables(figures: TopicFigures, root: str) -> Iterator[PageSection]:
             yield PageSection(
                 name, title, text.format(root=quote(root), topic=figures.topic), filled
             )
-    if figures.window is not None:
-        yield _window(figures, figures.window)
 
 
 def _overview(topics: Sequence[TopicFigures]) -> PageTable:

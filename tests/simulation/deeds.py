@@ -16,7 +16,8 @@ from seglake.maintain.health.repair import rebuild_catalog, repair_indexes
 from seglake.maintain.undo import replace_files
 from seglake.maintain.vacuum import vacuum
 from seglake.write.driver.redrive import redrive
-from seglake.write.driver.run import DeclaredRun, ingest_files, ingest_frame
+from seglake.write.driver.run import DeclaredRun, ingest_files, ingest_rows
+from seglake.write.driver.run_input import InputFrame
 from tests.simulation import inputs
 from tests.simulation.model import EVENTS, PARTITIONS, Meant
 from tests.simulation.world import Mishap
@@ -102,7 +103,8 @@ def _replace(deed: Deed, _ground: Ground) -> Any:
 
 def _frame(deed: Deed, ground: Ground) -> Any:
     frame: Any = inputs.frame_of(inputs.frame_lines(ground.seed, deed.run_id), ground.read)
-    return ingest_frame(frame, "n", pipeline("dataframe"), DeclaredRun(deed.run_id))
+    rows, run = InputFrame(frame, "n"), DeclaredRun(deed.run_id)
+    return ingest_rows(LocalEngine(), rows, pipeline("dataframe"), run)
 
 
 def _redrive(deed: Deed, _ground: Ground) -> Any:

@@ -32,13 +32,11 @@ from seglake.catalog.schema import Kind
 from seglake.catalog.version import segments
 from seglake.compile.fallback import WAITS
 from seglake.datasource import batch
-from seglake.engine import LocalEngine
 from seglake.maintain import vacuum
 from seglake.read import origin
 from seglake.store import Store
 from seglake.terminal.progress import Pace
 from seglake.write.driver import commit as placement
-from seglake.write.driver import run as driver
 from tests.simulation import delta
 from tests.simulation.storage import SCHEME, Bucket, SimStore
 from tests.simulation.world import Crash, Process, World
@@ -242,7 +240,6 @@ def _edges() -> Iterator[tuple[Any, str, Any]]:
     yield TableContract, "check", _checked_once(TableContract.check)
     yield engine, "CORES", 1
     yield Pace, "line", lambda *_: None  # it goes by the real clock
-    yield driver, "SparkEngine", lambda *_: LocalEngine()
     yield placement, "_FEW_SEGMENTS", 0
     yield commit_log, "CHECKPOINT_INTERVAL", 5
     yield file_merges, "FAN_IN", 4

@@ -33,7 +33,7 @@ from seglake.datasource import events_between, register
 from seglake.config import load
 from seglake.engine import SparkEngine
 from seglake.errors import InputError
-from seglake.write.driver.run import DeclaredRun, ingest_files, ingest_frame
+from seglake.write.driver.run import DeclaredRun, ingest_files
 
 root, start, end = sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 conf = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1",
@@ -68,7 +68,7 @@ found["cores"] = engine.cores
 found["files"] = ingest_files(engine, files, run).summary
 columns = "number int", "ts long", "user string"
 made = spark.createDataFrame([(n, start + n, f"u{n % 3}") for n in range(60)], ", ".join(columns))
-found["frame"] = ingest_frame(made, "number", frame, run).summary
+found["frame"] = seglake.ingest(made, frame, run_id="1").summary
 try:
     ingest_files(engine, broken, run)
 except InputError as error:

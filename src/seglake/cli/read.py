@@ -244,10 +244,10 @@ def find(
 
 
 def dump(file: str, deep: bool = False, json: Json = False) -> None:
-    """Print a segment's file as text, whatever wrote it.
+    """Print a segment's log or index as text, whatever wrote it.
 
     Args:
-        file: A file of a segment: .log, .index, .timeindex, .zonemap or .keyindex.
+        file: A file of a segment: .log, .index or .timeindex.
         deep: Print a .log's records as JSON lines.
 
     Example:

@@ -1,4 +1,4 @@
-"""Print any file of a segment as text, for `seglake dump`. Files of Kafka need no catalog.
+"""Print a Kafka file of a segment as text, for `seglake dump`. It needs no catalog.
 
 The base offset is in the file's name, as in Kafka. The output is like the output of
 DumpLogSegments, but damage ends the program with an error and exit code 1. As in Kafka, a log may
@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from seglake.errors import CorruptData, MissingObject, UsageError
-from seglake.format import keyindex, zonemap
 from seglake.format.batch import CODEC_MASK, CONTROL, LOG_APPEND_TIME, TIMESTAMP_TYPES
 from seglake.format.codecs.compression import NAMES
 from seglake.format.index import OffsetIndex, TimeIndex
@@ -36,11 +35,11 @@ _HEAD_BYTES = 17  # at most this many bytes end a log in Kafka (FileLogInputStre
 def dump_file(file: str, *, deep: bool, as_json: bool) -> None:
     """Print `file` to standard output."""
     folder, _, name = file.rpartition("/")
-    match = re.fullmatch(r"([0-9]{20})\.(log|index|timeindex|zonemap|keyindex)", name)
+    match = re.fullmatch(r"([0-9]{20})\.(log|index|timeindex)", name)
     if not match:
         raise UsageError(
-            f"{file}: is not a segment's file. Its name needs 20 digits and the suffix .log, "
-            f".index, .timeindex, .zonemap or .keyindex"
+            f"{file}: is not a file of Kafka's segments. Its name needs 20 digits and the suffix "
+            f".log, .index or .timeindex"
         )
     base_offset, suffix = int(match[1]), match[2]
     if deep and suffix != "log":
@@ -138,31 +137,4 @@ def _timeindex(store: Store, _folder: str, name: str, base_offset: int) -> Itera
     index.check(data)
 
 
-def _zonemap(store: Store, _folder: str, name: str, base_offset: int) -> Iterator[Columns]:
-    zones = zonemap.decode(store.read_all(name))
-    yield {
-        "offset": zones.relative_offsets + base_offset,
-        "position": zones.positions,
-        "end": zones.ends,
-        "min_timestamp": zones.min_timestamps,
-        "max_timestamp": zones.max_timestamps,
-    }
-
-
-def _keyindex(store: Store, _folder: str, name: str, _base_offset: int) -> Iterator[Columns]:
-    data = memoryview(store.read_all(name)).cast("B")
-    rows = keyindex.decode_head(data, len(data)).rows
-    names = ("first_block", "blocks", "pairs", "position", "bytes")
-    yield {name: rows[name] for name in names}
-    for row in rows:
-        start = int(row["position"])
-        keyindex.check_page(row, data[start : start + int(row["bytes"])])
-
-
-_COLUMNS = {
-    "log": _log,
-    "index": _index,
-    "timeindex": _timeindex,
-    "zonemap": _zonemap,
-    "keyindex": _keyindex,
-}
+_COLUMNS = {"log": _log, "index": _index, "timeindex": _timeindex}

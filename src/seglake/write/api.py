@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 
 from seglake.clock import now
 from seglake.config import Pipeline
-from seglake.engine import ingest_engine
+from seglake.engine import SparkEngine, ingest_engine
 from seglake.errors import ConfigError, UsageError
 from seglake.times.instants import Time, is_open, to_epoch_ms
 from seglake.write.driver.redrive import RedriveReport, redrive
 from seglake.write.driver.report import Progress, Report, silent
-from seglake.write.driver.run import DeclaredRun, ingest_files, ingest_frame
+from seglake.write.driver.run import DeclaredRun, ingest_files, ingest_rows
+from seglake.write.driver.run_input import InputFrame
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -133,7 +134,8 @@ def ingest(
         columns = ", ".join(df.columns)
         raise ConfigError(f"{name}: no column {column!r}; there are {columns}")
     run = declare_run(run_id, interval)
-    return ingest_frame(df, column, settings, run, progress)
+    rows = InputFrame(df, column)
+    return ingest_rows(SparkEngine(df.sparkSession), rows, settings, run, progress)
 
 
 def declare_run(run_id: str | None, interval: Interval) -> DeclaredRun:

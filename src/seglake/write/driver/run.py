@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -29,7 +29,7 @@ from seglake.catalog.table import CatalogTable
 from seglake.catalog.transaction import announce, write_marker
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.config import Pipeline
-from seglake.engine import Engine, SparkEngine
+from seglake.engine import Engine
 from seglake.errors import ConfigError, CorruptData, MissingObject, StoreError
 from seglake.layout import new_attempt
 from seglake.store import open_store
@@ -69,10 +69,7 @@ from seglake.write.spool.spool import (
     filter_kinds,
 )
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-__all__ = ["DeclaredRun", "ingest_files", "ingest_frame", "ingest_rows"]
+__all__ = ["DeclaredRun", "ingest_files", "ingest_rows"]
 
 Replacing = Callable[[CatalogTable, str], Replacement]
 
@@ -107,18 +104,6 @@ def ingest_files(
     return _ingest(engine, pipeline, run, progress, new_files(engine, pipeline), replacing)
 
 
-def ingest_frame(
-    frame: DataFrame,
-    order_column: str,
-    pipeline: Pipeline,
-    run: DeclaredRun,
-    progress: Progress = silent,
-) -> Report:
-    """Ingest the rows of a DataFrame, once, like `ingest_files`. It has no source rows."""
-    rows = InputFrame(frame, order_column)
-    return ingest_rows(SparkEngine(frame.sparkSession), rows, pipeline, run, progress)
-
-
 def ingest_rows(
     engine: Engine,
     rows: InputFrame,
@@ -126,7 +111,10 @@ def ingest_rows(
     run: DeclaredRun,
     progress: Progress = silent,
 ) -> Report:
-    """Ingest rows of a DataFrame or of record batches, once, like `ingest_files`."""
+    """Ingest rows of a DataFrame or of record batches, once, like `ingest_files`.
+
+    They have no source rows.
+    """
     return _ingest(engine, pipeline, run, progress, lambda _sources: rows)
 
 

@@ -33,7 +33,7 @@ class Run(NamedTuple):
 
 def topic(codec: str, partitions: int = 3, **more: Any) -> dict[str, Any]:
     """A topic's table, with segments and batches of a few records."""
-    small = {"segment_bytes": 6000, "batch_size": 700, **more}
+    small = {"segment_bytes": 6000, "segment_ms": 604_800_000, "batch_size": 700, **more}
     settings = {name.replace("_", "."): each for name, each in small.items()}
     return {"partitions": partitions, "compression.type": codec, **settings}
 

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from json import dumps, loads
+from operator import itemgetter
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
@@ -350,7 +351,8 @@ def _result(part: dict[str, Any]) -> str:
     texts = [f"{counted(counts[name], noun)}{_BEHIND.get(name, '')}"
              for name, noun in _COUNTS.items() if counts[name]]  # fmt: skip
     if not texts:
-        return "nothing to do"
+        apart = report.get("apart")  # of a merge
+        return f"nothing to do: {_why_apart(apart)}" if apart else "nothing to do"
     deed = " would be removed" if report["dry_run"] else " removed"
     return ", ".join(texts) + deed * ("partitions" in report)  # only a compaction has them
 
@@ -362,9 +364,18 @@ _MERGE_PLAN = [
     number("segments", "segments"),
     size("log_bytes", "log bytes"),
 ]
-_NONE_FIT = "no adjacent segments fit into one segment within segment.bytes and segment.ms"
-_FEW_FIT = "too few small segments are adjacent. --all merges all segments that fit into one"
 _DAMAGED = [Column("file", "file"), number("position", "byte"), prose("problem", "problem")]
+
+
+def _why_apart(apart: Mapping[str, int]) -> str:
+    """Return why no segments were merged: what keeps most pairs of neighbours apart."""
+    if not apart:
+        return "no two small segments are neighbours"
+    limit, pairs = max(apart.items(), key=itemgetter(1))
+    forbids = (
+        "they gain too little; --all merges them" if limit == "gain" else f"{limit} forbids it"
+    )
+    return f"{counted(pairs, 'pair')} of small neighbours stay apart, because {forbids}"
 
 
 def merge(
@@ -393,10 +404,10 @@ def merge(
             root, topic, partitions=chosen, everything=everything, rebatch=rebatch,
             dry_run=dry_run, progress=shown.amount,
         )  # fmt: skip
-    finish(report, partial(_show_merged, everything), as_json=json)
+    finish(report, _show_merged, as_json=json)
 
 
-def _show_merged(everything: bool, report: MergeResult) -> None:
+def _show_merged(report: MergeResult) -> None:
     if report.plan and report.dry_run:
         show(
             "would become one segment",
@@ -405,7 +416,7 @@ def _show_merged(everything: bool, report: MergeResult) -> None:
     if report.damaged:
         show("not merged", Listing(_DAMAGED, [damaged.as_dict() for damaged in report.damaged]))
     if not (report.segments or report.damaged or report.skipped):
-        print(f"nothing to merge: {_NONE_FIT if everything else _FEW_FIT}")
+        print(f"nothing to merge: {_why_apart(report.apart)}")
         return
     groups = counted(report.skipped, "group")
     changed = f". Skipped {groups} that another commit changed" if report.skipped else ""

@@ -11,7 +11,7 @@ from pydantic import Field
 from seglake.config.input import Input
 from seglake.config.rules import Options, Root
 from seglake.config.sections import HeaderFields, Key, Section, TaskLimits, Timestamp, Value
-from seglake.config.topic import LIFECYCLE_FIELDS, Topic
+from seglake.config.topic import LIFECYCLE_FIELDS, WEEK_MS, Topic
 
 
 class Pipeline(Section):
@@ -115,6 +115,8 @@ class Pipeline(Section):
             },
             exclude_defaults=True,
         )
+        if dump["topic"].get("segment.ms") == WEEK_MS:
+            del dump["topic"]["segment.ms"]  # the default of earlier versions
         canonical = json.dumps(dump, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         return hashlib.sha256(canonical.encode()).hexdigest()
 

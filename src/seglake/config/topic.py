@@ -29,6 +29,7 @@ from seglake.format.index import Subjects, subjects_of
 from seglake.format.value_format import OWN_SETTINGS, value_format_of
 from seglake.limits import ALL_TIMES, INT32_MAX, INT64_MAX, INT64_MIN
 
+WEEK_MS = 7 * 24 * 3_600_000  # Kafka's segment.ms
 _OUR_KEYS = {"partition_field", "offset_field"}
 
 
@@ -69,10 +70,10 @@ class Topic(Section):
         default=2**30, ge=14, le=INT32_MAX, description="largest size of a `.log` file"
     )
     segment_ms: Ms = Field(
-        default=604_800_000,
+        default=INT64_MAX,
         ge=1,
         description="a batch that is later than the first batch of its segment by more than this "
-        "begins the next segment",
+        "begins the next segment; default: no limit, or a week (Kafka's) if `retention.ms` is set",
     )
     index_interval_bytes: Size = Field(
         default=4096,

@@ -29,7 +29,7 @@ from seglake.limits import INT64_MAX
 
 @dataclass(frozen=True)
 class SegmentLimits:
-    """When a segment ends. Names and defaults are Kafka's topic settings.
+    """When a segment ends. Names and defaults are Kafka's topic settings, but for `segment_ms`.
 
     A segment has at most `segment_bytes`, and each of its index files at most `index_bytes`. A
     batch begins a new segment if its largest timestamp is more than `segment_ms` above the largest
@@ -37,7 +37,7 @@ class SegmentLimits:
     """
 
     segment_bytes: int = 2**30
-    segment_ms: int = 7 * 24 * 3600 * 1000
+    segment_ms: int = INT64_MAX
     index_bytes: int = 10 * 2**20
 
 

@@ -1,10 +1,12 @@
 """Convert a topic's settings to rules for its bytes: record batches, index entries, segments."""
 
 from seglake.config import Topic
+from seglake.config.topic import WEEK_MS
 from seglake.format.codecs.compression import IDS, compressor
 from seglake.format.encode import Encoding
 from seglake.format.index import RECORD_KEYS, IndexPolicy
 from seglake.format.segment import SegmentLimits
+from seglake.limits import INT64_MAX
 
 
 def encoding_of(topic: Topic, append_time_ms: int) -> Encoding:
@@ -29,5 +31,10 @@ def policy_of(topic: Topic) -> IndexPolicy:
 
 
 def limits_of(topic: Topic) -> SegmentLimits:
-    """Return the limits at which the topic's segments roll."""
-    return SegmentLimits(topic.segment_bytes, topic.segment_ms, topic.segment_index_bytes)
+    """Return the limits at which the topic's segments roll.
+
+    Retention removes whole segments. So if it is set, and `segment.ms` is not, they span a week.
+    """
+    rolls_by_time = topic.segment_ms < INT64_MAX or topic.retention_ms < 0
+    segment_ms = topic.segment_ms if rolls_by_time else WEEK_MS
+    return SegmentLimits(topic.segment_bytes, segment_ms, topic.segment_index_bytes)

@@ -7,17 +7,21 @@ versions use the old files until they expire.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
-from seglake.catalog.schema import SegmentRow
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from seglake.catalog.schema import SegmentRow, rows_of
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change
 from seglake.catalog.transaction import announce
-from seglake.catalog.version.snapshot import Snapshot
+from seglake.catalog.version.snapshot import PartitionView, Snapshot
 from seglake.config import Topic
 from seglake.engine import Progress, SegmentTasks
 from seglake.errors import CorruptData, MissingObject
@@ -62,7 +66,8 @@ class MergeResult(TopicReport):
 
     `segments` with `log_bytes` of logs became `new_segments` with `new_log_bytes`. `skipped` groups
     were changed by other commits in the meantime, and are not merged. `plan` has the groups that
-    were due.
+    were due. `apart` counts the pairs of neighbours that stay two segments, by the limit that
+    forbids to join them, or "gain" if joining them does not pay yet.
     """
 
     SAMPLED = ("damaged", "plan")
@@ -74,6 +79,7 @@ class MergeResult(TopicReport):
     skipped: int = 0
     damaged: list[DamagedFile] = field(default_factory=list)
     plan: list[MergedGroup] = field(default_factory=list)
+    apart: dict[str, int] = field(default_factory=dict)
 
     @property
     def exit_code(self) -> int:
@@ -144,7 +150,12 @@ def merge_in(
     """Do what `merge` does, with an open catalog. The catalog of a dry run is on a `DryStore`."""
     report, snapshot = MergeResult(topic, dry_run=dry_run), table.snapshot()
     settings = topic_from_row(snapshot.topic(topic))
-    groups = _groups(table, snapshot, settings, partitions, everything=everything)
+    views = {view.partition: view for view in snapshot.partitions(topic)}
+    if partitions is not None:
+        views = {number: snapshot.partition(topic, number) for number in partitions}
+    rows = table.rows(snapshot, "segment", topic)
+    groups, apart = plan_merges(rows, views, settings, everything=everything)
+    report.apart = dict(apart.most_common())
     for group in groups:
         first, end = group.rows[0], group.rows[-1].end_offset
         report.plan.append(
@@ -171,43 +182,35 @@ def merge_in(
     return report
 
 
-def _groups(
-    table: CatalogTable,
-    snapshot: Snapshot,
-    settings: Topic,
-    partitions: Collection[int] | None,
-    *,
-    everything: bool,
-) -> list[SegmentGroup]:
-    """Return the groups that are due.
+def plan_merges(
+    rows: pa.Table, views: Mapping[int, PartitionView], settings: Topic, *, everything: bool = False
+) -> MergePlan:
+    """Return which segments of a topic are due, from its segment rows and chosen partitions.
 
     Segments below the log start and logs outside the lake are not merged, and their neighbours are
     not joined across them. Segments that compaction has cleaned are not joined with other segments,
     because the new segment would count as dirty.
     """
-    topic, limits = settings.name, limits_of(settings)
-    views = {view.partition: view for view in snapshot.partitions(topic)}
-    if partitions is not None:
-        views = {number: snapshot.partition(topic, number) for number in partitions}
+    limits = limits_of(settings)
 
     def part(row: SegmentRow) -> tuple[int, bool]:
         return row.partition, row.end_offset > views[row.partition].cleaned_end
 
-    small = [
+    fits = pc.field("log_bytes") <= limits.segment_bytes - OVERHEAD
+    small = rows.filter(fits & pc.field("external").is_null()).sort_by(
+        [("partition", "ascending"), ("base_offset", "ascending")]
+    )
+    live = (
         row
-        for rows in table.segment_lists(snapshot, [topic])
-        for row in rows
-        if row.partition in views
-        and row.external is None
-        and row.log_bytes + OVERHEAD <= limits.segment_bytes
-        and row.end_offset > views[row.partition].log_start_offset
-    ]
-    small.sort(key=lambda row: (row.partition, row.base_offset))
-    rules = MergeRules(limits, policy_of(settings))
-    parts = (list(rows) for _, rows in groupby(small, key=part))
-    return [
-        group for rows in parts for group in groups_to_merge(rows, rules, everything=everything)
-    ]
+        for row in rows_of(SegmentRow, settings.name, small)
+        if row.partition in views and row.end_offset > views[row.partition].log_start_offset
+    )
+    rules, plan = MergeRules(limits, policy_of(settings)), MergePlan([], Counter())
+    for _, some in groupby(live, key=part):
+        found = groups_to_merge(some, rules, everything=everything)
+        plan.groups.extend(found.groups)
+        plan.apart.update(found.apart)
+    return plan
 
 
 def _merge_group(
@@ -281,49 +284,52 @@ class MergeRules(NamedTuple):
     policy: IndexPolicy
 
 
+class MergePlan(NamedTuple):
+    """The groups that are due, each with at least two segments, and why other neighbours are not.
+
+    `apart` counts pairs of neighbours as `MergeResult.apart` does.
+    """
+
+    groups: list[SegmentGroup]
+    apart: Counter[str]
+
+
 def groups_to_merge(
     rows: Iterable[SegmentRow], rules: MergeRules, *, everything: bool = False
-) -> list[SegmentGroup]:
-    """Return the groups to merge now, each with at least two segments.
+) -> MergePlan:
+    """Return the groups to merge now, from rows in the order of the log.
 
-    `rows` are in the order of the log. With `everything`, all groups that may be one segment are
-    returned.
+    With `everything`, all groups that may be one segment are returned. New segments at the end of
+    the log may still join the last group, so it must grow more.
     """
-    groups: list[SegmentGroup] = []
-    for group, growth in _joinable(rows, rules):
-        groups += _worthwhile(group, 1 if everything else growth)
-    return groups
+    plan, group = MergePlan([], Counter()), None
+    for row in rows:
+        if group is not None and not (limit := group.limit(row)):
+            group.take(row)
+            continue
+        if group is not None:
+            if group.is_next(row):
+                plan.apart[limit] += 1
+            _add_due(plan, group.rows, 1 if everything else LAST_GROWTH)
+        group = _Growing(row, rules)
+    if group is not None:
+        _add_due(plan, group.rows, 1 if everything else GROWTH)
+    return plan
 
 
-def _worthwhile(rows: Sequence[SegmentRow], growth: int) -> Iterator[SegmentGroup]:
-    """Yield one group if it grows enough. Otherwise divide the rows at the largest row."""
+def _add_due(plan: MergePlan, rows: Sequence[SegmentRow], growth: int) -> None:
+    """Add one group if it grows enough. Otherwise divide the rows at the largest row."""
     if len(rows) < 2:
         return
     sizes = [row.log_bytes for row in rows]
     largest = max(sizes)
     if sum(sizes) >= growth * largest:
-        yield SegmentGroup(tuple(rows))
+        plan.groups.append(SegmentGroup(tuple(rows)))
         return
     middle = sizes.index(largest)
-    yield from _worthwhile(rows[:middle], growth)
-    yield from _worthwhile(rows[middle + 1 :], growth)
-
-
-def _joinable(
-    rows: Iterable[SegmentRow], rules: MergeRules
-) -> Iterator[tuple[Sequence[SegmentRow], int]]:
-    """Yield the longest groups that may be one segment, and the growth that each requires.
-
-    New segments at the end of the log may still join the last group.
-    """
-    open_group: _Growing | None = None
-    for row in rows:
-        if open_group is None or not open_group.take(row):
-            if open_group is not None:
-                yield open_group.rows, LAST_GROWTH
-            open_group = _Growing(row, rules)
-    if open_group is not None:
-        yield open_group.rows, GROWTH
+    plan.apart["gain"] += (middle > 0) + (middle + 1 < len(rows))
+    _add_due(plan, rows[:middle], growth)
+    _add_due(plan, rows[middle + 1 :], growth)
 
 
 class _Growing:
@@ -334,31 +340,34 @@ class _Growing:
         self._bytes, self._entries = first.log_bytes, _entries(first, rules.policy)
         self._first_max = first.max_timestamp
 
-    def take(self, row: SegmentRow) -> bool:
-        """Add the next segment, unless a rule forbids it."""
-        entries = self._entries + _entries(row, self._rules.policy)
-        if not (self._follows(row) and self._fits(row, entries)):
-            return False
+    def take(self, row: SegmentRow) -> None:
+        """Add the next segment."""
         self.rows.append(row)
-        self._bytes, self._entries = self._bytes + row.log_bytes, entries
+        self._bytes += row.log_bytes
+        self._entries += _entries(row, self._rules.policy)
         if self._first_max < 0:
             self._first_max = row.max_timestamp
-        return True
 
-    def _follows(self, row: SegmentRow) -> bool:
+    def is_next(self, row: SegmentRow) -> bool:
+        """Return whether the row follows the last one without another segment between them."""
         last = self.rows[-1]
-        alike = (last.partition, last.timestamp_type, last.codec, last.end_offset)
-        return alike == (row.partition, row.timestamp_type, row.codec, row.base_offset)
+        return (last.partition, last.end_offset) == (row.partition, row.base_offset)
 
-    def _fits(self, row: SegmentRow, entries: int) -> bool:
-        limits = self._rules.limits
+    def limit(self, row: SegmentRow) -> str:
+        """Return what forbids to add the row, or "". `segment.ms` is the last of the checks."""
+        last, limits = self.rows[-1], self._rules.limits
+        entries = self._entries + _entries(row, self._rules.policy)
         waited = row.max_timestamp - self._first_max if self._first_max >= 0 else 0
-        return (
-            self._bytes + row.log_bytes <= limits.segment_bytes
-            and waited <= limits.segment_ms
-            and entries * TIME_ENTRY.itemsize <= limits.index_bytes
-            and row.end_offset - 1 - self.rows[0].base_offset <= INT32_MAX
-        )
+        checks = {
+            "offsets": self.is_next(row)
+            and row.end_offset - 1 - self.rows[0].base_offset <= INT32_MAX,
+            "message.timestamp.type": row.timestamp_type == last.timestamp_type,
+            "compression.type": row.codec == last.codec,
+            "segment.bytes": self._bytes + row.log_bytes <= limits.segment_bytes,
+            "segment.index.bytes": entries * TIME_ENTRY.itemsize <= limits.index_bytes,
+            "segment.ms": waited <= limits.segment_ms,
+        }
+        return next((name for name, passes in checks.items() if not passes), "")
 
 
 def _entries(row: SegmentRow, policy: IndexPolicy) -> int:

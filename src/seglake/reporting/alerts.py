@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
-from seglake.reporting.figures import TINY, TopicFigures, format_minute
+from seglake.reporting.figures import TopicFigures, format_minute
 from seglake.terminal.wording import counted, duration
 
 Severity = Literal["problem", "warning", "note"]
@@ -19,6 +19,7 @@ _LATE_INTERVALS = 2  # a topic is late if its coverage lag is more usual interva
 _SKEW = 4  # skewed: a log partition with more than this times the mean number of records
 _SKEW_RECORDS = 1000
 _REJECTED_SHARE = 0.01
+_TINY = 10  # segments that a merge would join
 _NAMED, _TOPICS = 3, 10
 
 
@@ -133,13 +134,12 @@ def _rejects(figures: TopicFigures) -> Iterator[Alert]:
 
 
 def _tiny(figures: TopicFigures) -> Iterator[Alert]:
-    needed = sum(-(-p.log_bytes // figures.segment_bytes) for p in figures.partitions)
     tiny = figures.tiny_segments
-    if tiny >= 2 * max(5, needed) and 2 * tiny >= figures.segments:
+    if tiny >= _TINY and 2 * tiny >= figures.segments:
         yield Alert(
             figures.topic, "tiny segments", "note",
-            f"{tiny:,} of {figures.segments:,} segments are smaller than a tenth of segment.bytes "
-            f"({figures.segment_bytes / TINY:,.0f} bytes). Each costs a request or two in a scan.",
+            f"{tiny:,} of {figures.segments:,} segments are small enough to be merged. Each costs "
+            "a request or two in a scan.",
             "`seglake merge` joins them; `seglake maintain` does so on a schedule.",
         )  # fmt: skip
 

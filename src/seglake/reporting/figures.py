@@ -28,6 +28,7 @@ from seglake.config.topic import Topic
 from seglake.errors import CorruptData, MissingObject
 from seglake.format.records import Int64s
 from seglake.limits import INT64_MAX
+from seglake.maintain.merge import plan_merges
 from seglake.maintain.tagging import TagUsage, tag_usage
 from seglake.maintain.vacuum import vacuum
 from seglake.read.lake import Lake
@@ -285,7 +286,6 @@ _BINS, _CELLS = 200, 40_000  # limits of the bins of the time line, and of bins 
 _RUNS = 1000  # limit of the runs whose reports are read
 _SAMPLED, _SAMPLE = 10, 5  # limits of the runs with sampled rejects, and of rows of a sample
 _SHARES = (0.5, 0.9, 0.99, 1.0)
-TINY = 10  # a segment is tiny below a tenth of segment.bytes
 
 
 class PartitionFigures(NamedTuple):
@@ -365,7 +365,6 @@ class TopicFigures:
     now_ms: int
     timestamp_type: str
     partitioner: str
-    segment_bytes: int
     partitions: list[PartitionFigures]
     tiny_segments: int
     activity: Activity | None
@@ -447,8 +446,8 @@ def topic_figures(lake: Lake, topic: str, now_ms: int, quarantine: QuarantineTab
     activity = None if time is None else _activity(log, columns, spans, time)
     return TopicFigures(
         topic=topic, version=log.version, now_ms=now_ms, timestamp_type=log.settings.timestamp_type,
-        partitioner=log.settings.partitioner, segment_bytes=settings.segment_bytes,
-        partitions=_partitions(log, columns), tiny_segments=_tiny(columns, settings),
+        partitioner=log.settings.partitioner,
+        partitions=_partitions(log, columns), tiny_segments=_tiny(log, settings),
         activity=activity, future=_future(columns.spans, now_ms),
         ancient=_ancient(columns.spans, time),
         undated_segments=int(_undated(columns.spans).sum()),
@@ -486,18 +485,11 @@ def _sums(partitions: Int64s, values: Int64s, count: int) -> Int64s:
     return sums
 
 
-def _tiny(columns: SegmentColumns, topic: Topic) -> int:
-    """Count segments below a tenth of segment.bytes that a merge could join with the next one.
-
-    The last segment of a log partition may be small. So may a segment that is older than the next
-    one by more than segment.ms.
-    """
-    partitions, highs = columns.spans.partitions, columns.spans.highs
-    apart = (partitions[1:] != partitions[:-1]) | (
-        (highs[1:] - highs[:-1] > topic.segment_ms) & (highs[:-1] >= 0)
-    )
-    last = np.append(apart, True)[: len(partitions)]
-    return int(((columns.log_bytes * TINY < topic.segment_bytes) & ~last).sum())
+def _tiny(log: Log, settings: Topic) -> int:
+    """Count the segments that a merge would join now."""
+    views = {number: log.reader(number).view for number in log.partitions()}
+    groups = plan_merges(log.segments().to_arrow(), views, settings).groups
+    return sum(len(group.rows) for group in groups)
 
 
 def _undated(spans: TimeSpans) -> Any:

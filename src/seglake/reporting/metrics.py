@@ -65,11 +65,7 @@ def _of_topic(figures: TopicFigures) -> Iterator[tuple[str, str, float | None]]:
     yield "newest_event_timestamp_seconds", "Largest timestamp", newest_s
     yield "records", "Records", figures.records
     yield "segments", "Segments", figures.segments
-    yield (
-        "tiny_segments",
-        "Segments below a tenth of segment.bytes, but for the last of each log partition",
-        figures.tiny_segments,
-    )
+    yield ("tiny_segments", "Segments that a merge would join", figures.tiny_segments)
     yield "log_bytes", "Size of logs", figures.log_bytes
     yield "index_bytes", "Size of index files", figures.index_bytes
     yield "open_rejects", "Rejected rows that no redrive took over", figures.open_rejects

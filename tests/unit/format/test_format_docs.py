@@ -77,7 +77,6 @@ def test_limits() -> None:
         "a batch, decompressed, in bytes": batch.MAX_BATCH_BYTES,
         "`batch.size` by default": Encoding(None, 0).batch_bytes,
         "`segment.bytes` by default": limits.segment_bytes,
-        "`segment.ms` by default": limits.segment_ms,
         "`segment.index.bytes` by default": limits.index_bytes,
         "`index.interval.bytes` by default": IndexPolicy().interval,
     }

@@ -18,7 +18,7 @@ from seglake.maintain.merge import GROWTH, MergeRules, SegmentGroup, groups_to_m
 from tests.makers.strategies import T, examples
 
 KIB, MIB = 2**10, 2**20
-LIMITS = SegmentLimits(64 * MIB)
+LIMITS = SegmentLimits(64 * MIB, 60_000)
 RULES = MergeRules(LIMITS, IndexPolicy())
 
 
@@ -48,17 +48,12 @@ def merged(group: SegmentGroup) -> SegmentRow:
     )  # fmt: skip
 
 
-def merge_once(rows: list[SegmentRow], rules: MergeRules) -> tuple[list[SegmentRow], int]:
-    """The segments after a merge, and the bytes that it copied."""
-    groups = groups_to_merge(rows, rules)
+def merge_once(rows: list[SegmentRow], groups: list[SegmentGroup]) -> list[SegmentRow]:
+    """The segments after a merge."""
     new = {group.rows[0].base_offset: group for group in groups}
     gone = {each.base_offset for group in groups for each in group.rows[1:]}
-    after = [
-        merged(new[each.base_offset]) if each.base_offset in new else each
-        for each in rows
-        if each.base_offset not in gone
-    ]
-    return after, sum(group.log_bytes for group in groups)
+    kept = [each for each in rows if each.base_offset not in gone]
+    return [merged(new[e.base_offset]) if e.base_offset in new else e for e in kept]
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -70,8 +65,8 @@ def test_a_record_is_copied_few_times(seed: int, spread: int) -> None:
         end = rows[-1].end_offset if rows else 0
         rows.append(row(end, 100 * KIB * chance.randint(1, spread)))
         total += rows[-1].log_bytes
-        rows, written = merge_once(rows, RULES)
-        copied += written
+        groups = groups_to_merge(rows, RULES).groups
+        rows, copied = merge_once(rows, groups), copied + sum(each.log_bytes for each in groups)
     steps = math.log(LIMITS.segment_bytes / (100 * KIB), GROWTH)
     assert copied <= (steps + 2) * total
     assert len(rows) <= total / (LIMITS.segment_bytes / 2) + 2 * GROWTH * steps
@@ -82,7 +77,9 @@ def test_a_record_is_copied_few_times(seed: int, spread: int) -> None:
 @examples(200)
 def test_groups_are_neighbours_within_the_limits(sizes: list[int], everything: bool) -> None:
     rows = rows_of(sizes)
-    groups = groups_to_merge(rows, RULES, everything=everything)
+    groups, apart = groups_to_merge(rows, RULES, everything=everything)
+    assert len(rows) - len(merge_once(rows, groups)) + apart.total() == len(rows[1:])
+    assert apart.keys() <= ({"segment.bytes"} if everything else {"segment.bytes", "gain"})
     for group in groups:
         assert len(group.rows) > 1
         assert group.log_bytes <= LIMITS.segment_bytes
@@ -92,28 +89,17 @@ def test_groups_are_neighbours_within_the_limits(sizes: list[int], everything: b
     numbers = [each.base_offset for group in groups for each in group.rows]
     assert numbers == sorted(set(numbers))
     if everything:
-        after, _ = merge_once_of(rows, groups)
-        for before, behind in pairwise(after):
+        for before, behind in pairwise(merge_once(rows, groups)):
             assert before.log_bytes + behind.log_bytes > LIMITS.segment_bytes
-
-
-def merge_once_of(
-    rows: list[SegmentRow], groups: list[SegmentGroup]
-) -> tuple[list[SegmentRow], int]:
-    first = {group.rows[0].base_offset: group for group in groups}
-    gone = {each.base_offset for group in groups for each in group.rows[1:]}
-    kept = [each for each in rows if each.base_offset not in gone]
-    after = [merged(first[e.base_offset]) if e.base_offset in first else e for e in kept]
-    return after, len(groups)
 
 
 @given(st.lists(st.integers(61, 80 * MIB), max_size=60))
 @examples(100)
 def test_merging_comes_to_rest(sizes: list[int]) -> None:
-    rows, copied = rows_of(sizes), 1
+    rows = rows_of(sizes)
     for _ in range(12):
-        rows, copied = merge_once(rows, RULES)
-    assert copied == 0
+        rows = merge_once(rows, groups_to_merge(rows, RULES).groups)
+    assert groups_to_merge(rows, RULES).groups == []
 
 
 def changed(**others: object) -> list[SegmentRow]:
@@ -123,41 +109,42 @@ def changed(**others: object) -> list[SegmentRow]:
 
 
 @pytest.mark.parametrize(
-    "rows",
+    ("rows", "limit"),
     [
-        changed(timestamp_type="LogAppendTime"),
-        changed(codec="gzip"),
-        changed(partition=1),
-        changed(max_timestamp=T + LIMITS.segment_ms + 1),
-        changed(min_timestamp=T - 2 * LIMITS.segment_ms)[:10]
-        + [row(2**31 + 100 * n, KIB) for n in range(10)],
+        (changed(timestamp_type="LogAppendTime"), "message.timestamp.type"),
+        (changed(codec="gzip"), "compression.type"),
+        (changed(partition=1), None),
+        (changed(max_timestamp=T + LIMITS.segment_ms + 1), "segment.ms"),
+        (rows_of([KIB] * 10) + [row(2**31 + 100 * n, KIB) for n in range(10)], None),
     ],
     ids=["timestamp type", "codec", "partition", "segment.ms", "no neighbours"],
 )
-def test_rules_that_keep_segments_apart(rows: list[SegmentRow]) -> None:
-    groups = groups_to_merge(rows, RULES, everything=True)
+def test_rules_that_keep_segments_apart(rows: list[SegmentRow], limit: str | None) -> None:
+    groups, apart = groups_to_merge(rows, RULES, everything=True)
     assert [group.rows for group in groups] == [tuple(rows[:10]), tuple(rows[10:])]
+    assert apart == ({limit: 1} if limit else {})
 
 
 def test_offsets_and_indexes_have_limits() -> None:
     far = [replace(each, base_offset=n * 2**30, end_offset=(n + 1) * 2**30)
            for n, each in enumerate(rows_of([KIB] * 4))]  # fmt: skip
-    assert [len(group.rows) for group in groups_to_merge(far, RULES, everything=True)] == [2, 2]
+    groups = groups_to_merge(far, RULES, everything=True).groups
+    assert [len(group.rows) for group in groups] == [2, 2]
     tight = MergeRules(SegmentLimits(64 * MIB, index_bytes=12 * 202), IndexPolicy("records", 1))
-    groups = groups_to_merge(rows_of([KIB] * 4), tight, everything=True)
+    groups = groups_to_merge(rows_of([KIB] * 4), tight, everything=True).groups
     assert [len(group.rows) for group in groups] == [2, 2]  # 101 entries each, as it may be
 
 
 def test_records_without_timestamps_wait_for_nothing() -> None:
     rows = rows_of([KIB] * 10)
     early = [replace(each, min_timestamp=-1, max_timestamp=-1) for each in rows[:5]]
-    (group,) = groups_to_merge([*early, *rows[5:]], RULES)
+    (group,) = groups_to_merge([*early, *rows[5:]], RULES).groups
     assert len(group.rows) == 10
 
 
 def test_what_is_large_waits_for_as_much() -> None:
     rows = rows_of([8 * MIB, *[MIB] * 7])
-    assert groups_to_merge(rows, RULES) == []
-    (group,) = groups_to_merge([*rows, row(800, MIB)], RULES)
+    assert groups_to_merge(rows, RULES).groups == []
+    (group,) = groups_to_merge([*rows, row(800, MIB)], RULES).groups
     assert group.rows[0].base_offset == 100  # the large one is not copied for eight small ones
     assert len(group.rows) == 8

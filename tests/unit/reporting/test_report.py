@@ -130,16 +130,29 @@ def test_samples_of_rejects_name_file_and_line(found: LakeReport) -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("days", [1, 10])
-def test_small_segments_that_segment_ms_keeps_apart_are_none_to_merge(
-    tmp_path: Path, days: int
-) -> None:
-    maker = LakeMaker(tmp_path)
+@pytest.mark.parametrize(
+    ("settings", "due"),
+    [
+        ({}, 20),
+        ({"segment.ms": 7 * 24 * HOUR_MS}, 0),
+        ({"retention.ms": 2**62}, 0),
+        ({"retention.ms": 2**62, "segment.ms": 2**62}, 20),
+    ],
+)
+def test_report_and_merge_use_one_rule(tmp_path: Path, settings: Any, due: int) -> None:
+    maker = LakeMaker(tmp_path, settings=settings)
     for n in range(20):
-        maker.run({0: [Event(BEGIN_MS + n * days * 24 * HOUR_MS, b"key", b"x")]})
-    (figures,) = report(str(tmp_path), now_ms=NOW_MS).topics
-    assert figures.tiny_segments == (19 if days == 1 else 0)
-    assert ("tiny segments" in kinds(report(str(tmp_path), now_ms=NOW_MS))) == (days == 1)
+        maker.run({0: [Event(BEGIN_MS + n * 240 * HOUR_MS, b"key", b"x")]})
+    made, merged = (
+        report(str(tmp_path), now_ms=NOW_MS),
+        merge(str(tmp_path), "events", dry_run=True),
+    )
+    assert sum(group.segments for group in merged.plan) == made.topics[0].tiny_segments == due
+    assert ("tiny segments" in kinds(made)) == bool(due)
+    assert merged.apart == ({} if due else {"segment.ms": 19})
+    for command in ("merge", "maintain"):
+        shown = CliRunner().invoke(app, [command, str(tmp_path), "events", "--dry-run"]).output
+        assert ("segment.ms" in shown) == (not due)
 
 
 def test_a_lake_that_is_well_has_no_alert(tmp_path: Path) -> None:

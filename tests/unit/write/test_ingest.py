@@ -188,6 +188,17 @@ def test_a_run_without_a_record_in_its_interval_says_so(
     assert json.loads(run.report).get("findings", []) == [*map(asdict, report.findings)]
 
 
+def test_segments_roll_by_time_if_the_topic_asks(tmp_path: Path) -> None:
+    decades = [Line(T + year * 31_557_600_000, "a") for year in range(46)]
+    write_files(tmp_path / "in", [(decades, "")])
+    topic = {"partitions": 1, "batch.size": 1}
+    for n, (more, segments) in enumerate(
+        [({}, 1), ({"segment.ms": "1d"}, 46), ({"retention.ms": "90d"}, 46)]
+    ):
+        settings = pipeline_of(tmp_path / str(n), tmp_path / "in", topic={**topic, **more})
+        assert ingest(settings).segments == segments
+
+
 def test_run_outside_its_interval_can_be_an_error(tmp_path: Path) -> None:
     write_files(tmp_path / "in", [([Line(T + 1, "a")], "")])
     strict = pipeline_of(tmp_path / "lake", tmp_path / "in", on_outside_interval="fail")

@@ -52,6 +52,7 @@ def seglake_ingest():
             "--interval-start", "{{ data_interval_start | ts }}",
             "--interval-end", "{{ data_interval_end | ts }}",
             "--replace",  # nothing, unless the run is committed and its files or settings changed
+            "--on-changed-source", "fail",  # a changed file of another run; exit code 6
         ],
         retry_policy=SeglakeRetryPolicy(ROOT, TOPIC, RUN_ID),
         post_execute=forget_spark_job,

@@ -4,6 +4,7 @@
     ├── ConfigError               2   the settings are wrong; the message names the key
     │   └── MissingExtra              a package is not installed; the message names the extra
     ├── InputError                2   an input file or folder is unusable; the message names it
+    │   └── ChangedFiles          6   a file changed after it was ingested; see `on_changed_source`
     ├── QuarantineLimit           3   more rows were rejected than the pipeline allows, or all
     ├── OutsideInterval           5   no record of a run is in the interval that it declares
     ├── UsageError                2   the request cannot be carried out as it is
@@ -23,7 +24,7 @@ Jobs and the command line end with the exit code of the error's class.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 
@@ -47,6 +48,16 @@ class InputError(SeglakeError):
     """An input path cannot be used; the message names it and the remedy."""
 
     exit_code = 2
+
+
+class ChangedFiles(InputError):
+    """Files changed after they were ingested, by this run or by another one."""
+
+    exit_code = 6
+
+    def __init__(self, message: str, paths: Sequence[str]) -> None:
+        super().__init__(message)
+        self.paths = paths
 
 
 class QuarantineLimit(SeglakeError):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import RetryDecision, RetryPolicy
 
-from seglake.errors import ConfigError, OutsideInterval, QuarantineLimit, SeglakeError
+from seglake.errors import ChangedFiles, ConfigError, OutsideInterval, QuarantineLimit, SeglakeError
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -18,6 +18,7 @@ _HOPELESS = {
     ConfigError.exit_code: "the settings, the input or the arguments are wrong",
     QuarantineLimit.exit_code: "too many rows are rejected",
     OutsideInterval.exit_code: "no record is in the declared interval",
+    ChangedFiles.exit_code: "a file changed after it was ingested",
 }
 
 
@@ -42,7 +43,7 @@ class SeglakeRetryPolicy(RetryPolicy):
         max_tries: int,  # noqa: ARG002  # Airflow's signature
         context: Context | None = None,
     ) -> RetryDecision:
-        """Return a failure for exit codes 2, 3 and 5, otherwise Airflow's default decision."""
+        """Return a failure for exit codes 2, 3, 5 and 6, otherwise Airflow's default decision."""
         code = _exit_code(exception)
         if code is None and context is not None and all(self._run):
             code = self._stored_code(context)

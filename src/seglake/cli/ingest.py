@@ -41,6 +41,7 @@ def ingest(
     replace: bool = False,
     replace_interval: bool = False,
     replace_with_nothing: bool = False,
+    on_changed_source: str | None = None,
     master: Master = None,
     local: Local = False,
     json: Json = False,
@@ -54,6 +55,7 @@ def ingest(
         replace: Replace the records of an earlier run with this run id.
         replace_interval: Replace the pipeline's runs in the interval, too.
         replace_with_nothing: Replace even if the new input has no records.
+        on_changed_source: For changed files: fail (exit code 6), skip or ingest-as-new.
 
     Examples:
         seglake ingest --conf-file web.toml --local
@@ -73,7 +75,11 @@ def ingest(
         )
     elif replace_with_nothing:
         raise UsageError("--replace-with-nothing needs --replace or --replace-interval")
-    changes = {"pipeline.root": root, "input.paths": source or None}
+    changes = {
+        "pipeline.root": root,
+        "pipeline.on_changed_source": on_changed_source,
+        "input.paths": source or None,
+    }
     settings = {name: value for name, value in changes.items() if value is not None}
     pipeline, interval = load(conf_file, settings), (interval_start, interval_end)
     with steps(context.obj, local=local) as progress, report_run(pipeline, interval) as run:

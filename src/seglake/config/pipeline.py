@@ -33,8 +33,9 @@ class Pipeline(Section):
     )
     on_changed_source: Literal["fail", "skip", "ingest-as-new"] = Field(
         default="fail",
-        description="what to do with a file that changed since it was ingested into the topic; "
-        "`ingest-as-new` ingests all of its lines, also lines that the topic already has",
+        description="what to do with a file that changed since it was ingested into the topic: an "
+        "error, nothing, or ingest all of its lines, also lines that the topic already has. If the "
+        "run is committed, nothing is ingested, and only `fail` is an error",
     )
     on_outside_interval: Literal["report", "fail"] = Field(
         default="report",
@@ -102,8 +103,11 @@ class Pipeline(Section):
         version adds does not change the fingerprint of an older run.
         """
         exclude = dict.fromkeys(
-            ("name", "root", "storage", "max_quarantine_ratio", "on_outside_interval"), True
-        )
+            (
+                "name", "root", "storage", "max_quarantine_ratio", "on_changed_source",
+                "on_outside_interval",
+            ), True,
+        )  # fmt: skip
         dump = self.model_dump(
             mode="json",
             by_alias=True,

@@ -4,8 +4,8 @@ A committed run id does nothing again; with --replace, a corrected input takes t
 records.
 
 Exit codes: 0 done, or done before; 2 bad configuration or input; 3 more rows rejected than the
-pipeline allows; 5 no record is in the declared interval, and the pipeline makes that an error; 1
-anything else.
+pipeline allows; 5 no record is in the declared interval, and the pipeline makes that an error; 6 a
+file changed after it was ingested, unless `on_changed_source` allows it; 1 anything else.
 """
 
 from functools import partial

@@ -28,7 +28,7 @@ from seglake.catalog.schema import PartitionRow
 from seglake.cli.app import app
 from seglake.config import load
 from seglake.engine import LocalEngine
-from seglake.errors import ConfigError, SeglakeError, UsageError
+from seglake.errors import ChangedFiles, ConfigError, SeglakeError, UsageError
 from seglake.format.index import POLICIES
 from seglake.layout import new_attempt, success_key
 from seglake.replay.run import ReplayReport, Tempo
@@ -652,7 +652,7 @@ def _replace_with_nothing(it: Place) -> None:
     it.refused("needs --replace or --replace-int", "ingest", *conf, "--replace-with-nothing")
 
 
-@TABLE.shows("ingest --replace", "ingest --replace-interval")
+@TABLE.shows("ingest --replace", "ingest --replace-interval", "ingest --on-changed-source")
 def _replace(it: Place) -> None:
     conf = "--conf-file", it.folder / "web.toml"
     for run_id, name in (("1", "a"), ("2", "b")):
@@ -661,7 +661,11 @@ def _replace(it: Place) -> None:
         assert it.json("ingest", *conf, "--run-id", run_id, *source, *span)["records"] == 2
     (it.folder / "a.jsonl").write_text(json.dumps({"ts": T, "k": "corrected"}))
     named = *conf, "--run-id", "1", "--interval-start", T + 1, "--interval-end", T + 2
-    assert it.json("ingest", *named)["status"] == "already done"
+    for error, value in ((ChangedFiles, "fail"), (ConfigError, "ignore")):
+        with pytest.raises(error):
+            it.tell("ingest", *named, "--on-changed-source", value)
+    kept = it.json("ingest", *named, "--on-changed-source", "skip")
+    assert (kept["status"], len(kept["changed_files"])) == ("already done", 1)
     report = it.json("ingest", *named, "--replace")
     assert (report["records"], report["replaced_runs"]) == (1, ["1"])
     day = "--interval-start", T, "--interval-end", T + 9

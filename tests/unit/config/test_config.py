@@ -391,6 +391,7 @@ def test_the_fingerprint_does_not_depend_on_order(rng: random.Random) -> None:
         (("root",), "elsewhere", True),
         (("name",), "other", True),
         (("max_quarantine_ratio",), 0.5, True),
+        (("on_changed_source",), "skip", True),
         (("storage",), {"region": "x"}, True),
         (("input", "on_empty"), "ok", True),
         (("order",), "time", True),
@@ -400,6 +401,8 @@ def test_the_fingerprint_does_not_depend_on_order(rng: random.Random) -> None:
         (("key", "separator"), "/", False),
         (("topic", "name"), "d", False),
         (("topic", "segment.bytes"), 1001, False),
+        (("topic", "segment.ms"), 1001, False),
+        (("topic", "segment.ms"), "7d", True),  # the default of earlier versions
         (("topic", "batch.size"), 1001, False),
         (("topic", "retention.ms"), 1000, True),
         (("topic", "message.timestamp.after.max.ms"), 1000, True),

@@ -30,7 +30,7 @@ from seglake.catalog.transaction import announce, write_marker
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.config import Pipeline
 from seglake.engine import Engine
-from seglake.errors import ConfigError, CorruptData, MissingObject, StoreError
+from seglake.errors import ChangedFiles, ConfigError, CorruptData, MissingObject, StoreError
 from seglake.layout import new_attempt
 from seglake.store import open_store
 from seglake.terminal.wording import counted
@@ -46,10 +46,10 @@ from seglake.write.driver.commit import Commit
 from seglake.write.driver.plan import plan_tasks
 from seglake.write.driver.report import Progress, Report, silent, store_failure
 from seglake.write.driver.run_input import (
-    ChangedFiles,
     InputFrame,
     InputOf,
     SplitCounts,
+    changed_files,
     changes_since,
     new_files,
 )
@@ -89,8 +89,9 @@ def ingest_files(
     id. With it, a committed run is ingested again, unless that would change nothing.
 
     If the run id is already committed, nothing is ingested: the report's status is "already done",
-    and the report has the changes of the input since then. Raises ConfigError if the run is
-    committed with other settings or the pipeline is for a DataFrame, InputError, QuarantineLimit,
+    and the report has the changes of the input since then. Raises ChangedFiles if a file changed
+    and the pipeline forbids that. Raises ConfigError if the run is committed with other settings or
+    the pipeline is for a DataFrame, InputError, QuarantineLimit,
     StoreError, AttemptAbandoned or CommitConflict. After an error nothing of the run is visible.
     After a StoreError at the commit, the whole run may be visible: run again with the same run id
     to find out.
@@ -201,7 +202,7 @@ def _naming_the_run(table: CatalogTable, base: Snapshot, report: Report) -> Iter
         if not runs:
             raise
         run_id, pipeline = (mine or runs)[-1].run_id, "" if mine else runs[-1].pipeline
-        raise ChangedFiles(changed.paths, run_id, pipeline) from None
+        raise changed_files(changed.paths, run_id, pipeline) from None
 
 
 def _require_newest(table: CatalogTable, base: Snapshot) -> None:
@@ -219,6 +220,8 @@ def _already_committed(
     report: Report,
 ) -> bool:
     """Return whether the run is committed already, and fill in `report` if it is.
+
+    Raises ChangedFiles if it is, and the pipeline forbids that a file has changed since then.
 
     A replacement is committed already if it would ingest the same files, with the same settings and
     interval, and would remove no other run.
@@ -245,6 +248,9 @@ def _already_committed(
     report.log(report.summary)
     # The attempt may have died before it wrote its marker.
     write_marker(table.store, done.attempt_id)
+    if differences.changed and pipeline.on_changed_source == "fail":
+        with _naming_the_run(table, base, report):
+            raise changed_files(differences.changed)
     return True
 
 

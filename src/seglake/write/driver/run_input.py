@@ -21,7 +21,7 @@ from seglake.catalog.schema import SourceRow
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.config import Pipeline
 from seglake.engine import Engine
-from seglake.errors import CommitConflict, InputError, MissingObject, StoreError
+from seglake.errors import ChangedFiles, CommitConflict, InputError, MissingObject, StoreError
 from seglake.limits import REQUESTS
 from seglake.terminal.wording import counted
 from seglake.write.input.content import InputStore
@@ -99,7 +99,7 @@ class InputSelection(NamedTuple):
         Raises ChangedFiles for a changed file if the setting is "fail".
         """
         if self.changed and on_changed == "fail":
-            raise ChangedFiles([file.path for file in self.changed])
+            raise changed_files([file.path for file in self.changed])
         if on_changed == "ingest-as-new":
             return self._replace(files=sorted([*self.files, *self.changed]))
         return self
@@ -117,23 +117,21 @@ class Differences(NamedTuple):
     gone: list[str]
 
 
-class ChangedFiles(InputError):
-    """Files changed after they were ingested.
+def changed_files(paths: Sequence[str], run_id: str = "", pipeline: str = "") -> ChangedFiles:
+    """Return the error for changed files.
 
     `run_id` is the run that has the first of them, if found. `pipeline` is the pipeline of that
     run, if it is another one.
     """
-
-    def __init__(self, paths: Sequence[str], run_id: str = "", pipeline: str = "") -> None:
-        self.paths = paths
-        more = f", and so did {counted(len(paths) - 1, 'other file')}" if paths[1:] else ""
-        run = f"--run-id {quote(run_id)}" if run_id else "the id of its run"
-        under = f"pipeline.name = {pipeline!r} and " if pipeline else ""
-        super().__init__(
-            f"{paths[0]} changed after it was ingested{more}. To replace its old content, use "
-            f"`--replace` with {under}{run}. Or set on_changed_source = 'skip', or "
-            f"'ingest-as-new', which ingests unchanged lines twice"
-        )
+    more = f", and so did {counted(len(paths) - 1, 'other file')}" if paths[1:] else ""
+    run = f"--run-id {quote(run_id)}" if run_id else "the id of its run"
+    under = f"pipeline.name = {pipeline!r} and " if pipeline else ""
+    return ChangedFiles(
+        f"{paths[0]} changed after it was ingested{more}. To replace its old content, use "
+        f"`--replace` with {under}{run}. To keep it, use `--on-changed-source skip`. With "
+        "`ingest-as-new`, a run that is not committed ingests unchanged lines twice",
+        paths,
+    )
 
 
 def without_attempts(sources: pa.Table, attempts: Collection[str]) -> pa.Table:

@@ -20,7 +20,14 @@ from seglake.catalog.table import CatalogTable
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.config import Pipeline
 from seglake.engine import LocalEngine
-from seglake.errors import CommitConflict, ConfigError, InputError, StoreError, UsageError
+from seglake.errors import (
+    ChangedFiles,
+    CommitConflict,
+    ConfigError,
+    InputError,
+    StoreError,
+    UsageError,
+)
 from seglake.layout import success_key
 from seglake.store import local, open_store
 from seglake.write.api import run_pipeline
@@ -81,7 +88,10 @@ def test_the_same_run_is_a_no_op_that_says_what_changed(inbox: Path, lake: Path)
     new = write_file(inbox / "c.jsonl", [Line(T)])
     changed = write_file(inbox / "a.jsonl", [Line(T)])
     (inbox / "b.jsonl").unlink()
-    again = ingest(settings)
+    with pytest.raises(ChangedFiles) as raised:
+        ingest(settings)
+    assert (raised.value.paths, raised.value.exit_code) == ([str(changed)], 6)
+    again = ingest(pipeline_of(lake, inbox, on_changed_source="skip"))
     assert (again.status, again.attempt_id, again.records) == ("already done", first.attempt_id, 10)
     assert (again.input_rows, again.exit_code) == (10, 0)
     assert (again.new_files, again.changed_files) == ([str(new)], [str(changed)])
@@ -333,11 +343,13 @@ def test_a_changed_file_is_met_by_the_policy(inbox: Path, lake: Path, change: st
     elif change == "same size":
         path.write_bytes(path.read_bytes().replace(b":0", b":9"))
     os.utime(path, ns=(old.st_atime_ns, old.st_mtime_ns + 10**9))
-    with pytest.raises(InputError, match=r"a\.jsonl changed .*`--replace` with --run-id 1"):
-        ingest(pipeline_of(lake, inbox), "2")
+    for run_id in "1", "2":  # the committed run, and a new one
+        with pytest.raises(ChangedFiles, match=r"a\.jsonl changed .*`--replace` with --run-id 1"):
+            ingest(pipeline_of(lake, inbox), run_id)
     skipping = ingest(pipeline_of(lake, inbox, on_changed_source="skip"), "3")
     assert (skipping.records, skipping.changed_files) == (0, [str(path)])
     anew = pipeline_of(lake, inbox, on_changed_source="ingest-as-new")
+    assert ingest(anew, "1").changed_files == [str(path)]
     report = ingest(anew, "4")
     assert (report.records, report.changed_files) == (9 + (change == "grown"), [str(path)])
     assert len(values(lake)) == 18 + (change == "grown")

@@ -19,6 +19,8 @@ from seglake.cli.arguments.options import (
     Partition,
     Root,
     Start,
+    TimeFormat,
+    Times,
     Topic,
     Version,
     Zone,
@@ -27,17 +29,8 @@ from seglake.cli.arguments.window import window
 from seglake.errors import UsageError
 from seglake.terminal.tables import show
 
-
-class OutputFormat(StrEnum):
-    """The forms in which `read` and `find` write records."""
-
-    JSONL = "jsonl"
-    CSV = "csv"
-    TABLE = "table"
-    ARROW = "arrow"
-    PARQUET = "parquet"
-
-
+OutputFormat = StrEnum("OutputFormat", ["JSONL", "CSV", "TABLE", "ARROW", "PARQUET"])
+Order = StrEnum("Order", ["OFFSET", "TIME"])  # of the records of a window
 _SUFFIXES = {
     ".jsonl": OutputFormat.JSONL,
     ".json": OutputFormat.JSONL,
@@ -46,13 +39,6 @@ _SUFFIXES = {
     ".arrows": OutputFormat.ARROW,
     ".parquet": OutputFormat.PARQUET,
 }
-
-
-class Order(StrEnum):
-    """The orders in which `read` returns the records of a window."""
-
-    OFFSET = "offset"
-    TIME = "time"
 
 
 def read(
@@ -71,6 +57,7 @@ def read(
     order: Order | None = None,
     format: OutputFormat | None = None,
     output: Path | None = None,
+    times: Times = None,
     version: Version = None,
     explain: bool = False,
     json: Json = False,
@@ -106,14 +93,16 @@ def read(
         "--output": output,
         "--fields": fields,
     }
-    check_options(how, explain=explain, as_json=json)
-    form = choose_form(format, output, json)
+    check_options({**how, "--times": times}, explain=explain, as_json=json)
+    form = choose_form(format, output, json, times)
     if follow:
-        times = {"--start": start, "--end": end, "--version": version, "--explain": explain or None}
-        check_following({**how, **times})
+        window_of = {"--start": start, "--end": end, "--version": version}
+        check_following({**how, **window_of, "--explain": explain or None})
     log = seglake.open(root, version).topic(topic)
     chosen = None if fields is None else seglake.Fields.parse(fields)
-    request = records.ReadRequest(partition, offset, start, end, order or "offset", tail, chosen)
+    request = records.ReadRequest(
+        partition, offset, start, end, order or "offset", tail, chosen, times == TimeFormat.ISO
+    )
     if explain:
         show("byte ranges", records.plan_rows(records.plan(log, request)), as_json=json)
         return
@@ -142,7 +131,9 @@ def check_options(how: Mapping[str, object], *, explain: bool, as_json: bool) ->
         )
 
 
-def choose_form(form: OutputFormat | None, output: Path | None, as_json: bool) -> OutputFormat:
+def choose_form(
+    form: OutputFormat | None, output: Path | None, as_json: bool, times: TimeFormat | None = None
+) -> OutputFormat:
     """Return the requested form, or else the form of the file's suffix, or else JSON lines.
 
     Raises UsageError if the suffix contradicts the requested form. It is also raised for an unknown
@@ -161,7 +152,10 @@ def choose_form(form: OutputFormat | None, output: Path | None, as_json: bool) -
         raise UsageError(
             f"{option} contradicts --output {output}, whose suffix selects {named}. Change one"
         )
-    return asked or named or OutputFormat.JSONL
+    chosen = asked or named or OutputFormat.JSONL
+    if times is not None and chosen not in {OutputFormat.JSONL, OutputFormat.CSV}:
+        raise UsageError(f"--times is for jsonl and csv, not for {chosen}. Leave it out")
+    return chosen
 
 
 def check_following(how: Mapping[str, object]) -> None:
@@ -187,6 +181,7 @@ def find(
     newest: Annotated[int | None, typer.Option(min=0)] = None,
     format: OutputFormat | None = None,
     output: Path | None = None,
+    times: Times = None,
     version: Version = None,
     explain: bool = False,
     json: Json = False,
@@ -213,13 +208,14 @@ def find(
     """
     import seglake
     from seglake.cli import record_output as records
+    from seglake.cli.record_formats import iso_batches, iso_schema
     from seglake.cli.search_hints import Query
     from seglake.maintain.erasure.criteria import parse_keys
 
     start, end = window(start, end, last, zone)
     how = {"--format": format, "--newest": newest, "--output": output, "--fields": fields}
-    check_options(how, explain=explain, as_json=json)
-    form = choose_form(format, output, json)
+    check_options({**how, "--times": times}, explain=explain, as_json=json)
+    form = choose_form(format, output, json, times)
     what: dict[str, Any] = {
         "keys": parse_keys(key or [], keys_from) if key or keys_from else None,
         "where": records.parse_conditions(where, "--where"),
@@ -238,12 +234,14 @@ def find(
         **what, start=start, end=end, partitions=partitions, newest=newest,
         fields=chosen, stats=stats,
     )  # fmt: skip
+    if times == TimeFormat.ISO:
+        reader = reader.mapped(iso_schema(reader.schema), iso_batches)
     when = "" if start is None and end is None else "in the requested time"
     sought = Query(what["keys"] or [], what["where"], what["headers"], when)
     records.write_matches(reader, log, sought, form, output, stats, chosen, newest)
 
 
-def dump(file: str, deep: bool = False, json: Json = False) -> None:
+def dump(file: str, deep: bool = False, times: Times = None, json: Json = False) -> None:
     """Print a segment's log or index as text, whatever wrote it.
 
     Args:
@@ -255,4 +253,6 @@ def dump(file: str, deep: bool = False, json: Json = False) -> None:
     """
     from seglake.cli.segment_file import dump_file
 
-    dump_file(file, deep=deep, as_json=json)
+    if times is not None and not deep:
+        raise UsageError("--times needs --deep")
+    dump_file(file, deep=deep, as_json=json, iso=times == TimeFormat.ISO)

@@ -1,11 +1,13 @@
 """Format records as JSON lines and CSV rows, a whole Arrow batch at a time."""
 
 import json
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from seglake.format.batch import TIMESTAMP_TYPES
 from seglake.format.records import Int32s, Spans
@@ -21,6 +23,33 @@ from seglake.text.spans import (
     where_null,
 )
 from seglake.text.utf8 import invalid_utf8
+
+_LEAST_MS, _MOST_MS = -62_135_596_800_000, 253_402_300_799_999  # years 1 to 9999
+
+
+def iso_schema(schema: pa.Schema) -> pa.Schema:
+    """Return the schema of `iso_batches` for batches with the given schema."""
+    kinds = [pa.string() if pa.types.is_timestamp(kind) else kind for kind in schema.types]
+    return pa.schema([*zip(schema.names, kinds, strict=True)])
+
+
+def iso_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Convert times to ISO 8601 in UTC, as `format_ms` does. A missing timestamp becomes null."""
+    for batch in batches:
+        schema = iso_schema(batch.schema)
+        columns = [_iso(*each) for each in zip(schema.names, batch.columns, strict=True)]
+        yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _iso(name: str, column: Any) -> Any:
+    if not pa.types.is_timestamp(column.type):
+        return column
+    times = column.cast(pa.timestamp("ms", "UTC"), safe=False)
+    numbers = times.cast(pa.int64())
+    ms = numbers.fill_null(0).to_numpy()
+    dates = pc.strftime(times, format="%Y-%m-%dT%H:%M:%SZ")
+    texts = pc.if_else((ms >= _LEAST_MS) & (ms <= _MOST_MS), dates, numbers.cast(pa.string()))
+    return pc.if_else(ms == -1, None, texts) if name == "timestamp" else texts
 
 
 def json_lines(batch: pa.RecordBatch) -> bytes:
@@ -98,29 +127,15 @@ def _json_headers(lists: Any) -> Spans:
     return join_rows([constant(b"[", len(lists)), inner, constant(b"]", len(lists))])
 
 
-def csv_schema(schema: pa.Schema) -> pa.Schema:
-    """Return the schema of `csv_rows` for batches with the given schema."""
-    return pa.schema([(field.name, _csv_type(field.name, field.type)) for field in schema])
-
-
 def csv_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return the columns as numbers and texts, for a CSV writer.
 
     Bytes that are not UTF-8 and headers are JSON, as they are in JSON lines, and times are
     milliseconds. A null is an empty field without quotes.
     """
-    schema = csv_schema(batch.schema)
-    columns = [_csv_column(name, batch[name]) for name in batch.schema.names]
-    cast = [column.cast(field.type) for column, field in zip(columns, schema, strict=True)]
-    return pa.RecordBatch.from_arrays(cast, schema=schema)
-
-
-def _csv_type(name: str, kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_timestamp(kind):
-        return pa.int64()
-    if name == "timestamp_type" or not pa.types.is_primitive(kind):
-        return pa.large_string()
-    return kind
+    names = batch.schema.names
+    columns = [_csv_column(name, batch[name]) for name in names]
+    return pa.RecordBatch.from_arrays(columns, names=names)
 
 
 def _csv_column(name: str, column: Any) -> Any:

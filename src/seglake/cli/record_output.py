@@ -15,7 +15,7 @@ from typing import IO, Any, NamedTuple
 
 import pyarrow as pa
 
-from seglake.cli.record_formats import csv_rows, csv_schema, json_lines
+from seglake.cli.record_formats import csv_rows, iso_batches, iso_schema, json_lines
 from seglake.cli.search_hints import Query, with_field_hints
 from seglake.cli.terminal.output import complete_file
 from seglake.cli.terminal.progress import Display, display, show_wait
@@ -47,6 +47,7 @@ class ReadRequest(NamedTuple):
     order: str
     tail: int | None = None
     fields: Fields | None = None
+    iso: bool = False
 
 
 def parse_conditions(pairs: list[str] | None, option: str) -> dict[str, list[str]]:
@@ -114,6 +115,8 @@ def write(
         added = FieldReader(request.fields, None, log.value_format)
         schema, batches = added.schema(schema), added.batches(batches, stats.misfits)
         batches = with_field_hints(batches, log, request.fields.kinds)
+    if request.iso:
+        schema, batches = iso_schema(schema), iso_batches(batches)
     progress = _progress(f"reading {log.topic}", output, first, stats, planned)
     _write(log, schema, batches, form, output, progress)
     if first.more:
@@ -230,7 +233,7 @@ def follow(log: Log, request: ReadRequest) -> None:
         if request.fields is not None:
             beside = FieldReader(request.fields, None, log.value_format)
             batches = beside.batches(batches, None)
-        for batch in batches:
+        for batch in iso_batches(batches) if request.iso else batches:
             sink.write(json_lines(batch))
             sink.flush()
 
@@ -278,7 +281,7 @@ def _writer(form: str, output: Path | None, schema: pa.Schema, sink: Any) -> Any
     if form == "csv":
         from pyarrow import csv
 
-        return csv.CSVWriter(sink, csv_schema(schema))
+        return csv.CSVWriter(sink, csv_rows(pa.RecordBatch.from_pylist([], schema)).schema)
     if output is None or output.suffix.lower() == ".arrows":
         return pa.ipc.new_stream(sink, schema)
     return pa.ipc.new_file(sink, schema)

@@ -32,7 +32,7 @@ Columns = dict[str, Any]
 _HEAD_BYTES = 17  # at most this many bytes end a log in Kafka (FileLogInputStream)
 
 
-def dump_file(file: str, *, deep: bool, as_json: bool) -> None:
+def dump_file(file: str, *, deep: bool, as_json: bool, iso: bool = False) -> None:
     """Print `file` to standard output."""
     folder, _, name = file.rpartition("/")
     match = re.fullmatch(r"([0-9]{20})\.(log|index|timeindex)", name)
@@ -47,7 +47,7 @@ def dump_file(file: str, *, deep: bool, as_json: bool) -> None:
     store = open_store(folder or ".")
     try:
         if deep:
-            _print_records(_chunks(store, folder, name, base_offset))
+            _print_records(_chunks(store, folder, name, base_offset), iso=iso)
         else:
             for columns in _COLUMNS[suffix](store, folder, name, base_offset):
                 _print(columns, as_json=as_json)
@@ -115,11 +115,12 @@ def _log(store: Store, folder: str, name: str, base_offset: int) -> Iterator[Col
         }
 
 
-def _print_records(chunks: Iterator[Chunk]) -> None:
-    from seglake.cli.record_formats import json_lines
+def _print_records(chunks: Iterator[Chunk], *, iso: bool) -> None:
+    from seglake.cli.record_formats import iso_batches, json_lines
 
     for chunk in chunks:
-        for batch in records_of(chunk, SCHEMA):
+        batches = records_of(chunk, SCHEMA)
+        for batch in iso_batches(batches) if iso else batches:
             sys.stdout.buffer.write(json_lines(batch))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,7 +31,7 @@ from seglake.read.missing_fields import with_hints
 from seglake.read.origin import Origin
 from seglake.read.record import Record, offsets_for_times, records_at
 from seglake.read.where import Conditions
-from seglake.read.window.around import Around, stream_of
+from seglake.read.window.around import Around, streams_of
 from seglake.read.window.find import (
     Criteria,
     FindPlan,
@@ -712,7 +713,7 @@ class Log(ShowsTable):
         columns: Sequence[str] | None = None,
         memory_bytes: int = MEMORY_BYTES,
         stats: ReadStats | None = None,
-    ) -> pa.RecordBatchReader:
+    ) -> WindowReader:
         """Join each row with the records near its time, one result row per pair, in no order.
 
         A row is paired with the records with at - before_ms <= timestamp < at + after_ms. Rows
@@ -721,7 +722,8 @@ class Log(ShowsTable):
         of a batch are near each other.
 
         Args:
-            rows: An Arrow table, or a stream that Arrow can read.
+            rows: An Arrow table, or a stream that Arrow can read. A stream can be read only once,
+                and so can the result.
             at: The column of `rows` with the times: timestamps with a zone, or integer
                 milliseconds.
             before_ms: How far the window begins before the time of a row.
@@ -734,7 +736,8 @@ class Log(ShowsTable):
             stats: Counts requests, bytes and records.
 
         Returns:
-            A stream with the columns of `rows`, followed by the columns of the records.
+            What `read_range` returns, with the columns of `rows`, followed by the columns of the
+            records.
 
         Raises:
             UsageError: A column is missing, occurs twice or has an unsuitable type, or a width is
@@ -743,16 +746,23 @@ class Log(ShowsTable):
         Example:
             >>> import pyarrow as pa
             >>> alerts = pa.table({"at": [1780315500000], "alert": ["slow"]})
-            >>> log.read_around(alerts, "at", before_ms=5000, columns=["offset"]).read_all(
-            ...     ).num_rows
+            >>> around = log.read_around(alerts, "at", before_ms=5000, columns=["offset"])
+            >>> around.read_all().num_rows
             5
+            >>> around.to_pandas().columns.tolist()
+            ['at', 'alert', 'offset']
         """
         schema = schema_of(columns)
         around = Around(self, at, before_ms, after_ms, key, schema)
-        stream = stream_of(rows)
-        around.check(stream.schema, schema.names)
-        batches = around(stream, memory_bytes, stats)
-        return pa.RecordBatchReader.from_batches(around.schema(stream.schema), batches)
+        streams = streams_of(rows)
+        first = next(streams)
+        around.check(first.schema, schema.names)
+        readers = [self.reader(p) for p in self.partitions()]
+        window, what = open_window(None, None), "Records around the times of rows"
+        describe = partial(window_table, self.topic, self.version, readers, window, criteria=what)
+        streams = chain([first], streams)
+        read = partial(self._after_a_look, lambda: around(next(streams), memory_bytes, stats))
+        return WindowReader(around.schema(first.schema), read, describe)
 
     def closed(self, start: Time, end: Time, lateness_ms: int = 0) -> bool:
         """Return whether the window [start, end) is complete, given the most lateness of events.

@@ -20,15 +20,19 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pyarrow import feather
 from typer.testing import CliRunner
 
+from seglake import format_ms
 from seglake import open as open_lake
 from seglake.cli import main
 from seglake.cli.app import app
 from seglake.cli.demo.events import generate
 from seglake.cli.demo.run import demo
 from seglake.cli.inspect import history_rows
+from seglake.cli.record_formats import iso_batches
 from seglake.errors import CorruptData, StoreError, UsageError
 from seglake.maintain.undo import undo
 from tests.makers.lakes import Event, LakeMaker, Shape
@@ -81,6 +85,14 @@ def test_json_lines_are_the_documented_form(maker: LakeMaker) -> None:
     ]
     assert found == [dict(zip(names, row, strict=True)) for row in rows]
     assert [list(line) for line in found] == [list(names)] * 3
+
+
+@given(st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(-(10**11), 10**14)))
+def test_iso_times_are_those_of_format_ms(times: list[int]) -> None:
+    column = pa.array(times, pa.timestamp("ms", "UTC"))
+    (batch,) = iso_batches([pa.record_batch({"timestamp": column, "at": column})])
+    assert batch["at"].to_pylist() == [*map(format_ms, times)]
+    assert batch["timestamp"].to_pylist() == [None if t == -1 else format_ms(t) for t in times]
 
 
 @pytest.mark.parametrize(

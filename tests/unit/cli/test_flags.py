@@ -33,7 +33,7 @@ from seglake.format.index import POLICIES
 from seglake.layout import new_attempt, success_key
 from seglake.replay.run import ReplayReport, Tempo
 from seglake.serve.settings import Settings
-from seglake.times.instants import to_epoch_ms
+from seglake.times.instants import format_ms, to_epoch_ms
 from tests.harness.flags import JOBS, Table, options_of_the_program
 from tests.harness.narrow import narrow_terminal
 from tests.harness.tiers import rest_but_today
@@ -71,10 +71,17 @@ class Place:
     def json(self, *arguments: object) -> Any:
         return json.loads(self.tell(*arguments, "--json"))
 
+    def rows(self, *arguments: object) -> list[dict[str, Any]]:
+        """The JSON lines that a command prints."""
+        return [json.loads(line) for line in self.tell(*arguments).splitlines()]
+
+    def offsets(self, *arguments: object) -> list[int]:
+        """The offset of each record that a command prints."""
+        return [row["offset"] for row in self.rows(*arguments)]
+
     def lines(self, *arguments: object) -> list[tuple[int, int]]:
         """Partition and offset of each record that `read` prints."""
-        told = self.tell("read", self.root, "events", *arguments)
-        rows = [json.loads(line) for line in told.splitlines()]
+        rows = self.rows("read", self.root, "events", *arguments)
         return [(row["partition"], row["offset"]) for row in rows]
 
     def refused(self, match: str, *arguments: object) -> None:
@@ -452,6 +459,24 @@ def _read_window(it: Place) -> None:
     assert it.lines("--partition", 0, "--start", T, "--order", "time") == [(0, 2), (0, 0)]
 
 
+@TABLE.shows("read --times", "find --times", "dump --times")
+def _times(it: Place) -> None:
+    read, find = ("read", it.root, "events", "--tail", 3), _found(it)
+    log = max(it.root.glob("topics/events-1/*/*.log"))
+    for command in (read, find, ("dump", log, "--deep")):
+        plain, iso = (
+            [row["timestamp"] for row in it.rows(*command, *how)]
+            for how in ((), ("--times", "iso"))
+        )
+        assert iso == [None if ms == -1 else format_ms(ms) for ms in plain] != []
+    assert format_ms(T + 299) in it.tell(*read, "--times", "iso", "--format", "csv")
+    assert it.tell(*read, "--times", "ms") == it.tell(*read)
+    it.refused("--times is for jsonl and csv", *find, "--times", "iso", "--format", "arrow")
+    it.refused("--times needs --deep", "dump", log, "--times", "iso")
+    with patch("seglake.read.log.time", SimpleNamespace(sleep=Mock(side_effect=KeyboardInterrupt))):
+        assert format_ms(T + 299) in it.tell(*read, "--times", "iso", "--follow")
+
+
 @TABLE.shows("read --last", "read --zone", "offsets --zone")
 def _read_times(it: Place) -> None:
     assert it.lines("--last", "1h") == []
@@ -558,12 +583,9 @@ def _fields(it: Place) -> None:
 @TABLE.shows("find --where", "find --header")
 def _where(it: Place) -> None:
     find = "find", it.root, _with_fields(it)
-
-    def offsets(*arguments: object) -> list[int]:
-        return [json.loads(line)["offset"] for line in it.tell(*find, *arguments).splitlines()]
-
-    assert offsets("--where", "u.name=b") == offsets("--header", "h=x") == [1, 3, 5]
-    assert offsets("--where", "n=1", "--where", "n=2", "--where", "u.name=a") == [2]
+    for condition in ("--where", "u.name=b"), ("--header", "h=x"):
+        assert it.offsets(*find, *condition) == [1, 3, 5]
+    assert it.offsets(*find, "--where", "n=1", "--where", "n=2", "--where", "u.name=a") == [2]
     it.refused("'n' is not NAME=VALUE", *find, "--where", "n")
     it.refused("--key, --keys-from, --where or --header", *find)
 
@@ -572,14 +594,11 @@ def _where(it: Place) -> None:
 def _find(it: Place) -> None:
     find, file = _found(it), it.folder / "keys"
     file.write_text("k\n")
-
-    def offsets(*arguments: object) -> list[int]:
-        return [json.loads(line)["offset"] for line in it.tell(*arguments).splitlines()]
-
-    assert offsets(*find) == offsets(*find[:3], "--keys-from", file) == [0, 10, 20, 30, 40]
-    assert offsets(*find, "--key", "j") == [*range(50)]
-    assert offsets(*find, "--partition", 0, "--newest", 2) == [30, 40]
-    assert offsets(*find, "--partition", 1) == []
+    for command in find, (*find[:3], "--keys-from", file):
+        assert it.offsets(*command) == [0, 10, 20, 30, 40]
+    assert it.offsets(*find, "--key", "j") == [*range(50)]
+    assert it.offsets(*find, "--partition", 0, "--newest", 2) == [30, 40]
+    assert it.offsets(*find, "--partition", 1) == []
     it.refused("a search needs --key", *find[:3])
 
 
@@ -614,7 +633,7 @@ def _find_form(it: Place) -> None:
 def _dump(it: Place) -> None:
     file = max(it.root.glob("topics/events-1/*/*.log"))
     plain = it.tell("dump", file)
-    batches = [json.loads(line) for line in it.tell("dump", file, "--json").splitlines()]
+    batches = it.rows("dump", file, "--json")
     assert len(plain.splitlines()) == len(batches) > 1
     assert len(it.tell("dump", file, "--deep").splitlines()) == 300
     it.refused("valid for .log files", "dump", file.with_suffix(".index"), "--deep")

@@ -1,5 +1,6 @@
 """Define the arguments and options that several commands share."""
 
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
@@ -63,5 +64,11 @@ Local = Annotated[
 GraceHours = Annotated[float, typer.Option(help="Treat attempts younger than this as running.")]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Print what would be done, and change nothing.")
+]
+
+
+TimeFormat = StrEnum("TimeFormat", ["MS", "ISO"])
+Times = Annotated[
+    TimeFormat | None, typer.Option(help="Times in JSON and CSV: ms since 1970 (default), or iso.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]

@@ -8,6 +8,7 @@ end in the order in which they start, and two binary searches find the rows of a
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, repeat
 from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -136,7 +137,18 @@ class Around:
         return execute(reader.fetch, pieces, schema, memory_bytes=memory_bytes, stats=stats)
 
 
-def stream_of(rows: Any) -> pa.RecordBatchReader:
+def streams_of(rows: Any) -> Iterator[pa.RecordBatchReader]:
+    """Return streams of all rows. A stream has only one, and raises UsageError for another."""
+    return chain([_stream_of(rows)], map(_another_stream, repeat(rows)))
+
+
+def _another_stream(rows: Any) -> pa.RecordBatchReader:
+    if isinstance(rows, pa.RecordBatchReader):
+        raise UsageError("the rows are a stream, which was read already. Pass a table instead")
+    return _stream_of(rows)
+
+
+def _stream_of(rows: Any) -> pa.RecordBatchReader:
     """Return the rows of an Arrow table or stream, with plain columns instead of view columns.
 
     Polars makes string and binary views, and Arrow cannot repeat the items of a view. Raises

@@ -1,4 +1,4 @@
-"""`python -m tests.clients.soak --minutes N`: clients of all kinds, good and bad, without a pause.
+"""Clients of all kinds, good and bad, without a pause.
 
 One topic stays as it is, another one changes every second: runs, merges, deleted records, vacuums.
 Memory, descriptors, threads and latency are looked at all the time. They may rise at first, while
@@ -7,13 +7,10 @@ caches fill; after that none may grow. Every record that arrives is compared.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import random
 import statistics
 import struct
-import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -197,18 +194,3 @@ def soak(seconds: float, folder: Path, look_every: float = 1.0) -> tuple[list[st
         f"{work.done:,} pieces of work; {last.memory_mb:.0f} MB, {last.descriptors} descriptors, "
         f"{last.threads} threads, {1e6 * last.seconds:.0f} µs for a lookup"
     )
-
-
-def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.clients.soak", description=__doc__)
-    parser.add_argument("--minutes", type=float, default=60)
-    minutes = parser.parse_args(arguments).minutes
-    with tempfile.TemporaryDirectory(prefix="seglake-soak-") as folder:
-        wrong, done = soak(60 * minutes, Path(folder), max(1.0, minutes / 2))
-    print(done)
-    print("\n".join(wrong))
-    return int(bool(wrong))
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

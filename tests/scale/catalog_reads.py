@@ -1,7 +1,5 @@
 """What an open and an ingest read of a catalog with a long history: requests and bytes.
 
-    python -m tests.scale.catalog_reads --runs 20000 --partitions 20 --sources 50000 --topics 10000
-
 The history is committed through the catalog, some hundred runs at once, so that its files are those
 that merges make; of the other topics a thousand come in one commit. Counted are the reads of the
 catalog's data files; the checkpoint and the commits after it are delta-rs's. Merges, which a commit
@@ -10,14 +8,11 @@ may do after it is made, are left out.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import multiprocessing
 import os
 import re
-import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -343,41 +338,3 @@ def _peak_kb() -> int:
     """The most memory that this process has had, without that of the process it came from."""
     (line,) = re.findall(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
     return int(line)
-
-
-def main() -> None:
-    """Make a lake and say what is read of it."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    for name, default in (("runs", 20_000), ("partitions", 20), ("sources", 50_000),
-                          ("topics", 10_000), ("files", 100)):  # fmt: skip
-        parser.add_argument(f"--{name}", type=int, default=default)
-    parser.add_argument("--names", choices=NAMES, nargs="*", default=NAMES)
-    given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        topics = Path(folder, "topics")
-        add_topics(topics, given.topics)
-        for names in given.names:
-            history = History(given.runs, given.partitions, given.sources, given.topics, names)
-            shutil.copytree(topics, root := Path(folder, names))
-            _tell(root, history, given.files)
-            shutil.rmtree(root)
-
-
-def _tell(root: Path, history: History, files: int) -> None:
-    add_history(root, history)
-    sizes = Counter[str]()
-    for file in open_catalog(str(root / "lake")).newest_files():
-        sizes[file.kind] += file.size_bytes
-    print(f"{history}: {dict(sizes)} bytes")
-    measured: dict[str, tuple[Any, ...]] = {
-        "open of a topic": (opened, root, "t-000000"),
-        f"ingest of {files} files": (ingested, root, history, files),
-        "the same, again after a lost race": (overtaken, root, history, files),
-    }
-    for what, how in measured.items():
-        reads, peak = peak_mb(*how)
-        print(f"  {what}: {reads}, {peak} MB of memory more", flush=True)
-
-
-if __name__ == "__main__":
-    main()

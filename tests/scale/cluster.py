@@ -1,7 +1,5 @@
 """An ingest on a Spark cluster that shares nothing but S3, while machines die: what it takes.
 
-    python -m tests.scale.cluster --gigabytes 20 --partitions 200
-
 A master and four workers run as processes of this machine, with the S3 server of the tests. One
 worker dies in the middle of the map side, with its executor, and another one in the middle of the
 reduce side. A third is slow from the beginning: it stands still for half of the time. Told are
@@ -10,14 +8,12 @@ the records, the largest memory of driver and executors, and the requests to sto
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections import Counter
@@ -74,16 +70,6 @@ class Outcome:
     killed: list[str] = field(default_factory=list)
     peak_mb: Counter[str] = field(default_factory=Counter)
     requests: Counter[str] = field(default_factory=Counter)
-
-    def lines(self) -> Iterator[str]:
-        """The outcome, line by line."""
-        said = {name: self.report[name] for name in ("records", "segments", "seconds")}
-        size = f"{self.input_bytes / 1e9:.1f} GB"
-        yield f"{self.events:,} events, {size}, {self.took_s:.0f} s: {said}"
-        yield f"killed: {', '.join(self.killed)}; worker {_SLOW} was slow"
-        yield "memory at most: " + ", ".join(f"{k} {v} MB" for k, v in self.peak_mb.items())
-        for name, count in sorted(self.requests.items()):
-            yield f"  {count:8,}  {name}"
 
 
 def write_events(folder: Path, setup: Setup) -> int:
@@ -251,18 +237,3 @@ def _count(line: str, outcome: Outcome) -> None:
     if request := _REQUEST.search(line):
         areas = (area for part, area in _AREAS.items() if part in request["path"])
         outcome.requests[f"{request['kind']}, {next(areas, 'other')}"] += 1
-
-
-def main() -> None:
-    """Play it once, and say what came of it."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--gigabytes", type=float, default=20.0)
-    parser.add_argument("--partitions", type=int, default=200)
-    parser.add_argument("--after-s", type=float, default=30.0)
-    setup = Setup(**vars(parser.parse_args()))
-    with tempfile.TemporaryDirectory() as folder:
-        print(setup, *played(Path(folder), setup).lines(), sep="\n")
-
-
-if __name__ == "__main__":
-    main()

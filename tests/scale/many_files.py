@@ -1,16 +1,12 @@
 """What it takes to find the new files among many: pages of the listing, memory, processor.
 
-    python -m tests.scale.many_files --files 1000000 --new 1000
-
-A bucket has the files, and the topic all but the new ones; the catalog is a real one. A page of
-1,000 names takes `--page-ms`, which is counted rather than waited for: a page follows the other.
+A bucket has the files, and the topic all but the new ones; the catalog is a real one. Pages
+of 1,000 names are counted.
 """
 
 from __future__ import annotations
 
-import argparse
 import hashlib
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,7 +22,7 @@ from seglake.write.input.content import InputStore
 from seglake.write.input.files import FileVersion
 from seglake.write.input.listing import find_inputs
 from tests.makers.raw_events import T
-from tests.scale.catalog_reads import TOPIC, DataFiles, History, build, peak_mb
+from tests.scale.catalog_reads import TOPIC, DataFiles, History
 
 _PAGE = 1000
 
@@ -78,21 +74,3 @@ def searched(root: Path, history: History, new: int) -> Found:
     requests, size = store.reads.requests.total(), store.reads.bytes.total()
     found = known.selection
     return Found(len(found.files), len(found.skipped), bucket.pages, requests, size, took)
-
-
-def main() -> None:
-    """Make a catalog, and say what a search among its files takes."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    for name, default in (("files", 1_000_000), ("new", 1000), ("page-ms", 30)):
-        parser.add_argument(f"--{name}", type=int, default=default)
-    given = parser.parse_args()
-    history = History(1000, 2, given.files, 0)
-    with tempfile.TemporaryDirectory() as folder:
-        build(Path(folder), history)
-        found, peak = peak_mb(searched, Path(folder), history, given.new)
-    waited = found.pages * given.page_ms / 1000
-    print(f"{found}: {waited:.0f} s for pages, {peak} MB of memory more")
-
-
-if __name__ == "__main__":
-    main()

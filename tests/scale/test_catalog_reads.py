@@ -1,7 +1,4 @@
-"""What an open and an ingest read does not grow with the history: the short form.
-
-`make scale` says it of a longer one.
-"""
+"""What an open and an ingest read does not grow with the history."""
 
 from __future__ import annotations
 

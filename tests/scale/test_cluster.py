@@ -1,4 +1,4 @@
-"""An ingest on a cluster whose machines die, in its short form; `make cluster` plays 20 GB."""
+"""An ingest on a cluster whose machines die."""
 
 from __future__ import annotations
 

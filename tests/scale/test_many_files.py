@@ -1,4 +1,4 @@
-"""New files among many are found, in the short form of `make scale`."""
+"""New files among many are found."""
 
 from __future__ import annotations
 

@@ -13,6 +13,9 @@ JARS := $(VENV)/.jars
 TOOLS := build/.tools
 REWRITTEN := build/.rewritten
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+UV := conf/uv.sh $(VENV) pip install --python $(BIN)/python
+COMPILE := conf/uv.sh $(VENV) pip compile --quiet --python $(BIN)/python --generate-hashes \
+  --no-strip-extras --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
 PYTEST := $(BIN)/python -m pytest
 PARALLEL := -n 2
 # The profile `quick` tries other examples each day, and the same ones all day.
@@ -25,6 +28,10 @@ DURATIONS := --durations=20
 export PYTHONDONTWRITEBYTECODE :=
 # Kernels take one core; the other one installs packages, compiles bytecode and builds what Go has;
 # jars wait for the network.
+# Every four seconds a line says how far it is.
+SHOWN = begun=$$(date +%s); while sleep 4; do \
+    echo "set-up: $$(( $$(date +%s) - begun )) s, $$(ls -d $(VENV)/lib/*/site-packages/*.dist-info 2>/dev/null | wc -l) packages"; \
+  done & shown=$$!; trap "kill $$shown 2>/dev/null" EXIT INT TERM;
 TOGETHER = $(MAKE) --no-print-directory --silent -j5 $(COMPILED) $(BYTECODE) $(JARS)
 CHAOS := --kills 1000 --upkeep 300 --s3 100 --s3-upkeep 300 --spark 20 \
   --document tests/chaos/README.md
@@ -37,19 +44,19 @@ BENCH := --document docs/benchmarks.md --tables build/benchmarks.md --json build
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup demo tools test test-all test-rest test-whole test-unit test-spark test-kafka test-clients test-s3 test-browser test-airflow test-wheel test-archive test-matrix \
-  s3-server size lint style types fmt docs golden bench chaos fuzz simulate soak scale cluster explore coverage lock wheel archive site picture check-java
+  s3-server size lint style types fmt docs golden bench chaos fuzz simulate explore coverage lock wheel archive site picture check-java
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: check-java ## Install everything that is needed into .venv; fetch Delta's jars
-	@$(TOGETHER)
+	@$(SHOWN) $(TOGETHER)
 
 demo: setup ## Make a million events, ingest them with Spark, look some up
 	$(BIN)/seglake demo
 
 tools: check-java ## Run make setup, and get what tests need beside it: an S3 server, Kafka's jars, Chromium, kcat
-	@$(TOGETHER) $(TOOLS) $(REWRITTEN)
+	@$(SHOWN) $(TOGETHER) $(TOOLS) $(REWRITTEN)
 
 # Types are checked beside the tests, and shown after them.
 test: tools style ## Run every check and the tests: all parts, in short forms (ten minutes)
@@ -156,16 +163,6 @@ simulate: $(INSTALLED) $(COMPILED) ## Play histories of a simulated world for MI
 	$(BIN)/python -m tests.simulation --minutes $(MINUTES) $(SIMULATE)
 	$(BIN)/python -m tests.simulation.power --minutes $$(( $(MINUTES) / 6 ))
 
-soak: setup ## Run clients of all kinds against a server for MINUTES=60: memory and latency must not grow
-	$(BIN)/python -m tests.clients.soak --minutes $(MINUTES)
-
-scale: $(INSTALLED) $(COMPILED) ## Count what an ingest reads of a long history, and of a million input files; SCALE=--help lists options
-	$(BIN)/python -m tests.scale.catalog_reads $(SCALE)
-	$(BIN)/python -m tests.scale.many_files $(MANY_FILES)
-
-cluster: tools ## Ingest 20 GB on a Spark cluster of this machine while its workers die; CLUSTER=--help lists options
-	$(BIN)/python -m tests.scale.cluster $(CLUSTER)
-
 explore: $(INSTALLED) $(COMPILED) ## Try thousands of new examples on every property that needs no Java
 	$(PYTEST) $(PARALLEL) --hypothesis-profile=explore \
 	  -m "hypothesis and not spark and not kafka and not s3 and not slow"
@@ -190,19 +187,13 @@ archive: wheel ## Pack Python, the wheel and what it needs for executors: spark.
 	conf/deploy/pack.sh build/packed $(PACKED)
 	@ls -sh $(PACKED)
 
-lock: ## Resolve pyproject.toml again into the three locks (needs pip-compile of pip-tools, and uv)
-	@command -v pip-compile >/dev/null || { echo "pip-compile is missing: pip install pip-tools"; exit 1; }
-	@command -v uv >/dev/null || { echo "uv is missing: pip install uv"; exit 1; }
-	env -u PIP_FIND_LINKS CUSTOM_COMPILE_COMMAND="make lock" pip-compile --quiet --extra dev --extra spark \
-	  --generate-hashes --allow-unsafe --no-strip-extras --no-emit-index-url --no-emit-find-links \
-	  --output-file requirements.lock pyproject.toml
+lock: $(FRESH) ## Resolve pyproject.toml again into the four locks
+	$(COMPILE) --extra dev --extra spark --output-file requirements.lock pyproject.toml
 	sed -nE 's/^([a-zA-Z0-9._-]+)(\[[^]]*\])?(==[^ ]+).*/\1\3/p' requirements.lock > .constraints
-	env -u PIP_FIND_LINKS CUSTOM_COMPILE_COMMAND="make lock" pip-compile --quiet \
-	  --generate-hashes --allow-unsafe --no-strip-extras --no-emit-index-url --no-emit-find-links \
-	  --constraint .constraints --output-file conf/runtime.lock pyproject.toml
-	env -u UV_FIND_LINKS uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
-	  --custom-compile-command "make lock" --constraint .constraints \
+	$(COMPILE) --constraint .constraints --output-file conf/runtime.lock pyproject.toml
+	$(COMPILE) --strip-extras --universal --python-version 3.11 --constraint .constraints \
 	  --output-file tests/scheduled/requirements.lock pyproject.toml tests/scheduled/requirements.in
+	echo uv | $(COMPILE) --universal --python-version 3.11 --output-file conf/uv.lock -
 	@rm .constraints
 
 # Runs first, so that a missing Java is one sentence at once, not a stack trace in ten minutes.
@@ -240,22 +231,22 @@ $(COMPILED): $(RUNTIME) $(shell grep -rlw njit src --include=*.py)
 	PYTHONPATH=src $(BIN)/python -m seglake.warm
 	@touch $@
 
-# Kernels need only what Seglake itself needs: they compile while pip installs the rest.
+# Kernels need only what Seglake itself needs: they compile while uv installs the rest.
 $(INSTALLED): $(RUNTIME) requirements.lock
-	$(PIP) --no-compile --require-hashes -r requirements.lock
-	$(PIP) --no-deps --no-build-isolation -e .
+	$(UV) --require-hashes -r requirements.lock
+	$(UV) --no-deps --no-build-isolation -e .
 	@touch $@
 
 $(RUNTIME): $(FRESH) conf/runtime.lock pyproject.toml
-	$(PIP) --no-compile --require-hashes -r conf/runtime.lock
+	$(UV) --require-hashes -r conf/runtime.lock
 	@touch $@
 
 $(FRESH):
+	@echo "making the environment $(VENV)"
 	@for python in $(or $(PYTHON),python3 python3.13 python3.12 python3.11); do \
 	  "$$python" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null \
 	    && { test -x $(BIN)/python || "$$python" -m venv $(VENV); } && exit; \
 	done; \
 	echo "Python 3.11, 3.12 or 3.13 is needed, and there is none:" \
 	  "install one and name it, as in make PYTHON=python3.12" >&2; exit 1
-	@echo "installing what requirements.lock names into $(VENV): a minute or so, without a line"
 	@touch $@

@@ -36,6 +36,7 @@ STEPS = {  # the request to storage with which a step begins, as `SimStore` name
     "row file": "put lake/catalog/log/kind=",
     "list of rows": "list lake/catalog/log/kind=maintenance",
     "commit": "create lake/catalog/log/_delta_log/",
+    "checkpoint": r"(put|create) lake/catalog/log/_delta_log/\d+[2-9].checkpoint.parquet",
     "mark": ".*/success",
     "list of rejects": "list lake/catalog/quarantine",
     "commit of rejects": "create lake/catalog/quarantine/_delta_log/",
@@ -66,24 +67,24 @@ class Script:
             self._require_end(name, ends)
 
     def begin(
-        self, actor: str, deed: Deed, *, before: str = "", doubled: str = "", lost: str = ""
-    ) -> None:
+        self, actor: str, deed: Deed, *, before: str = "", doubled: str = "", lost: str = "",
+        tries: int = PATIENCE // FAILURE_COST,
+    ) -> None:  # fmt: skip
         """Start a command. It stops before the first request of a step.
 
         With `doubled` it stops after it, and the same request reaches storage again at `arrive`.
 
-        With `lost`, all its requests of this step get no answer until it gives up trying; they
+        With `lost`, so many `tries` of this step get no answer, by default until it gives up; they
         reach storage at `arrive`. So the command runs to its end.
         """
         outcome = Outcome(deed)
         process = Process(self.play.world, actor, lambda: None)
         if step := before or doubled or lost:
-            tries = PATIENCE // FAILURE_COST if lost else 1
-            process.halt = Halt(
-                STEPS[step], "lost" if lost else "doubled" if doubled else "", tries
-            )
+            how = "lost" if lost else "doubled" if doubled else ""
+            process.halt = Halt(STEPS[step], how, tries if lost else 1)
 
         def do() -> None:
+            self.play.rebuilding |= deed.verb == "rebuild"  # until one is done
             self.play.expiring += expires(deed)
             try:
                 carry_out(self.play, process, outcome)

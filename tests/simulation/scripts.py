@@ -27,6 +27,7 @@ REINDEX = Deed("reindex", number=1)
 VACUUM = Deed("vacuum", grace_hours=0)
 EXPIRE = Deed("vacuum", grace_hours=0, flag=True)
 MERGE = Deed("merge")
+REBUILD = Deed("rebuild")
 
 
 def last_timestamp_is_read(s: Script) -> None:
@@ -247,6 +248,21 @@ def ingest_writes_rows_during_a_look(s: Script) -> None:
     s.go_on("ingest")
 
 
+def commit_arrives_after_a_rebuild(s: Script) -> None:
+    s.run(ingest("run 2", 3), MERGE)
+    s.begin("ingest", ingest("run 3", 4), lost="commit")
+    s.run(REBUILD)
+    s.arrive()
+    s.wait(30 * 24)
+    s.run(VACUUM)
+
+
+def checkpoint_of_a_rebuild_is_late(s: Script) -> None:
+    s.begin("rebuild", REBUILD, lost="checkpoint", tries=1)
+    s.arrive()
+    s.read(s.newest)
+
+
 class Planned(NamedTuple):
     """A script, and the pool of input files with which it finds the fault."""
 
@@ -311,4 +327,6 @@ SCRIPTS: dict[str, Planned] = {
     "a rebuild does not read manifest archives": Planned(archived_manifests, 3),
     "the late manifest of a lost race counts": Planned(manifest_of_a_lost_race_is_late),
     "an erasure takes who writes rows for committed": Planned(ingest_writes_rows_during_a_look),
+    "a commit that arrives after a rebuild counts": Planned(commit_arrives_after_a_rebuild),
+    "a late write replaces the checkpoint of a rebuild": Planned(checkpoint_of_a_rebuild_is_late),
 }

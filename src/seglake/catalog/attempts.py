@@ -131,6 +131,19 @@ def restore_claim(store: Store, attempt_id: str, topic: str) -> None:
     store.put(claim_key(attempt_id), _encode_claim("committing", topic))
 
 
+def has_failed(store: Store, attempt_id: str) -> bool:
+    """Return whether an attempt was abandoned and has no commit that counts.
+
+    The log of a rebuilt catalog may name it nevertheless: (1) a commit loses its race, and its
+    attempt is abandoned; (2) a rebuild makes a new log; (3) storage carries out the request of the
+    commit a second time, late, and creates a version below the first one of the new log.
+    """
+    try:
+        return _read_claim(store, attempt_id) == _Claim(abandoned=True, topic=None)
+    except MissingObject:
+        return False
+
+
 def abandon_unless_claimed(store: Store, attempt_id: str) -> bool:
     """Abandon an attempt that never claimed. Return whether it can never commit any more.
 

@@ -43,6 +43,7 @@ from seglake.catalog.attempts import (
     attempts_without_marker,
     claim,
     find_manifest,
+    has_failed,
     is_rebuilding,
     mark_committed,
     write_manifest,
@@ -575,7 +576,8 @@ class CatalogTable:
     def attempts_without_marker(self, files: Collection[DataFile]) -> set[str]:
         """Return the committed attempts that have a manifest and no success marker.
 
-        An attempt is committed if a row in `files` or a retained commit names it.
+        An attempt is committed if a row in `files` or a retained commit names it, unless
+        `has_failed`.
         """
         waiting = attempts_without_marker(self.store)
         if not waiting:
@@ -583,7 +585,8 @@ class CatalogTable:
         # In a copied lake, objects have the times of the copy, in another order. Allow for a day.
         since_ms = min(waiting.values()) - _A_DAY_MS
         committed = {commit.attempt_id for _, commit in self._delta_log.retained(since_ms)}
-        return waiting.keys() & (committed | snapshot_files.attempts(self.store, files))
+        found = waiting.keys() & (committed | snapshot_files.attempts(self.store, files))
+        return {attempt_id for attempt_id in found if not has_failed(self.store, attempt_id)}
 
     def mark_committed(self, files: Collection[DataFile]) -> list[str]:
         """Write the success markers of `attempts_without_marker`, and return these attempts.

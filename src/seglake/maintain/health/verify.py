@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from seglake import layout
-from seglake.catalog.attempts import Manifest, read_archives, read_manifests
+from seglake.catalog.attempts import Manifest, has_failed, read_archives, read_manifests
 from seglake.catalog.quarantine.open_rejects import expired_attempts, rejects_left
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.retention import committed_attempts
@@ -308,7 +308,8 @@ class History(NamedTuple):
             names = ", ".join(sorted(unknown))
             raise UsageError(f"these attempts have no manifest: {names}")
         untrusted[:] = waiting = sorted(written.keys() - marked - {*trust})
-        committed = {*waiting} & committed_attempts(store) if waiting else set[str]()
+        named = {*waiting} & committed_attempts(store) if waiting else set[str]()
+        committed = {attempt_id for attempt_id in named if not has_failed(store, attempt_id)}
         first = written.keys() & {*marked, *trust, *committed}
         history = History({**archived, **_read(store, written, first)})
         history.add_prerequisites(_read(store, written, written.keys() - first))

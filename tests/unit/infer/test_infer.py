@@ -9,6 +9,7 @@ import bz2
 import gzip
 import io
 import json
+import os
 import re
 import tarfile
 import tomllib
@@ -18,9 +19,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import zstandard
 from typer.testing import CliRunner
 
 from seglake.cli.app import app
@@ -28,6 +31,7 @@ from seglake.config import from_tables
 from seglake.errors import InputError, UsageError
 from seglake.infer.pipeline import InferredPipeline, infer_pipeline
 from seglake.write.check import CheckResult, check
+from tests.harness.object_server import object_server
 
 ROWS = 40
 BEGIN = datetime(2026, 3, 17, 9, 30, tzinfo=UTC)
@@ -119,7 +123,7 @@ CASES = {
         "a.jsonl", objects(lambda n, t: {"x": 1} | ({"when": t.isoformat()} if n % 10 else {})),
         None, codes=codes("no-time", "other-times", NO_KEY)),
     "an array of objects": Case("a.json", objects(lambda n, t: {"n": 1, "r": [{"ts": 1}]}), None,
-                                codes=codes("array-of-objects", "no-time", NO_KEY)),
+                                codes=codes("no-time", NO_KEY)),
     "two units": Case("a.jsonl", objects(lambda n, t: {"ts": ms(t) if n % 3 else ms(t) // 1000}),
                       "ts", "epoch_ms", codes=codes("mixed-formats", NO_KEY), exact=False),
     "dates of MongoDB": Case(
@@ -307,16 +311,54 @@ def test_log_that_begins_with_a_time_is_read(tmp_path: Path, program: str) -> No
     ]
 
 
-@pytest.mark.parametrize("content", [
-    b"hello\nworld\n", lines("INFO [main] %F %T {n}"), b"a b\x00\x01\n" * 9,
-    b"[[1, 2]]\n", b'{\n "a: 1\n}\n', b"a,b\r1,2\r", b"\n\n",
-])  # fmt: skip
-def test_what_is_not_understood_is_an_error_that_names_the_file(
-    tmp_path: Path, content: bytes
-) -> None:
-    (tmp_path / "file.txt").write_bytes(content)
-    with pytest.raises(InputError, match=r"file\.txt"):
-        infer_pipeline([str(tmp_path)])
+def bucket_with_an_odd_key(_: Path) -> None:
+    with object_server() as server:
+        server.objects |= {"a//b": EPOCHS}
+        infer_pipeline([f"{server.root}/a"], storage=server.options)
+
+
+def delta_table(folder: Path) -> None:
+    (folder / "_delta_log").mkdir()
+    (folder / "_delta_log/0.json").write_text("{}")
+
+
+AVRO = io.BytesIO()
+fastavro.writer(AVRO, {"type": "record", "name": "L",
+                       "fields": [{"name": "n", "type": ["null", "L"]}]}, [])  # fmt: skip
+WORDS = zstandard.train_dictionary(999, [b"user %d at %d" % (n, n * n) for n in range(999)])
+REFUSED: dict[str, list[bytes | Callable[[Path], None]]] = {  # by the beginning of a row
+    "text": [b"hello\nworld\n", lines("INFO [main] %F %T {n}"), b"[[1, 2]]\n", b'{\n "a: 1\n}\n'],
+    "lines": [b"a,b\r1,2\r"],
+    "binary": [b"a b\x00\x01\n" * 9],
+    "only": [b""],
+    "spread": [b"PK\x03\x04"],
+    "zip": [b"PK\x03\x04", b"\xfd7zXZ\x00", b"\x04\x22\x4d\x18"],
+    "zstd": [zstandard.ZstdCompressor(dict_data=WORDS).compress(EPOCHS)],
+    "damaged": [gzip.compress(EPOCHS)[:-9]],
+    "Avro in": [gzip.compress(AVRO.getvalue())],
+    "Avro types": [AVRO.getvalue()],
+    "ORC": [b"ORC\0\1", b"ARROW1\0\0", b"FEA1\0\0"],
+    "truncated": [b'{"Records": [{"ts": 1}'],
+    "tables": [delta_table],
+    "pipes": [lambda folder: os.mkfifo(folder / "fifo")],
+    "keys": [bucket_with_an_odd_key],
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_refused_files_get_the_words_of_the_page(tmp_path: Path, kind: str) -> None:
+    page = (Path(__file__).parents[3] / "docs/files.md").read_text()
+    table = page.partition("## Files that are refused")[2].partition("\n## ")[0]
+    rows = dict(re.findall(r"^\| (.*) \| `(.*)` \|$", table, re.MULTILINE))
+    assert len(rows) == len(REFUSED)
+    (words,) = (text for row, text in rows.items() if row.startswith(kind))
+    for made in REFUSED[kind]:
+        file = tmp_path / ("a.xlsx" if kind == "spread" else "a")
+        file.write_bytes(made if isinstance(made, bytes) else EPOCHS)
+        with pytest.raises(InputError, match=re.escape(words)):  # noqa: PT012
+            if not isinstance(made, bytes):
+                made(tmp_path)
+            infer(tmp_path, tmp_path)
 
 
 def test_files_of_other_kinds_are_left_out(tmp_path: Path) -> None:

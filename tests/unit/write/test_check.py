@@ -153,8 +153,8 @@ OBJECTS = [
     b"{}\n",
     b"\n",
 ]
-Pieces = tuple[bytes, list[bytes], list[dict[str, Any]]]
-PIECES: dict[str, Pieces] = {  # by format: the beginning of a file, what may follow it, settings
+# By format: the beginning of a file, what may follow it, and settings.
+PIECES: dict[str, tuple[bytes, list[bytes], list[dict[str, Any]]]] = {
     "jsonl": (b"", [*OBJECTS, b"[]", b"}", b'"', b"x\n", b"\xff\n", b",", BOM_UTF8], [
         {}, {"records": "."}, {"records": "r[]"}, {"records": "r[]", "inherit": ["i"]}]),
     "csv": (b"ts,user\n", [*ROWS, b"ts,user\n", b"#Fields: ts user\n"], [

@@ -30,7 +30,6 @@ from seglake.times.instants import format_ms
 JANUARY = "january-1970"
 """The code of the finding that stops a run."""
 _DIRECTIVE = re.compile("%.")
-_ENCODINGS = ("is-parquet", "some-not-utf-8", "some-kept-not-utf-8")
 _NAMES, _NAME_LENGTH = 200, 100  # limits of the remembered member names of one row
 _LISTED = 10
 
@@ -132,8 +131,8 @@ def _member_names(row: bytes) -> Iterator[str]:
 
 def _rows(_: Pipeline, observed: Observations) -> Iterator[Finding]:
     """Yield the findings about rows, except findings that another rule or finding replaces."""
-    codes = {each.code for each in observed.findings}
-    hidden = {"times-in-format"} | ({"not-utf-8"} if codes.intersection(_ENCODINGS) else set())
+    is_parquet = any(each.code == "is-parquet" for each in observed.findings)
+    hidden = {"times-in-format", *["not-utf-8"] * is_parquet}
     yield from (each for each in observed.findings if each.code not in hidden)
 
 

@@ -108,18 +108,10 @@ def _of_encoding(chunk: ObservedChunk, pipeline: Pipeline) -> Iterator[Finding]:
         yield Finding("is-parquet", chunk.path, count=1)
     elif first[:2] in _UTF_16_MARKS:
         yield Finding("is-utf-16", chunk.path, count=1)
-    elif wrong.any():
-        code = "some-not-utf-8" if _has_others(chunk, ~wrong) else "not-utf-8"
-        yield Finding(code, chunk.path, count=1)
-    elif settings.format != "jsonl" and (kept := invalid_utf8(*chunk.rows.raw) & chunk.good).any():
-        code = "some-kept-not-utf-8" if _has_others(chunk, ~kept) else "not-utf-8"
-        yield Finding(code, chunk.path, count=1)
-
-
-def _has_others(chunk: ObservedChunk, which: Flags) -> bool:
-    """Return whether some of the chosen rows, which are UTF-8, have letters beyond ASCII."""
-    texts = to_arrow(chunk.rows.take_raw(np.flatnonzero(which)))
-    return bool(len(texts)) and not pc.all(pc.string_is_ascii(texts)).as_py()
+    elif wrong.any() or (
+        settings.format != "jsonl" and (invalid_utf8(*chunk.rows.raw) & chunk.good).any()
+    ):
+        yield Finding("not-utf-8", chunk.path, count=1)
 
 
 def _of_json(chunk: ObservedChunk, *, found_before: bool) -> Iterator[Finding]:

@@ -34,8 +34,6 @@ _SENTENCES = {
     "rejects.",
     "unusable-column": "The header has the column {subject!r} without a name or more than once, "
     "so it is not a field.",
-    "array-of-objects": "{subject} is an array of objects. If these are the events, set "
-    "input.records = '{subject}[]'.",
     # the time
     "no-time": "No field has a time in nearly all rows, so records get the time of the run. If "
     "one of the fields is the time, set timestamp.field and timestamp.format, and remove "
@@ -63,14 +61,8 @@ _SENTENCES = {
     # rows that cannot be read
     "is-parquet": "{subject} is a Parquet file. Set input.format = 'parquet'.",
     "is-utf-16": "{subject} begins like UTF-16. Set input.encoding = 'utf-16'.",
-    "not-utf-8": "{subject} has rows that are not UTF-8. Set input.encoding to the encoding of the "
-    "files, such as 'cp1252' or 'latin-1'.",
-    "some-not-utf-8": "{subject} has rows that are not UTF-8, and others that are UTF-8 with "
-    "letters beyond ASCII. Correct the first and redrive them, since input.encoding applies to "
-    "all rows.",
-    "some-kept-not-utf-8": "{subject} has rows that are not UTF-8, and others that are UTF-8 "
-    "with letters beyond ASCII. Records keep their bytes, since input.encoding applies to all "
-    "rows.",
+    "not-utf-8": "{subject} has rows that are not UTF-8. If all its rows are in another encoding, "
+    "set input.encoding to it, such as 'cp1252' or 'latin-1'. Otherwise correct these rows.",
     "documents": "The rows are the events of {count:document}.",
     "json-documents": "{subject} has JSON documents that are not one event a line. Set "
     "input.records = {records!r}.",

@@ -120,7 +120,6 @@ def infer_settings(
     choices |= {name: Choice(value, "") for name, value in settings.items()}
     findings = [*sample.findings]
     if chosen is not None:
-        findings = [each for each in findings if each.code != "array-of-objects"]
         findings += chosen.findings
     else:
         findings.append(Finding("no-time", facts={"fields": [*sample.fields][:20]}))

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from seglake.advice.finding import Finding
-from seglake.advice.json_shapes import EventArray, arrays_of_objects, parse_json
+from seglake.advice.json_shapes import EventArray, parse_json
 from seglake.config.input import INPUT_FORMATS
 from seglake.config.rules import flat
 from seglake.errors import InputError
@@ -255,8 +255,7 @@ def _json_lines(heads: Sequence[FirstLines], lines: Sequence[str]) -> Sample | N
         for name in names
         if not any(isinstance(item.get(name), list) for item in items)
     }
-    arrays = dict.fromkeys(name for row in objects for name in arrays_of_objects(row))
-    found = [Finding("array-of-objects", name) for name in arrays]
+    found = list[Finding]()
     if wrong := len(lines) - len(objects):
         found.append(Finding("not-json", heads[0].path, {"lines": len(lines)}, wrong))
     return Sample({"format": "jsonl"}, fields, len(objects), "JSON lines", tuple(found))

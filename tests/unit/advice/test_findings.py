@@ -102,10 +102,10 @@ CASES = {
                             unread("not-utf-8", 1)),
     "a row of another encoding": one(
         '{"ts": 1780000000000, "k": "Käse"}\n'.encode() * 9
-        + '{"ts": 1780000000000, "k": "Käse"}\n'.encode("latin-1"), unread("some-not-utf-8", 1)),
+        + '{"ts": 1780000000000, "k": "Käse"}\n'.encode("latin-1"), unread("not-utf-8", 1)),
     "a record of another encoding": one(
         "ts,x\n1780000000000,ä\n".encode() + "1780000000000,ä\n".encode("latin-1"),
-        unread("some-kept-not-utf-8", 1), "epoch_ms", CSV),
+        unread("not-utf-8", 1), "epoch_ms", CSV),
     "no row matches": Case({"a": lines(*["x"] * 9, f"{T} a"), "b": lines(*["x"] * 9)},
                            unread("no-match-at-start", 1, rows=9), "epoch_ms", TEXT),
     "no event begins": one(lines(*["x"] * 9), unread("no-event-start", 1, lines=9),

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from decimal import Decimal
 from functools import partial
 from itertools import islice
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import lz4.block
 import numpy as np
@@ -142,24 +142,28 @@ def _blocks(stream: io.BufferedReader[RawFile], header: Any, split: Split) -> It
     if split.start:
         _seek_block(stream, split.start, sync)
     # fastavro reads a copy of the file whose blocks are not compressed, one block at a time.
-    schema = header.metadata["avro.schema"].encode()
-    copy = io.BytesIO(
-        b"".join((AVRO_MARK, _long(1), _long(11), b"avro.schema", _long(len(schema)), schema))
-        + _long(0) + sync
-    )  # fmt: skip
+    fastavro, copy = _fastavro(), io.BytesIO(AVRO_MARK)
+    read_long = partial(fastavro.schemaless_reader, stream, "long", None)
+    copy.seek(0, io.SEEK_END)
+    metadata = {"avro.schema": header.metadata["avro.schema"].encode()}
+    fastavro.schemaless_writer(copy, {"type": "map", "values": "bytes"}, metadata)
+    copy.write(sync)
+    copy.seek(0)
     decoded = _block_reader(copy)
     while stream.tell() < split.end and stream.peek(1):
-        count, size = _read_long(stream), _read_long(stream)
-        if size > _BLOCK_BYTES:
+        count, size = read_long(), read_long()
+        if not 0 <= size <= _BLOCK_BYTES:
             raise ValueError(_TOO_LARGE)
         data = _decompressed(stream.read(size), header.codec)
         if stream.read(_SYNC_BYTES) != sync:
             raise ValueError("a block does not end with the sync marker")
-        if count > max(len(data), MOST_ROWS):
+        if not 0 <= count <= max(len(data), MOST_ROWS):
             raise ValueError(f"a block claims {count:,} records")
         copy.seek(0)
         copy.truncate()
-        copy.writelines((_long(count), _long(len(data)), data, sync))
+        for number in (count, len(data)):
+            fastavro.schemaless_writer(copy, "long", number)
+        copy.writelines((data, sync))
         copy.seek(0)
         yield _Block(iter(next(decoded)), count, max(len(data), 1))
 
@@ -191,25 +195,6 @@ def _decompressed(data: bytes, codec: str) -> bytes:
     raise ValueError(f"the codec {codec!r} cannot be read")
 
 
-def _read_long(stream: IO[bytes]) -> int:
-    value, shift = 0, 0
-    while (byte := stream.read(1)[0]) > 0x7F and shift < 63:
-        value |= (byte & 0x7F) << shift
-        shift += 7
-    value |= byte << shift
-    if value & 1:
-        raise ValueError(f"a block has a negative length, {-(value >> 1) - 1}")
-    return value >> 1
-
-
-def _long(number: int) -> bytes:
-    rest, data = 2 * number, bytearray()
-    while rest > 0x7F:
-        data.append(rest & 0x7F | 0x80)
-        rest >>= 7
-    return bytes(data) + bytes([rest])
-
-
 @contextmanager
 def _opened(
     file: SourceFile, store: InputStore
@@ -233,11 +218,15 @@ def _opened(
         ) from problem
 
 
-def _block_reader(stream: Any) -> Any:
-    """Read the header of a file, and return fastavro's reader of its blocks."""
+def _fastavro() -> Any:
     with extra("avro", "input.format = 'avro'"):
         import fastavro  # noqa: PLC0415  # an extra
-    blocks = fastavro.block_reader(stream)
+    return fastavro
+
+
+def _block_reader(stream: Any) -> Any:
+    """Read the header of a file, and return fastavro's reader of its blocks."""
+    blocks = _fastavro().block_reader(stream)
     _takes_bytes(blocks.writer_schema, {})
     return blocks
 

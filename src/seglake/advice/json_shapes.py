@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from seglake.config.rules import flat
 from seglake.times.candidates import candidate_formats
 
-# This check is fast, so that only few lines are parsed.
-_OBJECT_WITH_AN_ARRAY = re.compile(rb'\s*\{\s*"[A-Za-z_]\w*"\s*:\s*\[\s*\{')
+# Of lines that can be parsed, only such ones are parsed again.
+BEGINS_WITH_AN_ARRAY = re.compile(rb'\s*\{\s*"[A-Za-z_]\w*"\s*:\s*\[\s*\{')
 _BEGINNING = re.compile(r'\s*(?:\[\s*\{|\{\s*"(\w+)"\s*:\s*\[)')
 _CONSTANT = re.compile(rb"NaN|Infinity")
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
@@ -27,7 +27,7 @@ class EventArray(NamedTuple):
     inherit: tuple[str, ...] = ()
 
 
-_KNOWN = {  # by the first member of a document; None for an array
+KNOWN = {  # by the first member of a document; None for an array
     None: EventArray("[]"),
     "Records": EventArray("Records[]"),
     "resourceLogs": EventArray("resourceLogs[].scopeLogs[].logRecords[]", ("resource", "scope")),
@@ -42,7 +42,7 @@ def events_of(text: str) -> EventArray | None:
     time. If documents have one themselves, they are the events, unless there is only one.
     """
     beginning, text = _BEGINNING.match(text), text.lstrip()
-    if beginning is not None and (known := _KNOWN.get(beginning[1])):
+    if beginning is not None and (known := KNOWN.get(beginning[1])):
         return known
     first, end = _first_object(text)
     if first is None:
@@ -57,8 +57,8 @@ def events_of(text: str) -> EventArray | None:
             for path, events in _arrays(document):
                 if any(map(_has_time, events)):
                     return EventArray(path)
-    lone = arrays_of_objects(first) if len(first) == 1 else []
-    return EventArray(f"{lone[0]}[]") if lone else None if in_lines else EventArray(".")
+    path = next((path for path, _ in _arrays(first)), "") if len(first) == 1 else ""
+    return EventArray(path or ".") if path or not in_lines else None
 
 
 def _first_object(text: str) -> tuple[dict[str, Any] | None, int]:
@@ -115,15 +115,6 @@ def parse_json(line: str) -> Any:
         return None
 
 
-def lone_array(line: bytes) -> str | None:
-    """Return the name of an array of objects that is the only member of a JSON object."""
-    if not _OBJECT_WITH_AN_ARRAY.match(line):
-        return None
-    members = parse_json(line.decode("utf-8", "replace"))
-    names = arrays_of_objects(members) if isinstance(members, dict) and len(members) == 1 else []
-    return names[0] if names else None
-
-
 def has_constants(line: bytes) -> bool:
     """Return whether only NaN or Infinity prevents a line from being a JSON object."""
     if not _CONSTANT.search(line):
@@ -134,12 +125,3 @@ def has_constants(line: bytes) -> bool:
     except (ValueError, RecursionError):
         return False
     return isinstance(members, dict) and bool(constants)
-
-
-def arrays_of_objects(members: Mapping[str, Any]) -> list[str]:
-    """Return the names of the members that are arrays of objects."""
-    return [
-        name
-        for name, value in members.items()
-        if isinstance(value, list) and value and all(isinstance(each, dict) for each in value)
-    ]

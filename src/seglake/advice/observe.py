@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seglake.advice.finding import Finding
-from seglake.advice.json_shapes import events_of, has_constants, lone_array
+from seglake.advice.json_shapes import BEGINS_WITH_AN_ARRAY, events_of, has_constants
 from seglake.config import Input, Pipeline
 from seglake.format.records import Flags, Int64s, Spans
 from seglake.text.spans import to_arrow
@@ -117,7 +117,8 @@ def _of_encoding(chunk: ObservedChunk, pipeline: Pipeline) -> Iterator[Finding]:
 def _of_json(chunk: ObservedChunk, *, found_before: bool) -> Iterator[Finding]:
     wrong = np.flatnonzero(chunk.unparseable)
     events, rows = None, len(chunk.unparseable)
-    if chunk.is_first and rows and (chunk.unparseable[0] or lone_array(_first(chunk.rows))):
+    first_row = _first(chunk.rows) if chunk.is_first and rows else b""
+    if first_row and (chunk.unparseable[0] or BEGINS_WITH_AN_ARRAY.match(first_row)):
         first = chunk.rows.take_raw(np.arange(min(rows, _LOOKED_AT))).tolist()
         events = events_of(b"\n".join(raw or b"" for raw in first).decode("utf-8", "replace"))
     if events is not None:

@@ -34,6 +34,9 @@ _SENTENCES = {
     "rejects.",
     "unusable-column": "The header has the column {subject!r} without a name or more than once, "
     "so it is not a field.",
+    "events-in-array": "The events are taken to be in {subject}. Other members of the documents "
+    "are left out, except those in input.inherit. If a document is an event, set input.records = "
+    "'.'.",
     # the time
     "no-time": "No field has a time in nearly all rows, so records get the time of the run. If "
     "one of the fields is the time, set timestamp.field and timestamp.format, and remove "

@@ -37,6 +37,7 @@ _DOUBTS = {  # findings after which an inferred setting is uncertain
     "timestamp.year": ("no-year",),
     "timestamp.format": ("mixed-formats", "date-order"),
     "key.fields": ("other-keys",),
+    "input.records": ("events-in-array",),
     "input.encoding": ("encoding", "other-encoding"),
     "input.include": ("other-files",),
     "input.exclude": ("file-left-out",),

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from seglake.advice.finding import Finding
-from seglake.advice.json_shapes import EventArray, parse_json
+from seglake.advice.json_shapes import KNOWN, EventArray, parse_json
 from seglake.config.input import INPUT_FORMATS
 from seglake.config.rules import flat
 from seglake.errors import InputError
@@ -128,8 +128,9 @@ def _lines(files: Sequence[SourceFile], store: InputStore) -> Sample:
     if events:
         settings["records"] = events.records
         settings |= {"inherit": [*events.inherit]} if events.inherit else {}
-        how = "; input.inherit adds members from around them" if len(events.records) > 2 else ""
-        sample = sample._replace(reason=f"events in {events.records}{how}")
+        if events not in {*KNOWN.values(), _DOCUMENTS}:
+            findings.append(Finding("events-in-array", events.records))
+        sample = sample._replace(reason=f"events in {events.records}")
     return sample._replace(
         settings=settings,
         refused={**refused, **sample.refused},

@@ -71,6 +71,14 @@ def tar(content: bytes) -> bytes:
     return sink.getvalue()
 
 
+def avro(time: str) -> bytes:
+    kind, sink = {"type": "long", "logicalType": time}, io.BytesIO()
+    fields = [{"name": "at", "type": kind}, {"name": "user", "type": "string"}]
+    events = [{"at": time, "user": f"u{n % 7}"} for n, time in enumerate(TIMES)]
+    fastavro.writer(sink, {"type": "record", "name": "Record", "fields": fields}, events)
+    return sink.getvalue()
+
+
 EPOCHS = objects(lambda n, t: {"ts": ms(t), "user": f"u{n % 7}"})
 ACCESS = lines('10.0.0.{n} - u7 [%d/%b/%Y:%H:%M:%S +0000] "GET /{n} HTTP/1.1" 200 {n}')
 
@@ -211,11 +219,12 @@ CASES = {
                                    "#Fields: date-time,client-ip,server"),
                      "date-time", "iso8601", "client-ip", exact=False),
     "Zeek": Case("conn.log", rows(lambda n, t: f"{t.timestamp()}\tu{n % 3}\t(empty)",
-                                  "#empty_field\t(empty)\n#unset_field\t?\n#fields\tts\tuser\tx\n#types\ttime"),
+                                  "#empty_field\t(empty)\n#unset_field\t?\n#fields\tts\tuser\tx"),
                  "ts", "epoch_s", "user", settings={"input.null_values": ["-", "(empty)", "?"]}),
     # Parquet
     "parquet": Case("a.parquet", parquet(pa.array(TIMES, pa.timestamp("us", "UTC"))), "at", None,
                     "user"),
+    "avro": Case("a.avro", avro("timestamp-millis"), "at", "iso8601", "user"),
     "parquet without a zone": Case("a.parquet", parquet(pa.array(TIMES).cast(pa.timestamp("ns"))),
                                    "at", None, "user", codes(ZONE)),
     # logs
@@ -322,9 +331,6 @@ def delta_table(folder: Path) -> None:
     (folder / "_delta_log/0.json").write_text("{}")
 
 
-AVRO = io.BytesIO()
-fastavro.writer(AVRO, {"type": "record", "name": "L",
-                       "fields": [{"name": "n", "type": ["null", "L"]}]}, [])  # fmt: skip
 WORDS = zstandard.train_dictionary(999, [b"user %d at %d" % (n, n * n) for n in range(999)])
 REFUSED: dict[str, list[bytes | Callable[[Path], None]]] = {  # by the beginning of a row
     "text": [b"hello\nworld\n", lines("INFO [main] %F %T {n}"), b"[[1, 2]]\n", b'{\n "a: 1\n}\n'],
@@ -335,8 +341,8 @@ REFUSED: dict[str, list[bytes | Callable[[Path], None]]] = {  # by the beginning
     "zip": [b"PK\x03\x04", b"\xfd7zXZ\x00", b"\x04\x22\x4d\x18"],
     "zstd": [zstandard.ZstdCompressor(dict_data=WORDS).compress(EPOCHS)],
     "damaged": [gzip.compress(EPOCHS)[:-9]],
-    "Avro in": [gzip.compress(AVRO.getvalue())],
-    "Avro types": [AVRO.getvalue()],
+    "Avro in": [gzip.compress(avro("timestamp-millis"))],
+    "Avro types": [avro("timestamp-millis").replace(b'"string"', b'"Record"')],
     "ORC": [b"ORC\0\1", b"ARROW1\0\0", b"FEA1\0\0"],
     "truncated": [b'{"Records": [{"ts": 1}'],
     "tables": [delta_table],
@@ -353,7 +359,7 @@ def test_refused_files_get_the_words_of_the_page(tmp_path: Path, kind: str) -> N
     assert len(rows) == len(REFUSED)
     (words,) = (text for row, text in rows.items() if row.startswith(kind))
     for made in REFUSED[kind]:
-        file = tmp_path / ("a.xlsx" if kind == "spread" else "a")
+        file = tmp_path / ("a.XLSX" if kind == "spread" else "a")
         file.write_bytes(made if isinstance(made, bytes) else EPOCHS)
         with pytest.raises(InputError, match=re.escape(words)):  # noqa: PT012
             if not isinstance(made, bytes):

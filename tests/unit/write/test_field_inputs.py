@@ -47,20 +47,17 @@ def require(pipeline: Pipeline, expected: dict[str, Any]) -> None:
     }
 
 
-@pytest.mark.parametrize("name", SETTINGS)
-def test_field_input_is_read_with_its_setting(name: str, data_dir: Path, tmp_path: Path) -> None:
-    paths, expected = case(name, data_dir)
-    own = {"pipeline.root": str(tmp_path / "lake"), "input.paths": str(paths)}
-    require(load(paths.parent / "p.toml", {**own, **SETTINGS[name]}), expected)
-
-
+@pytest.mark.parametrize("by_init", [False, True])
 @pytest.mark.parametrize("name", [*SETTINGS, "w3c-comments"])
-def test_field_input_is_read_with_what_init_writes(
-    name: str, data_dir: Path, tmp_path: Path
+def test_field_input_is_read_with_its_setting_and_with_what_init_writes(
+    name: str, by_init: bool, data_dir: Path, tmp_path: Path
 ) -> None:
     paths, expected = case(name, data_dir)
     made = tomllib.loads(infer_pipeline([str(paths)], root=str(tmp_path / "lake")).toml)
     made["pipeline"]["name"] = "p"
-    if name.startswith("csv"):
-        made["value"] = {"from": "columns"}
-    require(from_tables(made), expected)
+    made |= {"value": {"from": "columns"}} if name.startswith("csv") else {}
+    own = {"pipeline.root": made["pipeline"]["root"], "input.paths": str(paths)}
+    if by_init or name not in SETTINGS:
+        require(from_tables(made), expected)
+    else:
+        require(load(paths.parent / "p.toml", {**own, **SETTINGS[name]}), expected)

@@ -146,12 +146,6 @@ def test_what_is_not_supported_is_said(head: bytes, command: str) -> None:
         read_bytes(head + b"....")
 
 
-def test_a_spreadsheet_is_called_so(tmp_path: Path) -> None:
-    (tmp_path / "Report.XLSX").write_bytes(b"PK\x03\x04....")
-    with pytest.raises(InputError, match=r"Report.XLSX: this is a spreadsheet"):
-        read(pipeline(tmp_path))
-
-
 def archive(files: dict[str, bytes]) -> bytes:
     target = io.BytesIO()
     with tarfile.open(fileobj=target, mode="w") as tar:

@@ -17,14 +17,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglake.config import load
 from seglake.engine import LocalEngine
 from seglake.errors import InputError
-from seglake.infer.pipeline import infer_pipeline
 from seglake.write.check import check
 from seglake.write.driver.run import DeclaredRun, ingest_files
 from seglake.write.rows.formats import avro
-from tests.makers.files import pipeline, read, read_bytes
+from tests.makers.files import pipeline, read_bytes
 
 CODECS = ["null", "deflate", "bzip2", "snappy", "zstandard", "lz4", "xz"]
 texts = st.text(st.characters(codec="utf-8"), max_size=9)
@@ -61,6 +59,7 @@ SCHEMA: Any = {
     "type": "record", "name": "R",
     "fields": [{"name": name, "type": kind} for name, (kind, _) in TYPES.items()],
 }  # fmt: skip
+TEXTS: Any = {"type": "record", "name": "R", "fields": [{"name": "x", "type": "string"}]}
 records = st.fixed_dictionaries({name: values for name, (_, values) in TYPES.items()})
 
 
@@ -153,10 +152,9 @@ def test_files_that_cannot_be_read_are_errors(content: bytes, words: str) -> Non
 @pytest.mark.parametrize("codec", CODECS)
 def test_block_with_too_many_bytes_is_an_error(codec: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(avro, "_BLOCK_BYTES", 4000)
-    schema = {"type": "record", "name": "R", "fields": [{"name": "x", "type": "string"}]}
-    assert len(read_bytes(written([{"x": "a" * 3990}], schema, codec=codec), "avro").rows) == 1
+    assert len(read_bytes(written([{"x": "a" * 3990}], TEXTS, codec=codec), "avro").rows) == 1
     with pytest.raises(InputError, match=r"cannot be read as Avro.* (a block has more|more than)"):
-        read_bytes(written([{"x": "a" * 4000}], schema, codec=codec), "avro")
+        read_bytes(written([{"x": "a" * 4000}], TEXTS, codec=codec), "avro")
 
 
 def test_changed_schema_is_an_error_that_names_both_files(tmp_path: Path) -> None:
@@ -174,22 +172,3 @@ def test_changed_schema_is_an_error_that_names_both_files(tmp_path: Path) -> Non
     ):
         with pytest.raises(InputError, match=r"c: schema changed: it differs from .*a \(n\)"):
             attempt()
-
-
-def test_init_check_and_ingest_agree(tmp_path: Path) -> None:
-    fields = [{"name": "created", "type": logical("long", "timestamp-millis")},
-              {"name": "user", "type": "string"}]  # fmt: skip
-    start = dt.datetime(2026, 11, 20, tzinfo=dt.UTC)
-    rows = [{"created": start + dt.timedelta(seconds=n), "user": f"u{n % 3}"} for n in range(50)]
-    for name in "ab":
-        data = written(rows, {"type": "record", "name": "R", "fields": fields}, codec="deflate")
-        (tmp_path / f"{name}.avro").write_bytes(data)
-    made = infer_pipeline([str(tmp_path)], root=str(tmp_path / "lake"), output=tmp_path / "p.toml")
-    (tmp_path / "p.toml").write_text(made.toml)
-    settings = load(tmp_path / "p.toml")
-    assert (settings.timestamp.field, settings.key.fields) == ("created", ("user",))
-    sampled = check(settings, 1000)
-    report = ingest_files(LocalEngine(), settings, DeclaredRun("a"))
-    assert (len(sampled.rows), report.records, sampled.reasons) == (100, 100, {})
-    assert report.min_timestamp == int(start.timestamp() * 1000)
-    assert read(settings).rows[0].value == b'{"created":"2026-11-20T00:00:00.000000Z","user":"u0"}'

@@ -8,7 +8,6 @@ import json
 import sys
 from base64 import b64encode
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from decimal import Decimal, InvalidOperation
 from shlex import quote
 from typing import Any, NamedTuple
 
@@ -20,7 +19,6 @@ from seglake.times.instants import format_ms
 from seglake.write.rows.rows import similar_names_hint
 
 _KEYS = 100  # number of sampled keys
-_DIGITS = 15  # a float is exact enough for numbers with fewer digits
 _SAYS_HOW = "value.format=csv value.columns=…` gives them fields"
 
 
@@ -41,26 +39,6 @@ class Query(NamedTuple):
             _print_header_hints(log, self.headers)
         if self.fields:
             print_field_hints(log, self.fields, "--where")
-        for name, values in self.fields.items():
-            for text in values:
-                if (number := _number_in(text)) is not None:
-                    _print_hint(
-                        log,
-                        f"{name}={text} finds only numbers that are written like this; in Python, "
-                        f"find(where={{{name!r}: {number}}}) finds all equal numbers",
-                    )
-
-
-def _number_in(text: str) -> str | None:
-    """Return a number as Python writes it. Return None for other text, and for usual integers."""
-    try:
-        number = Decimal(text)
-    except InvalidOperation:
-        return None
-    if not number.is_finite() or abs(number.adjusted()) >= _DIGITS:
-        return None
-    usual = f"{number.normalize():f}"
-    return None if usual == text and "." not in text else usual
 
 
 def describe(start: str | None, end: str | None, last: str | None, offset: int | None) -> str:

@@ -205,22 +205,6 @@ def test_windows_far_apart_read_little_between_them(maker: LakeMaker) -> None:
     assert stats.bytes_fetched < whole / 100
 
 
-def test_a_key_is_looked_for_in_its_own_partition(tmp_path: Path) -> None:
-    maker = LakeMaker(tmp_path, partitions=4)
-    rows = [Event(T + i, b"k%d" % (i % 50), bytes(50)) for i in range(4_000)]
-    maker.run(placed(rows, 4), Shape(batch_bytes=600))
-    log, alerts = seglake.open(str(tmp_path)).topic("events"), table_of([(1, T + 2000, b"k7")])
-    alone, every = ReadStats(), ReadStats()
-    columns = ["key", "partition", "offset"]
-    keyed = log.read_around(
-        alerts, "at", before_ms=1000, key="who", columns=columns, stats=alone
-    ).read_all()
-    assert set(keyed["key"].to_pylist()) == {b"k7"}
-    assert len(keyed) == 20
-    log.read_around(alerts, "at", before_ms=1000, columns=columns, stats=every).read_all()
-    assert alone.bytes_fetched < every.bytes_fetched / 2
-
-
 def test_a_key_index_chooses_the_blocks(tmp_path: Path) -> None:
     """Two lakes of the same bytes; one has key indexes, of which reads are not counted."""
     events = [Event(T + i, b"u%d" % (i % 400), bytes(40)) for i in range(8_000)]

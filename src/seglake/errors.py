@@ -55,9 +55,13 @@ class ChangedFiles(InputError):
 
     exit_code = 6
 
-    def __init__(self, message: str, paths: Sequence[str]) -> None:
-        super().__init__(message)
-        self.paths = paths
+    def __init__(self, paths: Sequence[str], run: str = "the id of its run") -> None:
+        self.paths, more = paths, f" (and {len(paths) - 1:,} more)" if paths[1:] else ""
+        super().__init__(
+            f"{paths[0]}{more} changed after it was ingested. To replace its old content, use "
+            f"`--replace` with {run}. To keep it, use `--on-changed-source skip`. With "
+            "`ingest-as-new`, a run that is not committed ingests unchanged lines twice"
+        )
 
 
 class QuarantineLimit(SeglakeError):

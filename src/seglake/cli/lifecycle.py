@@ -427,12 +427,6 @@ def _show_merged(report: MergeResult) -> None:
     )
 
 
-_NO_LIMIT = (
-    "no limit is set, because retention.ms and retention.bytes are -1. To set one: `seglake "
-    "alter {} {} retention.ms=30d`"
-)
-
-
 def retain(root: Root, topic: OneOrAll = None, dry_run: DryRun = False, json: Json = False) -> None:
     """Remove the oldest segments, as retention.ms and retention.bytes of each topic say.
 
@@ -447,24 +441,14 @@ def retain(root: Root, topic: OneOrAll = None, dry_run: DryRun = False, json: Js
         return
     show_moves(reports, dry_run=dry_run)
     topics = [report.topic for report in reports]
-    if not any(report.moved for report in reports) and _are_kept_for_ever(root, topics):
-        print(_NO_LIMIT.format(quote(root), topics[0] if len(topics) == 1 else "TOPIC"))
+    if reports and all(report.unlimited for report in reports):
+        name = topics[0] if len(topics) == 1 else "TOPIC"
+        print(
+            "no limit is set, because retention.ms and retention.bytes are -1. To set one: "
+            f"`seglake alter {quote(root)} {name} retention.ms=30d`"
+        )
     for blocked in (move for report in reports for move in report.blocked):
         print(f"seglake: {blocked.help}", file=sys.stderr)
-
-
-def _are_kept_for_ever(root: str, topics: Sequence[str]) -> bool:
-    """Return whether all topics have the policy `delete`, but no limit of retention."""
-    from seglake.catalog.table import CatalogTable
-    from seglake.store import open_store
-    from seglake.write.driver.topics import topic_from_row
-
-    snapshot = CatalogTable.open(open_store(root)).snapshot()
-    settings = [topic_from_row(snapshot.topic(topic)) for topic in topics]
-    return bool(settings) and all(
-        "delete" in each.cleanup_policy and each.retention_ms == each.retention_bytes == -1
-        for each in settings
-    )
 
 
 _TAGS_COLUMNS = [

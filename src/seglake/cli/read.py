@@ -31,14 +31,8 @@ from seglake.terminal.tables import show
 
 OutputFormat = StrEnum("OutputFormat", ["JSONL", "CSV", "TABLE", "ARROW", "PARQUET"])
 Order = StrEnum("Order", ["OFFSET", "TIME"])  # of the records of a window
-_SUFFIXES = {
-    ".jsonl": OutputFormat.JSONL,
-    ".json": OutputFormat.JSONL,
-    ".csv": OutputFormat.CSV,
-    ".arrow": OutputFormat.ARROW,
-    ".arrows": OutputFormat.ARROW,
-    ".parquet": OutputFormat.PARQUET,
-}
+_SUFFIXES = {f".{form}": form for form in OutputFormat if form != OutputFormat.TABLE}
+_SUFFIXES |= {".json": OutputFormat.JSONL, ".arrows": OutputFormat.ARROW}
 
 
 def read(
@@ -93,11 +87,13 @@ def read(
         "--output": output,
         "--fields": fields,
     }
-    check_options({**how, "--times": times}, explain=explain, as_json=json)
-    form = choose_form(format, output, json, times)
+    form = choose_form({**how, "--times": times}, explain=explain, as_json=json)
     if follow:
-        window_of = {"--start": start, "--end": end, "--version": version}
-        check_following({**how, **window_of, "--explain": explain or None})
+        how |= {"--start": start, "--end": end, "--version": version, "--explain": explain or None}
+        if options := [name for name, value in how.items() if value not in {None, "jsonl"}]:
+            raise UsageError(
+                f"--follow writes lines without an end. Leave out {', '.join(options)}"
+            )
     log = seglake.open(root, version).topic(topic)
     chosen = None if fields is None else seglake.Fields.parse(fields)
     request = records.ReadRequest(
@@ -114,31 +110,26 @@ def read(
         records.follow(log, request)
 
 
-def check_options(how: Mapping[str, object], *, explain: bool, as_json: bool) -> None:
-    """Raise UsageError if one of the options `how` would have no effect."""
+def choose_form(how: Mapping[str, Any], *, explain: bool, as_json: bool) -> OutputFormat:
+    """Return the requested form, or else the form of the file's suffix, or else JSON lines.
+
+    A name without a suffix may have any form. Raises UsageError if one of the options `how` would
+    have no effect, if the suffix contradicts the requested form, or for an unknown suffix without a
+    requested form.
+    """
     options = [name for name, value in how.items() if value is not None]
     if explain and options:
         raise UsageError(f"--explain reads and writes no records. Leave out {', '.join(options)}")
-    form = how["--format"]
+    form, output = how["--format"], how["--output"]
     if as_json and form not in (None, "jsonl"):
         raise UsageError(
             f"--json is short for --format jsonl, which contradicts --format {form}. Keep one"
         )
-    if form == "table" and how["--output"] is not None:
+    if form == "table" and output is not None:
         raise UsageError(
             "--output cannot take a table, which is only printed. Use --format "
             "jsonl, csv, arrow or parquet"
         )
-
-
-def choose_form(
-    form: OutputFormat | None, output: Path | None, as_json: bool, times: TimeFormat | None = None
-) -> OutputFormat:
-    """Return the requested form, or else the form of the file's suffix, or else JSON lines.
-
-    Raises UsageError if the suffix contradicts the requested form. It is also raised for an unknown
-    suffix without a requested form. A name without a suffix may have any form.
-    """
     asked = OutputFormat.JSONL if as_json else form
     suffix = "" if output is None else output.suffix.lower()
     named = _SUFFIXES.get(suffix)
@@ -152,17 +143,10 @@ def choose_form(
         raise UsageError(
             f"{option} contradicts --output {output}, whose suffix selects {named}. Change one"
         )
-    chosen = asked or named or OutputFormat.JSONL
-    if times is not None and chosen not in {OutputFormat.JSONL, OutputFormat.CSV}:
+    chosen: OutputFormat = asked or named or OutputFormat.JSONL
+    if how["--times"] is not None and chosen not in {OutputFormat.JSONL, OutputFormat.CSV}:
         raise UsageError(f"--times is for jsonl and csv, not for {chosen}. Leave it out")
     return chosen
-
-
-def check_following(how: Mapping[str, object]) -> None:
-    """Raise UsageError for an option that contradicts --follow."""
-    options = [name for name, value in how.items() if value not in {None, OutputFormat.JSONL}]
-    if options:
-        raise UsageError(f"--follow writes lines without an end. Leave out {', '.join(options)}")
 
 
 def find(
@@ -214,14 +198,14 @@ def find(
 
     start, end = window(start, end, last, zone)
     how = {"--format": format, "--newest": newest, "--output": output, "--fields": fields}
-    check_options({**how, "--times": times}, explain=explain, as_json=json)
-    form = choose_form(format, output, json, times)
+    form = choose_form({**how, "--times": times}, explain=explain, as_json=json)
     what: dict[str, Any] = {
         "keys": parse_keys(key or [], keys_from) if key or keys_from else None,
         "where": records.parse_conditions(where, "--where"),
         "headers": records.parse_conditions(header, "--header"),
     }
-    records.require_some(what)
+    if not any(what.values()):
+        raise UsageError("a search needs --key, --keys-from, --where or --header")
     log = seglake.open(root, version).topic(topic)
     partitions = None if partition is None else [partition]
     if explain:

@@ -6,7 +6,7 @@ import json
 import os
 import stat
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -140,7 +140,12 @@ def _write(
         show(f"records of {log.topic}", _listing(schema, written), as_json=False)
         return
     with _sink(output, binary=form in {"arrow", "parquet"}) as sink, progress:
-        _write_batches(written, schema, form, output, sink)
+        if form == "jsonl":
+            sink.writelines(map(json_lines, written))
+        else:
+            with _writer(form, output, schema, sink) as writer:
+                for batch in written:
+                    writer.write_batch(csv_rows(batch) if form == "csv" else batch)
     if output is not None:
         print(f"{counted(written.records, 'record')} written to {output}", file=sys.stderr)
 
@@ -179,12 +184,6 @@ def print_misfits(topic: str, stats: ReadStats) -> None:
     for name, count in stats.misfits.items():
         records = f"{counted(count, 'record')} that {'does' if count == 1 else 'do'} not fit"
         print(f"{topic}: {name!r} is null in {records}", file=sys.stderr)
-
-
-def require_some(what: Mapping[str, object]) -> None:
-    """Raise UsageError for a search without a condition."""
-    if not any(what.values()):
-        raise UsageError("a search needs --key, --keys-from, --where or --header")
 
 
 def find_rows(planned: FindPlan) -> Listing:
@@ -260,18 +259,6 @@ def _print_more(of: str, how: str) -> None:
     print(f"only the first {_TABLE_ROWS} records{of} are shown. {how}, and so does --format jsonl")
 
 
-def _write_batches(
-    batches: Iterable[pa.RecordBatch], schema: pa.Schema, form: str, output: Path | None, sink: Any
-) -> None:
-    if form == "jsonl":
-        for batch in batches:
-            sink.write(json_lines(batch))
-        return
-    with _writer(form, output, schema, sink) as writer:
-        for batch in batches:
-            writer.write_batch(csv_rows(batch) if form == "csv" else batch)
-
-
 def _writer(form: str, output: Path | None, schema: pa.Schema, sink: Any) -> Any:
     """Return a writer. Arrow is a stream on standard output and in `.arrows`, otherwise a file."""
     if form == "parquet":
@@ -287,14 +274,6 @@ def _writer(form: str, output: Path | None, schema: pa.Schema, sink: Any) -> Any
     return pa.ipc.new_file(sink, schema)
 
 
-_COLUMNS = {
-    "partition": number("partition", "partition"),
-    "offset": number("offset", "offset"),
-    "timestamp": moment("timestamp", "timestamp"),
-    "key": Column("key", "key"),
-    "value": Column("value", "value"),
-    "headers": Column("headers", "headers"),
-}
 _NOT_SHOWN = ("topic", "timestamp_type")
 
 
@@ -306,8 +285,8 @@ def _listing(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Listing:
 
 def _column(field: Any) -> Column:
     """Return the column of a log column or of a field. Times of fields look like timestamps."""
-    if field.name in _COLUMNS:
-        return _COLUMNS[field.name]
+    if field.name in {"partition", "offset"}:
+        return number(field.name, field.name)
     if pa.types.is_timestamp(field.type):
         return moment(field.name, field.name)
     return Column(field.name, field.name)

@@ -155,7 +155,7 @@ def merge_in(
         views = {number: snapshot.partition(topic, number) for number in partitions}
     rows = table.rows(snapshot, "segment", topic)
     groups, apart = plan_merges(rows, views, settings, everything=everything)
-    report.apart = dict(apart.most_common())
+    report.apart = dict(apart)
     for group in groups:
         first, end = group.rows[0], group.rows[-1].end_offset
         report.plan.append(
@@ -205,9 +205,9 @@ def plan_merges(
         for row in rows_of(SegmentRow, settings.name, small)
         if row.partition in views and row.end_offset > views[row.partition].log_start_offset
     )
-    rules, plan = MergeRules(limits, policy_of(settings)), MergePlan([], Counter())
+    policy, plan = policy_of(settings), MergePlan([], Counter())
     for _, some in groupby(live, key=part):
-        found = groups_to_merge(some, rules, everything=everything)
+        found = groups_to_merge(some, limits, policy, everything=everything)
         plan.groups.extend(found.groups)
         plan.apart.update(found.apart)
     return plan
@@ -277,13 +277,6 @@ class SegmentGroup(NamedTuple):
         return sum(row.log_bytes for row in self.rows)
 
 
-class MergeRules(NamedTuple):
-    """The limits of one segment: the limits of the topic, and the policy of its index."""
-
-    limits: SegmentLimits
-    policy: IndexPolicy
-
-
 class MergePlan(NamedTuple):
     """The groups that are due, each with at least two segments, and why other neighbours are not.
 
@@ -295,9 +288,15 @@ class MergePlan(NamedTuple):
 
 
 def groups_to_merge(
-    rows: Iterable[SegmentRow], rules: MergeRules, *, everything: bool = False
+    rows: Iterable[SegmentRow],
+    limits: SegmentLimits,
+    policy: IndexPolicy,
+    *,
+    everything: bool = False,
 ) -> MergePlan:
-    """Return the groups to merge now, from rows in the order of the log.
+    """Return the groups to merge now, by the topic's limits and index policy.
+
+    The rows are in the order of the log.
 
     With `everything`, all groups that may be one segment are returned. New segments at the end of
     the log may still join the last group, so it must grow more.
@@ -311,7 +310,7 @@ def groups_to_merge(
             if group.is_next(row):
                 plan.apart[limit] += 1
             _add_due(plan, group.rows, 1 if everything else LAST_GROWTH)
-        group = _Growing(row, rules)
+        group = _Growing(row, limits, policy)
     if group is not None:
         _add_due(plan, group.rows, 1 if everything else GROWTH)
     return plan
@@ -335,16 +334,16 @@ def _add_due(plan: MergePlan, rows: Sequence[SegmentRow], growth: int) -> None:
 class _Growing:
     """Segments from `first` on that may be one segment."""
 
-    def __init__(self, first: SegmentRow, rules: MergeRules) -> None:
-        self._rules, self.rows = rules, [first]
-        self._bytes, self._entries = first.log_bytes, _entries(first, rules.policy)
+    def __init__(self, first: SegmentRow, limits: SegmentLimits, policy: IndexPolicy) -> None:
+        self._limits, self._policy, self.rows = limits, policy, [first]
+        self._bytes, self._entries = first.log_bytes, _entries(first, policy)
         self._first_max = first.max_timestamp
 
     def take(self, row: SegmentRow) -> None:
         """Add the next segment."""
         self.rows.append(row)
         self._bytes += row.log_bytes
-        self._entries += _entries(row, self._rules.policy)
+        self._entries += _entries(row, self._policy)
         if self._first_max < 0:
             self._first_max = row.max_timestamp
 
@@ -355,8 +354,8 @@ class _Growing:
 
     def limit(self, row: SegmentRow) -> str:
         """Return what forbids to add the row, or "". `segment.ms` is the last of the checks."""
-        last, limits = self.rows[-1], self._rules.limits
-        entries = self._entries + _entries(row, self._rules.policy)
+        last, limits = self.rows[-1], self._limits
+        entries = self._entries + _entries(row, self._policy)
         waited = row.max_timestamp - self._first_max if self._first_max >= 0 else 0
         checks = {
             "offsets": self.is_next(row)

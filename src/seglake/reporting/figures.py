@@ -24,7 +24,6 @@ from seglake.catalog.quarantine.open_rejects import expired_attempts, open_attem
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.schema import MaintenanceRow, RunRow, committed_runs
 from seglake.catalog.table import CatalogTable
-from seglake.config.topic import Topic
 from seglake.errors import CorruptData, MissingObject
 from seglake.format.records import Int64s
 from seglake.limits import INT64_MAX
@@ -439,6 +438,8 @@ def topic_figures(lake: Lake, topic: str, now_ms: int, quarantine: QuarantineTab
     spans = _blocks_of_wide(log, columns, now_ms)
     time = usual_range(spans, now_ms)
     settings = topic_from_row(log.settings)
+    views = {number: log.reader(number).view for number in log.partitions()}
+    due = plan_merges(log.segments().to_arrow(), views, settings).groups
     still_open = {*open_attempts(committed)} - expired_attempts(upkeep)
     rejected = [run for run in committed if run.quarantined and run.attempt_id in still_open]
     intervals = [run.covered for run in committed if run.covered is not None]
@@ -447,7 +448,8 @@ def topic_figures(lake: Lake, topic: str, now_ms: int, quarantine: QuarantineTab
     return TopicFigures(
         topic=topic, version=log.version, now_ms=now_ms, timestamp_type=log.settings.timestamp_type,
         partitioner=log.settings.partitioner,
-        partitions=_partitions(log, columns), tiny_segments=_tiny(log, settings),
+        partitions=_partitions(log, columns),
+        tiny_segments=sum(len(group.rows) for group in due),
         activity=activity, future=_future(columns.spans, now_ms),
         ancient=_ancient(columns.spans, time),
         undated_segments=int(_undated(columns.spans).sum()),
@@ -483,13 +485,6 @@ def _sums(partitions: Int64s, values: Int64s, count: int) -> Int64s:
     sums = np.zeros(count, np.int64)
     np.add.at(sums, partitions, values)
     return sums
-
-
-def _tiny(log: Log, settings: Topic) -> int:
-    """Count the segments that a merge would join now."""
-    views = {number: log.reader(number).view for number in log.partitions()}
-    groups = plan_merges(log.segments().to_arrow(), views, settings).groups
-    return sum(len(group.rows) for group in groups)
 
 
 def _undated(spans: TimeSpans) -> Any:

@@ -392,19 +392,10 @@ def test_with_json_damage_has_its_own_kind_and_answers_stay_as_they_are(
         (("ingest", "--conf", "web.toml"), "ingest has no option --conf: .* --conf-file"),
         (("undo", "lake", "web", "--run", "x"), "undo has no option --run: .* --run-id"),
         (
-            ("erase", "lake", "web", "--where", "x=1"),
-            "no option --where: choose records with --key or --keys-from",
-        ),
-        (
-            ("erase", "lake", "web", "--header=x=1"),
-            "no option --header: choose records with --key or --keys-from",
-        ),
-        (
             ("history", "lake", "web"),
             "give a topic with an option: seglake history lake --topic web",
         ),
         (("verify", "lake", "a", "b", "--deep"), "seglake verify lake --topic a --topic b"),
-        (("topics", "my lake", "web"), "topics shows .*: seglake describe 'my lake' web"),
     ],
 )
 def test_another_name_of_an_option_is_understood(typed: tuple[object, ...], meant: str) -> None:

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from seglake.catalog.schema import SegmentRow
 from seglake.format.index import IndexPolicy
 from seglake.format.segment import SegmentLimits
-from seglake.maintain.merge import GROWTH, MergeRules, SegmentGroup, groups_to_merge
+from seglake.maintain.merge import GROWTH, SegmentGroup, groups_to_merge
 from tests.makers.strategies import T, examples
 
 KIB, MIB = 2**10, 2**20
 LIMITS = SegmentLimits(64 * MIB, 60_000)
-RULES = MergeRules(LIMITS, IndexPolicy())
+RULES = LIMITS, IndexPolicy()
 
 
 def row(base: int, log_bytes: int, **others: object) -> SegmentRow:
@@ -65,7 +65,7 @@ def test_a_record_is_copied_few_times(seed: int, spread: int) -> None:
         end = rows[-1].end_offset if rows else 0
         rows.append(row(end, 100 * KIB * chance.randint(1, spread)))
         total += rows[-1].log_bytes
-        groups = groups_to_merge(rows, RULES).groups
+        groups = groups_to_merge(rows, *RULES).groups
         rows, copied = merge_once(rows, groups), copied + sum(each.log_bytes for each in groups)
     steps = math.log(LIMITS.segment_bytes / (100 * KIB), GROWTH)
     assert copied <= (steps + 2) * total
@@ -77,7 +77,7 @@ def test_a_record_is_copied_few_times(seed: int, spread: int) -> None:
 @examples(200)
 def test_groups_are_neighbours_within_the_limits(sizes: list[int], everything: bool) -> None:
     rows = rows_of(sizes)
-    groups, apart = groups_to_merge(rows, RULES, everything=everything)
+    groups, apart = groups_to_merge(rows, *RULES, everything=everything)
     assert len(rows) - len(merge_once(rows, groups)) + apart.total() == len(rows[1:])
     assert apart.keys() <= ({"segment.bytes"} if everything else {"segment.bytes", "gain"})
     for group in groups:
@@ -98,8 +98,8 @@ def test_groups_are_neighbours_within_the_limits(sizes: list[int], everything: b
 def test_merging_comes_to_rest(sizes: list[int]) -> None:
     rows = rows_of(sizes)
     for _ in range(12):
-        rows = merge_once(rows, groups_to_merge(rows, RULES).groups)
-    assert groups_to_merge(rows, RULES).groups == []
+        rows = merge_once(rows, groups_to_merge(rows, *RULES).groups)
+    assert groups_to_merge(rows, *RULES).groups == []
 
 
 def changed(**others: object) -> list[SegmentRow]:
@@ -120,7 +120,7 @@ def changed(**others: object) -> list[SegmentRow]:
     ids=["timestamp type", "codec", "partition", "segment.ms", "no neighbours"],
 )
 def test_rules_that_keep_segments_apart(rows: list[SegmentRow], limit: str | None) -> None:
-    groups, apart = groups_to_merge(rows, RULES, everything=True)
+    groups, apart = groups_to_merge(rows, *RULES, everything=True)
     assert [group.rows for group in groups] == [tuple(rows[:10]), tuple(rows[10:])]
     assert apart == ({limit: 1} if limit else {})
 
@@ -128,23 +128,23 @@ def test_rules_that_keep_segments_apart(rows: list[SegmentRow], limit: str | Non
 def test_offsets_and_indexes_have_limits() -> None:
     far = [replace(each, base_offset=n * 2**30, end_offset=(n + 1) * 2**30)
            for n, each in enumerate(rows_of([KIB] * 4))]  # fmt: skip
-    groups = groups_to_merge(far, RULES, everything=True).groups
+    groups = groups_to_merge(far, *RULES, everything=True).groups
     assert [len(group.rows) for group in groups] == [2, 2]
-    tight = MergeRules(SegmentLimits(64 * MIB, index_bytes=12 * 202), IndexPolicy("records", 1))
-    groups = groups_to_merge(rows_of([KIB] * 4), tight, everything=True).groups
+    tight = SegmentLimits(64 * MIB, index_bytes=12 * 202), IndexPolicy("records", 1)
+    groups = groups_to_merge(rows_of([KIB] * 4), *tight, everything=True).groups
     assert [len(group.rows) for group in groups] == [2, 2]  # 101 entries each, as it may be
 
 
 def test_records_without_timestamps_wait_for_nothing() -> None:
     rows = rows_of([KIB] * 10)
     early = [replace(each, min_timestamp=-1, max_timestamp=-1) for each in rows[:5]]
-    (group,) = groups_to_merge([*early, *rows[5:]], RULES).groups
+    (group,) = groups_to_merge([*early, *rows[5:]], *RULES).groups
     assert len(group.rows) == 10
 
 
 def test_what_is_large_waits_for_as_much() -> None:
     rows = rows_of([8 * MIB, *[MIB] * 7])
-    assert groups_to_merge(rows, RULES).groups == []
-    (group,) = groups_to_merge([*rows, row(800, MIB)], RULES).groups
+    assert groups_to_merge(rows, *RULES).groups == []
+    (group,) = groups_to_merge([*rows, row(800, MIB)], *RULES).groups
     assert group.rows[0].base_offset == 100  # the large one is not copied for eight small ones
     assert len(group.rows) == 8

@@ -105,11 +105,6 @@ def test_small_segments_become_one_without_being_asked_twice(maker: LakeMaker) -
     assert merge(str(maker.root), "events", everything=True).segments == 2
 
 
-def test_partitions_can_be_chosen(maker: LakeMaker) -> None:
-    assert merge(str(maker.root), "events", partitions=[1]).segments == 12
-    assert len(rows_of(maker)) == 13
-
-
 def test_the_topics_settings_hold(maker: LakeMaker) -> None:
     settings = {"segment.bytes": 2500, "index.interval.bytes": 0, "unknown.name": 1}
     row = TopicRow(topic="events", sequence=2, partitions=2, partitioner="murmur2",

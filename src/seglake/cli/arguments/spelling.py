@@ -24,9 +24,6 @@ _MEANT = {
     **dict.fromkeys(("--run", "--id"), "--run-id"),
     "-o": "--output",
 }
-_CONDITIONS = "--where", "--header"  # options that choose records in some commands
-_KEYS = "--key", "--keys-from"  # options that choose records in these and other commands
-_OF_ONE_TOPIC = {"topics": "describe"}
 _REFUSED: Any = BadParameter.mro()[1]  # Click's UsageError, which typer does not export
 
 
@@ -107,9 +104,6 @@ class Command(Documented):
                 raise UsageError(
                     f"give the topic without an option: seglake {self.name} ROOT TOPIC"
                 )
-            if word in _CONDITIONS and word not in own and own.issuperset(_KEYS):
-                chosen = f"choose records with {' or '.join(_KEYS)}"
-                raise UsageError(f"{self.name} has no option {word}: {chosen}")
         file = next((word for word in words if word.endswith(".toml")), None)
         if file and "--conf-file" in own and "--conf-file" not in words:
             raise UsageError(f"give {file} with an option: seglake {self.name} --conf-file {file}")
@@ -123,9 +117,6 @@ class Command(Documented):
             raise UsageError(
                 f"give a topic with an option: seglake {self.name} {quote(root)} {options}"
             )
-        if root and len(extra) == 1 and self.name in _OF_ONE_TOPIC:
-            one = f"seglake {_OF_ONE_TOPIC[self.name]} {quote(root)} {quote(extra[0])}"
-            raise UsageError(f"{self.name} shows all topics. For one topic: {one}")
         ctx.fail(f"Got unexpected extra argument(s) ({' '.join(map(printable, extra))})")
 
 

@@ -300,7 +300,8 @@ class RetentionBlocker(MaintenanceReport):
 class RetainResult(TopicReport):
     """The result of the retention of a topic, or of its dry run, by the time `now_ms`.
 
-    `segments`, `records` and `log_bytes` count what was removed in all partitions of `moved`.
+    `segments`, `records` and `log_bytes` count what was removed in all partitions of `moved`. The
+    topic is `unlimited` if its policy is `delete`, without a limit by time or size.
     """
 
     dry_run: bool = False
@@ -310,6 +311,7 @@ class RetainResult(TopicReport):
     log_bytes: int = 0
     moved: list[LogStartChange] = field(default_factory=list)
     blocked: list[RetentionBlocker] = field(default_factory=list)
+    unlimited: bool = False
 
 
 def retain(
@@ -362,6 +364,8 @@ def retain_topic(
 
     def plan(base: Snapshot) -> Change | None:
         settings = topic_from_row(base.topic(topic))
+        no_limit = settings.retention_ms == settings.retention_bytes == -1
+        report.unlimited = no_limit and "delete" in settings.cleanup_policy
         of = partial(_RetainedPartition, table.store.uri, settings)
         dated = _dated(table, base, topic, settings)
         partitions = [of(report.now_ms, view, times) for view, times in dated]

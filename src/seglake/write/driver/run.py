@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import chain
+from shlex import quote
 from typing import Any
 
 import pyarrow as pa
@@ -49,7 +50,6 @@ from seglake.write.driver.run_input import (
     InputFrame,
     InputOf,
     SplitCounts,
-    changed_files,
     changes_since,
     new_files,
 )
@@ -201,8 +201,9 @@ def _naming_the_run(table: CatalogTable, base: Snapshot, report: Report) -> Iter
         mine = [run for run in runs if run.pipeline == report.pipeline]
         if not runs:
             raise
-        run_id, pipeline = (mine or runs)[-1].run_id, "" if mine else runs[-1].pipeline
-        raise changed_files(changed.paths, run_id, pipeline) from None
+        under = "" if mine else f"pipeline.name = {runs[-1].pipeline!r} and "
+        run = f"{under}--run-id {quote((mine or runs)[-1].run_id)}"
+        raise ChangedFiles(changed.paths, run) from None
 
 
 def _require_newest(table: CatalogTable, base: Snapshot) -> None:
@@ -250,7 +251,7 @@ def _already_committed(
     write_marker(table.store, done.attempt_id)
     if differences.changed and pipeline.on_changed_source == "fail":
         with _naming_the_run(table, base, report):
-            raise changed_files(differences.changed)
+            raise ChangedFiles(differences.changed)
     return True
 
 

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
-from shlex import quote
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -23,7 +22,6 @@ from seglake.config import Pipeline
 from seglake.engine import Engine
 from seglake.errors import ChangedFiles, CommitConflict, InputError, MissingObject, StoreError
 from seglake.limits import REQUESTS
-from seglake.terminal.wording import counted
 from seglake.write.input.content import InputStore
 from seglake.write.input.files import FileVersion, SourceFile, Split
 from seglake.write.input.listing import (
@@ -99,7 +97,7 @@ class InputSelection(NamedTuple):
         Raises ChangedFiles for a changed file if the setting is "fail".
         """
         if self.changed and on_changed == "fail":
-            raise changed_files([file.path for file in self.changed])
+            raise ChangedFiles([file.path for file in self.changed])
         if on_changed == "ingest-as-new":
             return self._replace(files=sorted([*self.files, *self.changed]))
         return self
@@ -115,23 +113,6 @@ class Differences(NamedTuple):
     new: list[str]
     changed: list[str]
     gone: list[str]
-
-
-def changed_files(paths: Sequence[str], run_id: str = "", pipeline: str = "") -> ChangedFiles:
-    """Return the error for changed files.
-
-    `run_id` is the run that has the first of them, if found. `pipeline` is the pipeline of that
-    run, if it is another one.
-    """
-    more = f", and so did {counted(len(paths) - 1, 'other file')}" if paths[1:] else ""
-    run = f"--run-id {quote(run_id)}" if run_id else "the id of its run"
-    under = f"pipeline.name = {pipeline!r} and " if pipeline else ""
-    return ChangedFiles(
-        f"{paths[0]} changed after it was ingested{more}. To replace its old content, use "
-        f"`--replace` with {under}{run}. To keep it, use `--on-changed-source skip`. With "
-        "`ingest-as-new`, a run that is not committed ingests unchanged lines twice",
-        paths,
-    )
 
 
 def without_attempts(sources: pa.Table, attempts: Collection[str]) -> pa.Table:

@@ -1,7 +1,7 @@
 """A `cached_property` without a lock, as Python has it from 3.12 on.
 
-The lock of older ones is held while a property is computed. In a process that forks meanwhile, the
-child would wait for it for ever.
+Older versions of Python hold a lock while a property is computed. If a process forks in the
+meantime, the child would wait for this lock forever.
 """
 
 from __future__ import annotations
@@ -13,7 +13,10 @@ _Value = TypeVar("_Value")
 
 
 class cached_property(Generic[_Value]):  # noqa: N801  # its name in `functools`
-    """A property that is computed once. Threads may do so at once: all get one of the values."""
+    """A property that is cached after the first access.
+
+    If several threads compute it at the same time, all get the same value.
+    """
 
     def __init__(self, compute: Callable[[Any], _Value]) -> None:
         self._compute, self._name = compute, ""

@@ -360,7 +360,7 @@ class LocalEngine:
     def _in_threads(
         self, task: Task[Item, Result], items: Sequence[Item]
     ) -> Generator[dict[int, Result], None, None]:
-        """Yield the result of each task that finishes, or {} after a second without one."""
+        """Yield the result of each finished task, or {} if no task finishes within a second."""
         left, running = iter(enumerate(items)), dict[Future[Result], int]()
         pool = ThreadPoolExecutor(self.cores)
         try:

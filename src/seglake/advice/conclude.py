@@ -37,8 +37,8 @@ _LISTED = 10
 class AbsentFields(NamedTuple):
     """The fields that are missing from all rows, and the names of the members of one row.
 
-    Without rows, `fields` has the value None. In formats other than JSON lines, a missing field is
-    an error.
+    `fields` is None if the chunk is empty. In formats other than JSON lines, a missing field is an
+    error.
     """
 
     fields: list[str] | None = None
@@ -46,7 +46,7 @@ class AbsentFields(NamedTuple):
 
     @staticmethod
     def from_row(fields: list[str], row: bytes) -> AbsentFields:
-        """Return the missing `fields` of a chunk, with the member names of one of its rows."""
+        """Combine the missing `fields` of a chunk with the member names in one of its rows."""
         return AbsentFields(fields, [*islice(_member_names(row), _NAMES)] if fields else [])
 
     def merge(self, others: AbsentFields) -> AbsentFields:
@@ -155,7 +155,7 @@ def _without_keys(pipeline: Pipeline, _: Observations) -> Iterator[Finding]:
 
 
 def _unread_times(pipeline: Pipeline, observed: Observations) -> Iterator[Finding]:
-    """Find the format that reads most of the times that the configured format cannot read."""
+    """Yield a finding: the format that reads most times that the configured format cannot read."""
     counts = dict[str, int]()
     for each in observed.findings:
         if each.code == "times-in-format":
@@ -196,7 +196,7 @@ def _is_another_order(form: str, other: str) -> bool:
 
 
 def _january_1970(pipeline: Pipeline, observed: Observations) -> Iterator[Finding]:
-    """Find files with times in January 1970. A file in which all times are there stops the run.
+    """Find files with times in January 1970. A file with only such times stops the run.
 
     Times do not count if records do not get them, or if they were already in a broker's records.
     """
@@ -246,7 +246,7 @@ def _years(pipeline: Pipeline, observed: Observations) -> Iterator[Finding]:
 
 
 def lacks_years(pipeline: Pipeline) -> bool:
-    """Return whether the times in files have no year, and get it from the settings."""
+    """Return whether the times in files have no year, so that the settings supply it."""
     stamped = pipeline.topic.message_timestamp_type == "LogAppendTime"
     return pipeline.timestamp.year is not None and pipeline.input.kind.in_files and not stamped
 

@@ -17,10 +17,10 @@ HALF_A_YEAR_MS = 183 * 86_400_000
 
 
 class FileTimes(NamedTuple):
-    """The times of consecutive records of a file, in ms. Each time is -1 without records.
+    """The times of consecutive records of a file, in ms. Without records, all times are -1.
 
     `early` of the `records` have a time in January 1970. `from_ms` and `to_ms` are the times of the
-    two neighbours with the largest step back, or -1 if no time is below the previous one.
+    two neighbours with the largest step back, or -1 if no time is below the previous time.
     """
 
     newest_ms: int = -1
@@ -33,7 +33,7 @@ class FileTimes(NamedTuple):
 
     @staticmethod
     def from_timestamps(timestamps: Int64s) -> FileTimes:
-        """Return the times of some records, in the order of the file."""
+        """Summarise the timestamps of consecutive records, in the order of the file."""
         if not len(timestamps):
             return FileTimes()
         steps = np.diff(timestamps)

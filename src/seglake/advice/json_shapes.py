@@ -36,7 +36,7 @@ KNOWN = {  # by the first member of a document; None for an array
 
 
 def events_of(text: str) -> EventArray | None:
-    """Return where the events of JSON documents are, of which `text` is at least the beginning.
+    """Return the array of events in JSON documents. `text` has at least their beginning.
 
     Return None if the lines are the events, or if the text is not JSON. An event has a
     time. If documents have one themselves, they are the events, unless there is only one.

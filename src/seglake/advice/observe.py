@@ -161,7 +161,7 @@ def _of_patterns(chunk: ObservedChunk, start: str | None) -> Iterator[Finding]:
 
 
 def _of_marks(chunk: ObservedChunk, settings: Input) -> Iterator[Finding]:
-    """Count rows that cannot be read, and that another setting would read or leave out."""
+    """Count unreadable rows that would be read, or left out, with another setting."""
     wrong = np.flatnonzero(chunk.unparseable)
     if not len(wrong):
         return
@@ -213,7 +213,7 @@ def _of_formats(chunk: ObservedChunk, pipeline: Pipeline) -> Iterator[Finding]:
 
 
 def _reads(values: Spans, form: TimeFormat) -> Flags:
-    """Return which times the format reads as plausible times."""
+    """Return, for each value, whether `form` reads it as a plausible time (in `PLAUSIBLE_MS`)."""
     ms, codes, _ = read_times(values, form)
     plausible: Flags = (codes == READ) & (ms >= PLAUSIBLE_MS.start) & (ms < PLAUSIBLE_MS.stop)
     return plausible

@@ -74,7 +74,7 @@ _log = logging.getLogger(__name__)
 
 
 class _Claim(NamedTuple):
-    """A claim. If there is a `topic`, a commit of the attempt to it may be in progress."""
+    """The content of a claim. If it has a `topic`, a commit to that topic may be in progress."""
 
     abandoned: bool
     topic: str | None
@@ -110,7 +110,7 @@ def is_abandoned(store: Store, attempt_id: str) -> bool:
 def abandon(store: Store, attempt_id: str) -> str | None:
     """Forbid an attempt to commit.
 
-    Return its topic if it may have a commit, or one in progress. The caller must then commit a
+    Return its topic if a commit of it may exist or be in progress. The caller must then commit a
     fence, and call `restore_claim` or `confirm_abandoned`. Return None if it never claimed.
     """
     if store.put_if_absent(claim_key(attempt_id), _ABANDONED):
@@ -122,7 +122,7 @@ def abandon(store: Store, attempt_id: str) -> str | None:
 
 
 def confirm_abandoned(store: Store, attempt_id: str) -> None:
-    """Record that an abandoned attempt has no commit, and none in progress."""
+    """Record that an abandoned attempt has no commit, and no commit in progress."""
     store.put(claim_key(attempt_id), _ABANDONED)
 
 
@@ -147,8 +147,8 @@ def has_failed(store: Store, attempt_id: str) -> bool:
 def abandon_unless_claimed(store: Store, attempt_id: str) -> bool:
     """Abandon an attempt that never claimed. Return whether it can never commit any more.
 
-    Return False if it claimed, unless `confirm_abandoned` was called since. Raises CorruptData and
-    StoreError.
+    Return False if it claimed, unless `confirm_abandoned` was called afterwards. Raises CorruptData
+    and StoreError.
     """
     try:
         return _read_claim(store, attempt_id) == _Claim(abandoned=True, topic=None)
@@ -178,8 +178,8 @@ class Manifest(NamedTuple):
     """A commit as an attempt writes it to storage.
 
     It adds `rows`, and removes the segments `replaced` and the source rows of the attempts
-    `forgotten`. `version` is the lowest version of the catalog that it may become. `lake` is the
-    identity of the lake.
+    `forgotten`. `version` is the lowest version of the catalog that the commit may become. `lake`
+    is the identity of the lake.
     """
 
     attempt_id: str

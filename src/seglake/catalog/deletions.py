@@ -3,8 +3,9 @@
 Without that, an open reader returns records from its caches after an erasure deleted their log:
 
     1. A process that deletes logs replaces the object `catalog/deletions`, before and after.
-    2. A reader reads that object now and then. If it has changed, the reader closes all files,
-       drops its caches, and reads again what it needs. A deleted log raises VersionExpired.
+    2. A reader checks that object from time to time. If it has changed, the reader closes all
+       files, drops its caches, and later reads what it needs again. A deleted log raises
+       VersionExpired.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _UNENDED_S = 60.0
 
 @contextlib.contextmanager
 def notify_readers(store: Store, keys: Iterable[str]) -> Iterator[None]:
-    """Notify readers before and after a block that may delete objects, if one of them is a log."""
+    """Notify readers before and after the `with` block that deletes `keys`, if a key is a log."""
     if not any(key.startswith(f"{layout.TOPICS}/") for key in keys):
         yield
         return
@@ -43,7 +44,7 @@ def _write_token(store: Store, token: str, *, ended: bool) -> None:
 
 
 class DeletionMonitor:
-    """A check for deleted logs, which calls `forget` when logs may be deleted. Thread-safe."""
+    """Checks for deleted logs, and calls `forget` when logs may have been deleted. Thread-safe."""
 
     def __init__(self, store: Store, forget: Callable[[], None]) -> None:
         self._store, self._forget = store, forget
@@ -53,12 +54,12 @@ class DeletionMonitor:
         self._lock = Lock()
 
     def check_if_due(self) -> None:
-        """Call `look` if the pause since the last call is over."""
+        """Call `check` if enough time has passed since the last check."""
         if time.monotonic() >= self._due:
             self.check()
 
     def request_check(self) -> None:
-        """Let the next read check for deletions, because a log is missing."""
+        """Make the next `check_if_due` check without a pause, because a log is missing."""
         self._due = 0.0
 
     def check(self) -> None:
@@ -76,7 +77,10 @@ class DeletionMonitor:
             return b""
 
     def _compare(self, said: bytes) -> None:
-        """Call `forget` at each change, and at the next check, for reads that were in progress."""
+        """Call `forget` after a change of the object, and once more at the next check.
+
+        The second call drops what reads that were in progress have cached in the meantime.
+        """
         changed, now = said != self._seen, time.monotonic()
         unended = b'"ended": false' in said and now - self._forgot > _UNENDED_S
         if changed or self._again or unended:

@@ -56,12 +56,12 @@ def write_failed_run(store: Store, failed: FailedRun) -> None:
 
 
 def rewrite_failed_run(store: Store, failed: FailedRun) -> None:
-    """Write a failed attempt again, which need not be the last failure. Raises StoreError."""
+    """Overwrite the object of a failed attempt, which need not be the last. Raises StoreError."""
     store.put(report_key(failed.attempt_id), failed.model_dump_json().encode())
 
 
 def all_failed_runs(store: Store, topic: str | None) -> Iterator[FailedRun]:
-    """Yield each failed attempt at one topic, or at any topic for None, last written first.
+    """Yield each failed attempt at one topic, or at all topics for None, newest first.
 
     Raises what `failed_runs` raises.
     """

@@ -48,9 +48,9 @@ def expired_files(
 
 @dataclass(frozen=True)
 class UnreferencedFiles(Container[str]):
-    """The keys of all data files that no retained version names, also of files written later.
+    """The keys of all data files that no retained version names, including files written later.
 
-    So it also contains files that an attempt writes later, before its commit. Their rows do not
+    A file that an attempt writes later, before its commit, is therefore included. Its rows do not
     prove that the attempt is committed. `named` has the paths of the files that retained versions
     name.
     """
@@ -107,7 +107,7 @@ def committed_attempts(store: Store) -> set[str]:
 class RetainedRows(NamedTuple):
     """The rows of a data file.
 
-    They are `committed` if a commit named the file, and `live` if the newest version names it.
+    The rows are `committed` if a commit named the file, and `live` if the newest version names it.
     """
 
     topic: str

@@ -78,7 +78,7 @@ class SegmentRow(WithSegmentId):
 
     `min_timestamp`, `max_timestamp` and `created_at_ms` are milliseconds since the epoch. Columns
     with `_bytes` are file sizes, and columns with `_crc32c` are checksums of whole files.
-    `max_lateness_ms` is the largest difference between a timestamp and the largest one before it.
+    `max_lateness_ms` is the largest difference between a timestamp and an earlier, larger one.
     `index_interval_kind` is bytes, records or ms. `index_attempt_id` differs from `attempt_id` if
     the index files were rebuilt. `external` is the URI of a log that is stored outside the lake.
     `keyindex_bytes` and its checksum are None for a segment without a key index. `keyindex_of` has
@@ -183,7 +183,7 @@ class RunRow:
     def covered(self) -> Interval | None:
         """Return the interval that the run covers, or None if it declares no interval.
 
-        Return None also if the run has records, but no record in the interval.
+        Also return None if the run has records, but no record in the interval.
         """
         if self.interval_start_ms is None or self.interval_end_ms is None:
             return None
@@ -375,7 +375,7 @@ def check_required(kind: Kind, table: pa.Table, file: str) -> pa.Table:
 
 
 def rows_of(row_type: type[AnyRow], topic: str, table: pa.Table) -> list[AnyRow]:
-    """Convert the content of data files of one kind and topic to rows."""
+    """Convert the content of data files to rows. The files have one kind and topic."""
     schema = FILE_SCHEMAS[row_type.KIND]
     columns = [table.column(name).to_pylist() for name in schema.names]
     return [

@@ -135,8 +135,8 @@ class CatalogTable:
     def create(store: Store) -> CatalogTable:
         """Open the catalog, or create it in a new lake. Several processes may do so concurrently.
 
-        Raises CorruptData if the catalog is lost, like `open`. With a new catalog in its stead,
-        every input file would be ingested again.
+        Raises CorruptData if the catalog is lost, like `open`: with a new catalog, every input file
+        would be ingested again.
         """
         try:
             return _open_complete(store)
@@ -260,8 +260,8 @@ class CatalogTable:
     def refresh(self, snapshot: Snapshot) -> Snapshot:
         """Return the newest version, made from an older snapshot by reading only later commits.
 
-        Topics that `snapshot` has read are read, and also new topics. A snapshot made by `ends`
-        gives the newest `ends`.
+        Topics that `snapshot` has read are read, and so are new topics. For a snapshot from
+        `newest_ends`, the result also has only the last segments.
         """
         if is_tagged_version(snapshot.files):
             return self.snapshot(topics=())
@@ -367,7 +367,7 @@ class CatalogTable:
     def segments_at(
         self, snapshot: Snapshot, topic: str, places: Sequence[tuple[int, int]]
     ) -> list[SegmentRow]:
-        """Return the rows of some segments, sorted by partition and base offset.
+        """Return the rows of the segments at `places`, sorted by partition and base offset.
 
         `places` are pairs of partition and base offset. Only data files that may have one of the
         rows are read. Raises UsageError if a segment does not exist.
@@ -383,7 +383,7 @@ class CatalogTable:
     def segment_lists(
         self, snapshot: Snapshot, topics: Collection[str]
     ) -> Iterator[list[SegmentRow]]:
-        """Yield the segment rows of some topics, unsorted, in lists of at most 10,000 rows."""
+        """Yield the segment rows of `topics`, unsorted, in lists of at most 10,000 rows."""
         files = (f for f in sorted(snapshot.files) if f.kind == "segment" and f.topic in topics)
         rows = itertools.chain.from_iterable(map(self._segment_rows, files))
         while some := list(itertools.islice(rows, _LISTED_ROWS)):
@@ -399,7 +399,7 @@ class CatalogTable:
         return committed_runs(self.run_history(snapshot, topic))
 
     def run_history(self, snapshot: Snapshot, topic: str) -> list[RunRow]:
-        """Return every run row of a topic, also rows of runs that were undone or replaced."""
+        """Return every run row of a topic, including rows of runs that were undone or replaced."""
         return rows_of(RunRow, topic, self.rows(snapshot, "run", topic))
 
     def run(self, snapshot: Snapshot, topic: str, pipeline: str, run_id: str) -> RunRow | None:
@@ -460,13 +460,13 @@ class CatalogTable:
         return self.rows(snapshot, "source", topic)
 
     def sources_at(self, snapshot: Snapshot, topic: str, paths: Collection[str]) -> pa.Table:
-        """Return the source rows of some paths. Only data files that may have one are read."""
+        """Return the source rows of `paths`. Only data files that may have such a row are read."""
         return self._named(snapshot, "source", topic, "path", paths)
 
     def source_paths(self, snapshot: Snapshot, run: RunRow) -> set[str]:
         """Return the paths of the input files that a run ingested.
 
-        They are in its manifest. If it is missing or damaged, all source rows are read.
+        They are read from the manifest of the run, or from all source rows if it is unusable.
         """
         attempt_id = run.attempt_id
         try:
@@ -482,7 +482,7 @@ class CatalogTable:
     def create_from_rows(
         store: Store, topics: Mapping[str, Sequence[Row]], first_version: int, lake: str
     ) -> int:
-        """Create the catalog with some rows of each topic, and return its version.
+        """Create the catalog with the given rows of each topic, and return its version.
 
         The version is at least `first_version`. `lake` is the lake's identity, or "" if it is
         unknown. No process may have the lake open.
@@ -670,7 +670,7 @@ def _require_rebuilt(store: Store) -> None:
 
 
 def _was_used(store: Store) -> bool:
-    """Return whether a manifest, a marker or an archive exists: a catalog was there before them."""
+    """Return whether a manifest, a marker or an archive exists, which proves an earlier catalog."""
     names = (item.key.rpartition("/")[2] for item in store.list(layout.ATTEMPTS))
     return not {"manifest.json", "success"}.isdisjoint(names) or any(archives(store))
 

@@ -66,7 +66,7 @@ def check_name(name: str) -> None:
 
 
 def tag_rows(store: Store, files: Iterable[DataFile]) -> list[TagRow]:
-    """Return every tag row in some data files of the catalog, sorted by sequence."""
+    """Return every tag row in these data files of the catalog, sorted by sequence."""
     rows = snapshot_files.rows_in(store, TagRow, files)
     return sorted(rows, key=lambda row: row.sequence)
 

@@ -42,8 +42,8 @@ from seglake.store import Store
 class Removal(NamedTuple):
     """Rows of one kind to remove.
 
-    `expected` is the number of rows, or None for any number. `stated` has their values in some
-    integer columns, one item per row. `goes` returns which rows of a table to remove.
+    `expected` is the number of rows, or None for any number. `stated` maps integer columns to the
+    values in these rows, one item per row. `goes` returns a mask of the rows of a table to remove.
     """
 
     kind: Kind
@@ -97,7 +97,7 @@ def _rounds(
 
 
 def _likely(files: Collection[DataFile], removal: Removal) -> list[DataFile]:
-    """Return the files that may have rows to remove, files with the narrowest bounds first."""
+    """Return the files that may have rows to remove. Files with the narrowest bounds are first."""
 
     def width(file: DataFile) -> int:
         return sum(high - low for low, high in file.bounds.values())
@@ -132,7 +132,7 @@ class Change(NamedTuple):
 
 
 class TopicChange(NamedTuple):
-    """A checked change of one topic: the new rows, also of tags, and the rows to remove."""
+    """A checked change of one topic: the new rows, including tag rows, and the rows to remove."""
 
     topic: str
     rows: Sequence[Row]
@@ -298,7 +298,7 @@ def _check_partition(row: PartitionRow, base: Snapshot) -> None:
 
 
 def _live(topic: str, partition: int, base_offsets: Int64s, base: Snapshot) -> Segments:
-    """Return the live segments of a log partition. Raise UsageError unless one begins at each."""
+    """Return the live segments that begin at `base_offsets`. Raise UsageError if one is missing."""
     live = base.partition(topic, partition).segments
     if len(live.beginning_at(base_offsets)) < len(base_offsets):
         offsets = base_offsets.tolist()

@@ -7,9 +7,9 @@
     3. After a failure of storage, the unchanged change is committed again. The failed commit may
        still land, and the manifest must match whichever commit lands.
 
-`announced` is the block in which an attempt reads, writes and commits. An erasure that abandons the
+`announce` is the block in which an attempt reads, writes and commits. An erasure that abandons the
 attempt deletes the objects that it has written. But the attempt may still run, and write more
-objects later. So it cleans up at its end, also after an error about missing objects, because the
+objects later. So it cleans up at its end, even after an error about missing objects, because the
 erasure may have deleted them:
 
     1. `transact` withdraws an attempt that claimed and ends without a commit (see `abandon_all`).
@@ -86,12 +86,12 @@ def transact(
 def transact_upkeep(
     table: CatalogTable, topic: str, attempt_id: str, plan: Plan, base: Snapshot | None = None
 ) -> int | None:
-    """Commit like `transact`, and write markers of earlier maintenance that died before its marker.
+    """Commit like `transact`, and write missing success markers of earlier maintenance.
 
-    A command that removes something may have died after its commit. Then another call of it may
-    find nothing left to do. Markers are written after the commit, so that nothing slow comes
-    between a plan and its commit. The arguments, the result and the errors are the ones of
-    `transact`.
+    A command that removes something may have died after its commit. Another call of the command
+    then finds nothing to do, so it writes the missing marker. Markers are written after the commit,
+    so that nothing slow happens between a plan and its commit. Arguments, result and errors are as
+    in `transact`.
     """
     base = base or table.snapshot(topics=[topic])
     version = transact(table, topic, attempt_id, plan, base)
@@ -145,14 +145,14 @@ def write_recent_markers(table: CatalogTable, files: Collection[DataFile], topic
 def announce(
     table: CatalogTable, attempt_id: str, topic: str, *others: Collection[str], partitions: int = 0
 ) -> Iterator[None]:
-    """Announce an attempt at a topic for a block, and clean up at its end.
+    """Announce an attempt for a `with` block, and clean up when the block ends.
 
     Args:
         table: The catalog.
         attempt_id: The id of the attempt.
         topic: The topic that it changes.
-        others: Collections of further ids under which it wrote segments. They are read at the end
-            of the block.
+        others: Collections of further attempt ids under which the block writes segments. They are
+            read when the block ends.
         partitions: The number of partitions of the topic after the commit, if it may grow.
 
     Raises:
@@ -184,7 +184,7 @@ def announce(
 def _delete_own_segments(
     table: CatalogTable, topic: str, partitions: int, own: Collection[str]
 ) -> None:
-    """Delete the files of segments under the ids of an attempt. Raises StoreError, CorruptData."""
+    """Delete the files of segments under the attempt ids `own`. Raises StoreError, CorruptData."""
     row = table.snapshot(topics=[topic]).find_topic(topic)
     count = max(partitions, 0 if row is None else row.partitions)
     folders = [attempt_folder(topic, number, each) for number in range(count) for each in own]
@@ -237,7 +237,7 @@ class _Transaction:
         return version
 
     def _abandon_unused(self) -> None:
-        """Abandon ids that only a lost try named. Otherwise an erasure would wait for them."""
+        """Abandon attempt ids that only lost tries used. Otherwise erasures would wait for them."""
         # A lost try can never commit, because all versions up to the new one exist.
         for each in [each for each in self._owners if each not in self._tried]:
             try:
@@ -251,7 +251,10 @@ class _Transaction:
                 )
 
     def _withdraw(self) -> int | None:
-        """Abandon all ids, so that no commit can land. Return a version if one already has."""
+        """Abandon all attempt ids, so that no commit can land.
+
+        Return a version that has the commit, if it already landed.
+        """
         made: int | None = None
 
         def committed() -> Collection[str]:
@@ -329,7 +332,7 @@ class _Transaction:
                 self._spend_patience(problem)
 
     def _spend_patience(self, problem: CommitConflict | StoreError) -> None:
-        """Raise the problem if no patience is left. Otherwise, pause after a failure of storage."""
+        """Raise `problem` after too many failures. Otherwise, pause after a failure of storage."""
         raced = isinstance(problem, CommitConflict)
         self._patience -= RACE_COST if raced else FAILURE_COST
         if self._patience <= 0:

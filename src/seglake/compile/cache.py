@@ -45,7 +45,7 @@ WATCHERS = list[Callable[[], None]]()  # called after each kernel that was compi
 
 
 class NotCompiled(Exception):
-    """The kernel must be compiled, and the caller does not wait for that."""
+    """Raised if a kernel must be compiled and the caller does not wait for the compiler."""
 
 
 with suppress(OSError):  # make the first call now: its lock could block the child of a fork forever
@@ -54,7 +54,7 @@ with suppress(OSError):  # make the first call now: its lock could block the chi
 
 @contextmanager
 def never_compiling() -> Iterator[None]:
-    """Raise `NotCompiled` in this block, if this thread calls a kernel that is not compiled."""
+    """Make calls of kernels that are not compiled raise `NotCompiled`, in this block and thread."""
     _THREAD.never_compiling = True
     try:
         yield
@@ -64,7 +64,7 @@ def never_compiling() -> Iterator[None]:
 
 @cache
 def is_known_numba() -> bool:
-    """Return whether numba's version is one whose private parts this module uses. Warn if not."""
+    """Return whether this module supports numba's version. Log a warning otherwise."""
     known = bool(numba.__version__.startswith(_NUMBA))
     if not known:
         _log.warning(
@@ -80,7 +80,7 @@ class _Locator(caching.UserProvidedCacheLocator):
     """Locates `numba.config.CACHE_DIR`, which need not be writable: `_folders` has checked it."""
 
     def ensure_cache_path(self) -> None:
-        """Accept the folder."""
+        """Accept the folder without a check."""
 
     @classmethod
     def get_suitable_cache_subpath(cls, _py_file: str) -> str:
@@ -102,7 +102,7 @@ class _Files(caching.FunctionCache):
     _impl_class = _Impl
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """Load a kernel without importing all that numba compiles with, which takes 0.2 s."""
+        """Load a kernel without an import of numba's compiler, which takes 0.2 s."""
         rtsys.initialize(target_context)
         return self._load_overload(sig, target_context)  # type: ignore[no-untyped-call]
 
@@ -239,7 +239,7 @@ def kernel_sources() -> list[Path]:
 
 
 def _build() -> str:
-    """Hash all that kernels are made from: their sources, numba's version and the processor."""
+    """Hash everything that machine code depends on: sources, numba's version and the processor."""
     cpu = _NUMBA_CONFIG.CPU_NAME or binding.get_host_cpu_name()
     features = _NUMBA_CONFIG.CPU_FEATURES
     if features is None:

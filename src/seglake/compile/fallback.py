@@ -76,7 +76,7 @@ class Fallback:
             return None
 
     def _absent(self, *args: Any, **named: Any) -> Any:
-        """Return the substitute of machine code, or wait until the machine code is compiled."""
+        """Return the kernel's substitute, or compile the kernel and return its machine code."""
         if self._answer is None or self._seconds > MOST_SECONDS or not self._comes():
             _say_that_it_waits(self._kernel.__name__)
             return self._compiled(*args, **named)
@@ -84,7 +84,7 @@ class Fallback:
         return self._stand_in()
 
     def _comes(self) -> bool:
-        """Return whether a background process compiles the kernel for this process."""
+        """Return whether a background process compiles this kernel. Start one if needed."""
         return self._kernel._cache.cache_path is not None and BESIDE.compiles()  # noqa: SLF001
 
     def _stand_in(self) -> Answer | None:
@@ -103,7 +103,7 @@ class Fallback:
 
 
 def load(kernel: Any, *args: Any) -> None:
-    """Load the machine code of a kernel for such arguments, if available, before any call."""
+    """Load a kernel's machine code for these types of arguments, if available, before any call."""
     resolves = getattr(kernel, "_compile_for_args", None)
     if isinstance(resolves, Fallback) and not kernel.signatures:
         resolves.loaded(*args)
@@ -124,7 +124,7 @@ def _say_that_it_waits(kernel: str) -> None:
 
 
 def _is_told(note: str) -> bool:
-    """Return whether this user got a note about this installation before, and record it."""
+    """Return whether `note` was recorded for this user and installation before. Record it."""
     folder = own_folder()
     if folder is None:
         return False
@@ -140,14 +140,14 @@ def _is_told(note: str) -> bool:
 
 @contextmanager
 def long_way() -> Iterator[None]:
-    """Prevent kernels with a substitute function from being compiled or called in the block."""
+    """Use the substitute function, never machine code, for kernels that have one, in the block."""
     _LONG_WAY.append(True)
     yield
     _LONG_WAY.clear()
 
 
 class _CompilerBeside:
-    """The background process that compiles: one at a time for an installation and its user.
+    """The background process that compiles: at most one for an installation and user.
 
     It holds a lock on a file while it runs. A process that gets the lock starts the background
     process, and passes the lock to it.
@@ -158,7 +158,7 @@ class _CompilerBeside:
         self._process: subprocess.Popen[bytes] | None = None
 
     def compiles(self) -> bool:
-        """Return whether it runs. Each process starts it at most once."""
+        """Return whether the background process runs. A process tries to start it at most once."""
         with self._lock:
             folder = own_folder() if fcntl else None
             if folder is None or "python" not in Path(sys.executable or "").name:  # embedded
@@ -196,14 +196,14 @@ BESIDE = _CompilerBeside()
 
 
 def _place(*more: object) -> str:
-    """Return a name for the folder whose kernels the process compiles."""
+    """Return a name that stands for this installation and its settings of kernel compilation."""
     names = "NUMBA_CACHE_DIR", "NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES"
     place = repr([__file__, sys.version, *map(os.environ.get, names), *more])
     return hashlib.sha256(place.encode()).hexdigest()[:16]
 
 
 def _environment() -> dict[str, str]:
-    """Return the environment for the process, with this package and without waiting."""
+    """Return the environment of the background process, which finds this package and compiles."""
     paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
     return {**os.environ, WAITS: "wait", "PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
@@ -215,7 +215,7 @@ def _environment() -> dict[str, str]:
 def meanwhile(answer: Callable[..., Any]) -> Callable[[_Function], _Function]:
     """Decorate a kernel, below `njit`: `answer` runs small calls until the kernel is compiled.
 
-    It is `INTERPRETED`, or a function with the kernel's parameters.
+    `answer` is `INTERPRETED`, or a function with the kernel's parameters.
     """
 
     def decorate(function: _Function) -> _Function:

@@ -22,7 +22,11 @@ for _value in (np.empty(0), object()):
 
 
 def _njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Return `numba.njit` with these options. A kernel is cached where that is possible."""
+    """Return a decorator like `numba.njit`.
+
+    With `cache=True` and a known version of numba, `KernelCache` stores the machine code, and
+    `Fallback` resolves calls for which there is no machine code yet.
+    """
 
     def compiled(function: Callable[..., Any]) -> Any:
         kernel = numba.njit(**{**options, "cache": False})(function)

@@ -71,7 +71,7 @@ class Pipeline(Section):
         return self.value_source == "columns" and not self.value.columns
 
     def fields(self) -> tuple[str, ...]:
-        """Return the fields that records are made from, in order of first use, each once."""
+        """Return the input fields that records are made from, without duplicates, by first use."""
         named = (
             *self.timestamp.names,
             *chain.from_iterable(self.key.choices),

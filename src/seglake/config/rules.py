@@ -38,7 +38,7 @@ def _names(value: object) -> object:
 
 
 def _key_field(value: object) -> object:
-    """Convert a list of names to a tuple: fields of which the first that is not null is used."""
+    """Convert a list of names to a tuple. A key uses the first of these fields that is not null."""
     names = _names(value) if isinstance(value, list | tuple) else (value,)
     if not (isinstance(names, tuple) and names and all(isinstance(n, str) and n for n in names)):
         raise ValueError(
@@ -108,7 +108,7 @@ def _encoding(name: str) -> str:
 
 
 def _other_encodings(name: str) -> str:
-    """Suggest the most similar encodings. Of equally similar ones, common ones come first."""
+    """Suggest the most similar encodings. Among equally similar ones, common ones are first."""
     encodings = sorted({*aliases, *aliases.values()} - _NO_ENCODINGS)
     spelled = re.sub(r"[^a-z0-9]+", "_", name.lower())
     near = get_close_matches(spelled, encodings, len(encodings))

@@ -24,7 +24,7 @@ from seglake.times.grammar import (
 
 
 class Section(BaseModel):
-    """One table of the file. Unknown keys are errors, and values never change after loading.
+    """One table of a pipeline file. Unknown keys are errors. Values never change after loading.
 
     Values must have the right type in TOML: neither `true` nor "3" is accepted as a number.
     """
@@ -168,7 +168,7 @@ class Key(Section):
 
     @property
     def choices(self) -> list[FieldNames]:
-        """Return the names for each field of the key. The first that is not null is used."""
+        """Return the alternative names of each field of the key. The first non-null one is used."""
         return [(each,) if isinstance(each, str) else each for each in self.fields]
 
     def _contradictions(self) -> Iterator[str]:

@@ -229,7 +229,7 @@ class Topic(Section):
     def settings(self) -> dict[str, Any]:
         """Return the settings that the catalog stores as JSON: all but `IDENTITY`.
 
-        Lifecycle settings at their defaults are left out, as in lakes that are older than them.
+        Lifecycle settings at their defaults are left out, as in lakes from before these settings.
         """
         settings = self.model_dump(mode="json", by_alias=True, exclude=IDENTITY)
         return {k: v for k, v in settings.items() if k not in LIFECYCLE or v != DEFAULTS[k]}

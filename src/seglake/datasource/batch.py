@@ -69,7 +69,7 @@ def plan(lake: Lake, options: Options, starting: Bound, ending: Bound) -> list[t
 
 
 def plan_tasks(lake: Lake, to_read: Iterator[Piece], options: Options) -> list[tasks.ReadTask]:
-    """Return the tasks that read some pieces. Value formats are looked up only if needed."""
+    """Return the tasks that read the pieces. Value formats are looked up only if needed."""
     if options.fields is None and options.criteria is None:
         return tasks.divide_pieces(to_read, options, lambda _topic: JSON)
     return tasks.divide_pieces(
@@ -95,7 +95,7 @@ def pieces(
 
 
 def read_task(partition: InputPartition | None, options: Options) -> Iterator[pa.RecordBatch]:
-    """Yield the records of a task. For an empty plan, Spark passes None, or a None value."""
+    """Yield the records of a task. There are none if the plan is empty: Spark then passes None."""
     if partition is None or partition.value is None:
         return
     store = _store(options.root, _items(options.storage), _items(from_environment()))

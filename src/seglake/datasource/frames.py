@@ -74,7 +74,7 @@ def events_between(
 
 
 def _by_tasks(spark: SparkSession, log: Log, names: Sequence[str]) -> DataFrameReader:
-    """Return a reader of some columns of a log, in its version. `load` needs only the root."""
+    """Return a Spark reader of columns of a log, in its version. Its `load` needs only the root."""
     options = log.store.public_options.items()
     return (
         spark.read.format("seglake")
@@ -98,7 +98,7 @@ def _local_frame(spark: SparkSession, table: pa.Table, names: Sequence[str]) -> 
 
 @contextmanager
 def _batches_as_they_are(spark: SparkSession) -> Iterator[None]:
-    """Prevent that a table becomes a local relation in the block. Restore the setting after it."""
+    """Prevent Spark from making local relations in the block. Afterwards, restore the setting."""
     with _CHANGING:  # else a thread could restore the "0" of another thread
         before = str(spark.conf.get(_THRESHOLD))
         spark.conf.set(_THRESHOLD, "0")
@@ -124,7 +124,8 @@ def events_with_keys(
     are ignored. `start` and `end` bound the timestamps: start <= timestamp < end. The columns are
     the same as in `spark.read.format("seglake")`, without headers unless `columns` names them.
     Whenever the DataFrame is used, the driver reads key indexes, and tasks read the blocks that may
-    have a key, with credentials from their environment. Raises UsageError, also for too many keys.
+    have a key, with credentials from their environment. Raises UsageError, for example for too many
+    keys.
     """
     names = choose_columns(columns)
     open_window(start, end)  # raises before any work
@@ -148,7 +149,7 @@ def _listed(keys: Any) -> list[bytes]:
 
 
 def _collected(frame: DataFrame) -> list[bytes]:
-    """Return the distinct keys of a DataFrame, or some of them if there are too many."""
+    """Return the distinct keys of a DataFrame, or, if there are too many, one more than allowed."""
     kinds = [field.dataType for field in frame.schema.fields]
     if len(kinds) != 1 or not isinstance(kinds[0], StringType | BinaryType):
         raise UsageError(

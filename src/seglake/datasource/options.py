@@ -50,7 +50,7 @@ class TopicChoice(NamedTuple):
 
 
 class Bound(NamedTuple):
-    """The start or end of a query, from the option `name`. Exactly one other field is not None.
+    """The start or end of a query, from the option `name`. Only one other field is not None.
 
     `offset` is EARLIEST or LATEST, and `offsets` may contain these, too. A time, in epoch ms,
     selects the first record, in offset order, at that time or later.

@@ -1,4 +1,4 @@
-"""Raise errors without a traceback: Spark would show all of it to the user."""
+"""Raise errors without a traceback, because Spark would show the whole traceback to the user."""
 
 from collections.abc import Callable
 from functools import wraps

@@ -27,7 +27,7 @@ def parse_criteria(options: Mapping[str, str]) -> Criteria:
 
 
 def _keys(options: Mapping[str, str]) -> list[bytes] | None:
-    """Return the keys, or None without such an option. `base64:` begins a binary key."""
+    """Return the keys, or None if no option names keys. `base64:` begins a binary key."""
     if "key" in options and "keys" in options:
         raise UsageError("option key contradicts option keys. Put all keys into keys")
     if "keys" not in options and "key" not in options:
@@ -78,7 +78,7 @@ def _no_json(name: str, text: str, example: str) -> UsageError:
 
 
 class _Twice(Exception):
-    """An object has a name twice."""
+    """Raised if a JSON object contains a name twice."""
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -122,7 +122,7 @@ def _require_streams() -> None:
 
 
 def spark_struct(columns: Iterable[str]) -> StructType:
-    """Return the schema of some columns of the format."""
+    """Return the Spark schema of these columns of the format."""
     return StructType([StructField(name, _TYPES[name]) for name in columns])
 
 

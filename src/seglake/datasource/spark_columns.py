@@ -20,7 +20,7 @@ _ENOUGH_BYTES = 2 * 2**20  # batches of this size are not joined, because that c
 
 
 def choose_columns(columns: Sequence[str] | None) -> tuple[str, ...]:
-    """Return `columns`, or all columns except headers. Raises UsageError for an unknown one."""
+    """Return `columns`, by default all except headers. Raises UsageError for an unknown column."""
     unknown = [name for name in columns or () if name not in COLUMNS]
     if unknown:
         raise UsageError(f"unknown column {unknown[0]!r}; columns are {', '.join(COLUMNS)}")

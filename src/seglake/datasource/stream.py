@@ -68,7 +68,7 @@ class SparkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {}
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state without the lake, whose version may be gone when tasks begin."""
+        """Return the state without the lake, whose version may have expired when tasks begin."""
         return {name: value for name, value in self.__dict__.items() if name != "_lake"}
 
     @plain_errors
@@ -105,7 +105,7 @@ class SparkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: Json, end: Json) -> list[InputPartition]:
         """Return the tasks of the micro-batch [start, end), in the version that `end` names.
 
-        They read the newest version if the named one is not retained until the plan is complete.
+        They read the newest version if the named version expires before the plan is complete.
         """
         ends = _from_json(end)
         try:
@@ -162,7 +162,7 @@ class SparkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return prorate(limit.max_rows, first, latest) if isinstance(limit, ReadMaxRows) else latest
 
     def _too_few(self, records: int) -> bool:
-        """Return whether to wait for more records, at most for maxTriggerDelay."""
+        """Return whether there are too few records for a micro-batch, within maxTriggerDelay."""
         least = self._options.min_offsets_per_trigger
         if least is None or self._available_now:  # else some records would never be read
             return False

@@ -43,7 +43,7 @@ _log = logging.getLogger(__name__)
 
 
 class ReadPart(NamedTuple):
-    """A whole piece, or if `cut`, only its records with offsets in its window."""
+    """A piece that a task reads: completely, or if `cut`, only the offsets in its window."""
 
     piece: Piece
     size_bytes: int
@@ -138,7 +138,7 @@ def read_records(
     With `keys`, yield only records that have one of them.
 
     Records whose log a vacuum removed are read from the newest version. Raises CorruptData;
-    StoreError; VersionExpired if the newest version has not all of these records; and MissingObject
+    StoreError; VersionExpired if the newest version misses some of these records; and MissingObject
     for a lost log. Without `fail_on_data_loss`, lost records are skipped with a warning.
     """
     names = schema.names if "offset" in schema.names else [*schema.names, "offset"]
@@ -223,7 +223,7 @@ class _TaskReader:
             return None
 
     def _left(self, view: PartitionView, piece: Piece, from_offset: int) -> int:
-        """Count the records of a segment that still exist, or return 0 if a loss is no error.
+        """Count the records of a segment that still exist. Return 0 if a loss is not an error.
 
         Records that were deleted before the plan count too, if they are still in a log.
         """

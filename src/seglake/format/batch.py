@@ -15,10 +15,11 @@
     51      2     producer epoch
     53      4     base sequence
     57      4     record count
-    61      …     records, or one compressed blob of them
+    61      …     records, or one compressed blob of all records
 
 A record is `length varint, attributes i8, timestamp delta varlong, offset delta varint, body`. Its
-body is `key, value, headers`, each length-prefixed. A body does not depend on its batch.
+body is `key, value, headers`. Keys and values are length-prefixed, headers are preceded by their
+count. A body does not depend on its batch.
 """
 
 import numpy as np

@@ -43,7 +43,7 @@ from seglake.format.records import (
 
 
 class Decoded(NamedTuple):
-    """n records read from batches, with their offsets and batches."""
+    """n records read from batches, with the offset and the batch number of each."""
 
     records: Records
     offsets: Int64s
@@ -73,14 +73,14 @@ def scan_batches(data: Any) -> BatchTable:
 
 
 class Damage(NamedTuple):
-    """Why a scan ended before its bytes. If `cut_short`, more bytes may complete the batch."""
+    """Why a scan ended before the end of its data. If `cut_short`, more bytes may complete it."""
 
     error: CorruptData
     cut_short: bool
 
 
 def scan(data: Any, *, base_position: int = 0) -> tuple[BatchTable, Damage | None]:
-    """Return the batch table of `data` up to the first impossible header, and what is wrong.
+    """Return the batch table of `data` up to the first impossible header, and the damage or None.
 
     Positions in the table count from `base_position`.
     """
@@ -112,7 +112,10 @@ def check_crcs(data: Any, table: BatchTable, *, base_position: int = 0) -> None:
 
 
 def _wrong_checksum(log: Bytes, starts: Int64s, ends: Int64s, stored: Any) -> int:
-    """Return the first batch b where log[starts[b] : ends[b]] has not the CRC stored[b], or -1."""
+    """Return the first batch b for which stored[b] is not the CRC of its bytes, or -1.
+
+    The bytes of batch b are log[starts[b] : ends[b]].
+    """
     addresses, row = native.addresses(), codec_kernels.NOT_COMPUTED
     if addresses[codec_kernels.CRC32C]:
         row = int(codec_kernels.wrong_checksum(log, starts, ends, stored, addresses))
@@ -210,7 +213,7 @@ def with_record_times(table: BatchTable, payload: Payload) -> BatchTable:
 
 
 def _require_room(table: BatchTable, payload: Payload) -> int:
-    """Return the number of records. CorruptData if a batch has too few bytes for its records."""
+    """Return the number of records. Raise CorruptData if a batch is too short for its records."""
     counts, sizes = table["count"].astype(np.int64), payload.ends - payload.starts
     wrong = np.flatnonzero((counts < 0) | (counts * LEAST_RECORD_BYTES > sizes))
     if len(wrong):

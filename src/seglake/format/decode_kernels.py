@@ -147,7 +147,7 @@ def _zeros_below(_typing_context, _bits):
 
 @njit(cache=True, nogil=True, inline="always")
 def _first_varint(word):
-    """Return (value, size in bits) of the varint in a word's lowest bits; correct up to 32 bits."""
+    """Return (value, size in bits) of the varint in a word's low bits. Wrong if over 32 bits."""
     stops = ~word & np.uint64(0x8080808080808080)
     own = word & (stops ^ (stops - np.uint64(1)))
     zigzag = own & np.uint64(0x7F)
@@ -309,7 +309,7 @@ class RecordHead(NamedTuple):
 
 
 class RecordBody(NamedTuple):
-    """Where the fields of a record are, from its key on. A length of -1 is null."""
+    """The positions and lengths of a record's fields, from its key on. A length of -1 is null."""
 
     problem: int  # 0 or a key of `PROBLEMS`
     key_start: int
@@ -367,9 +367,9 @@ def next_record(data, at, batch_end, batch, previous):
 def _short_head(data, at, batch_end):
     """Return (is valid, end of the record, timestamp delta, offset delta, position of the key).
 
-    Nearly always, the fields before the key fit in eight bytes. This function decodes them without
-    a branch. If it cannot, it returns that the result is not valid. The array must have the eight
-    bytes.
+    This function decodes the fields before the key without a branch if they fit in eight bytes,
+    which is nearly always true. Otherwise `is valid` is False. `data` must have eight bytes from
+    `at` on.
     """
     word = _eight_bytes(data, at)
     length, size = _first_varint(word)
@@ -418,7 +418,7 @@ def record_body(data, at, end):
 
 @njit(cache=True, nogil=True)
 def _field(data, at, end):
-    """Return (start, length or -1 for null, position after it or BAD) of a prefixed field."""
+    """Return (start, length or -1 for null, next position or BAD) of a length-prefixed field."""
     length, at = get_varint(data, at, end, 5)
     if at == BAD or length < -1 or max(length, 0) > end - at:
         return np.int64(0), np.int64(0), np.int64(BAD)
@@ -479,7 +479,7 @@ def parse_times(data, batch, times):
 
 @njit(cache=True, nogil=True)
 def parse_extremes(table, data, starts, ends, lows, offsets_of_max, lateness):
-    """Compute `encode_kernels.extremes` of batches that `parse_records` would accept.
+    """Compute the results of `encode_kernels.extremes` from records, without their keys and values.
 
     Returns (0, 0), or (batch, problem) for the first damaged batch.
     """

@@ -36,8 +36,8 @@ from seglake.format.records import Bytes, Flags, Headers, Int64s, Records, fixed
 class Bodies(NamedTuple):
     """The bodies of n records: body i is data[starts[i] : starts[i] + sizes[i]].
 
-    Some may be in other buffers, at lower or higher addresses than `data`. Their starts are also
-    relative to `data`, and `others` keeps those buffers alive.
+    Some bodies may be in other buffers, at lower or higher addresses than `data`. Their starts are
+    relative to `data`, too, and `others` keeps these buffers alive.
     """
 
     starts: Int64s
@@ -60,7 +60,7 @@ class Bodies(NamedTuple):
         return Bodies(ends - self.sizes, self.sizes.copy(), data)
 
     def fixed(self) -> Bodies:
-        """Return the same bodies over `fixed` arrays."""
+        """Return these bodies over `fixed` arrays."""
         return Bodies(fixed(self.starts), fixed(self.sizes), fixed(self.data), self.others)
 
     @staticmethod
@@ -85,10 +85,10 @@ class EncodedBatches(NamedTuple):
 
 @dataclass(frozen=True)
 class Encoding:
-    """How records become batches: the topic settings that change bytes.
+    """The topic settings that decide how records are encoded as batches.
 
-    `batch_bytes` is Kafka's `batch.size`: the most uncompressed bytes of a batch, including its
-    header. A larger record gets its own batch. If `append_time_ms` is set, batches have
+    `batch_bytes` is Kafka's `batch.size`: the limit of the uncompressed bytes of a batch, including
+    its header. A larger record gets its own batch. If `append_time_ms` is set, batches have
     LogAppendTime. With `hash_keys`, batches include the hashes of their keys.
     """
 
@@ -154,8 +154,9 @@ def encode_batches(
         encoding: The settings that change bytes.
         base_offset: The offset of the first record, unless `offsets` is given.
         offsets: Ascending offsets. Gaps are kept.
-        stamped: Which timestamps are append times of a broker. A batch has records of one timestamp
-            type and, under LogAppendTime, of one time. None: `encoding.append_time_ms` decides.
+        stamped: A mask of the timestamps that are append times of a broker. A batch then has
+            records of one timestamp type and, with LogAppendTime, of one timestamp. With None,
+            `encoding.append_time_ms` decides.
 
     Raises:
         ConfigError: A batch exceeds `MAX_BATCH_BYTES`, so that readers would refuse it.
@@ -185,7 +186,7 @@ def encode_batches(
 def _cut(
     timestamps: Int64s, offsets: Int64s, stamped: Flags, bodies: Bodies, encoding: Encoding
 ) -> tuple[Int64s, Int64s]:
-    """Return the first record of each batch and the record count, and the bytes of each batch."""
+    """Return the first record of each batch, with the record count at the end, and batch sizes."""
     firsts = np.empty(len(timestamps) + 1, np.int64)
     sizes = np.empty(len(timestamps), np.int64)
     n = encode_kernels.cut_batches(
@@ -201,7 +202,7 @@ def _cut(
 
 
 def _describe(timestamps: Int64s, offsets: Int64s, firsts: Int64s) -> BatchTable:
-    """Return the table of batches with these records, under CreateTime, without sizes."""
+    """Return the table of batches with these records, as CreateTime batches, without sizes."""
     n = len(firsts) - 1
     table = np.zeros(n, TABLE)
     table["base_offset"] = offsets[firsts[:-1]]
@@ -221,7 +222,7 @@ def _bases(table: BatchTable) -> tuple[Int64s, Int64s]:
 
 
 def _stamp(table: BatchTable, append_time_ms: int) -> None:
-    """Give batches one append time, which then is the time of each record."""
+    """Set one append time in the batches: it becomes the timestamp of each record."""
     table["min_timestamp"] = table["max_timestamp"] = append_time_ms
     table["offset_of_max"], table["lateness"] = table["base_offset"], 0
 

@@ -161,7 +161,7 @@ def _record_length(timestamp_delta, offset_delta, body):
 
 @njit(cache=True, nogil=True)
 def cut_batches(timestamps, offsets, stamped, sizes, max_bytes, firsts, batch_sizes):
-    """Cut records into batches of at most `max_bytes` bytes of records. Return how many batches.
+    """Cut records into batches of at most `max_bytes` bytes of records. Return the batch count.
 
     The records of a batch have one timestamp type. `stamped` records of a batch also have one
     timestamp. Offsets rise, and the offsets of a batch differ by less than 2^31. `firsts` receives
@@ -228,7 +228,7 @@ def measure_records(framing, batch_sizes):
 
 @njit(cache=True, nogil=True)
 def group_batches(table, fit, sizes, max_bytes, firsts):
-    """Group adjacent batches that can be joined into at most `max_bytes`. Return the group count.
+    """Group adjacent batches that can be joined within `max_bytes`. Return the number of groups.
 
     `fit` marks the batches that may be in a group with others. `sizes` has the bytes of each
     batch's records. `firsts` receives the first batch of each group, and after these the number of
@@ -255,8 +255,8 @@ def group_batches(table, fit, sizes, max_bytes, firsts):
 def extremes(timestamps, firsts, lows, highs, at, lateness):
     """Fill in the smallest and the largest timestamp of each batch, and two more values.
 
-    `at` receives the first record with the largest timestamp. `lateness` receives the most
-    milliseconds by which a record is older than an earlier record of its batch. Records without a
+    `at` receives the first record with the largest timestamp. `lateness` receives the largest time
+    (ms) by which a record is older than an earlier record of its batch. Records without a
     timestamp do not count. A batch without records gets -1, -1, its item of `firsts`, and 0.
     """
     for batch in range(len(firsts) - 1):
@@ -330,7 +330,7 @@ BY_BYTES, BY_RECORDS, BY_MS = range(3)
 
 @njit(cache=True, nogil=True)
 def append(state, table, by, interval, segment_bytes, segment_ms, max_offsets, max_times, indexed):
-    """Append batches until one must begin a new segment. Return how many were appended."""
+    """Append batches until a batch must begin a new segment. Return how many were appended."""
     for i in range(len(table)):
         size, high = np.int64(table[i].size), table[i].max_timestamp
         if state[SIZE] > 0:

@@ -39,7 +39,7 @@ NO_HORIZON = -1
 
 
 class _Changed(NamedTuple):
-    """The kept records of the batches that change, and where each batch's records begin."""
+    """The kept records of the batches that change, and the row of each batch's first record."""
 
     order: Int64s  # positions in the decoded records
     firsts: Int64s  # one more than there are batches
@@ -159,7 +159,7 @@ def reencoded(
 
 
 def _set_times(table: BatchTable, timestamps: Int64s, firsts: Int64s) -> None:
-    """Set base and max timestamp of batches with these records."""
+    """Set the base and max timestamps of the batches in `table`, which have these records."""
     plain = table["attributes"] & DELETE_HORIZON == 0
     table["base_timestamp"][plain] = timestamps[firsts[:-1]][plain]
     own = table["attributes"] & LOG_APPEND_TIME == 0
@@ -167,7 +167,7 @@ def _set_times(table: BatchTable, timestamps: Int64s, firsts: Int64s) -> None:
 
 
 def _framed(table: BatchTable, decoded: Decoded, some: _Changed) -> Framed:
-    """Return the batches that change, without headers, each compressed with its codec."""
+    """Return the batches that change, compressed with their codecs, without batch headers."""
     order, firsts = some
     bodies = encode_bodies(decoded.records, order).fixed()
     framing = Framing(

@@ -1,7 +1,7 @@
 """Read and write Kafka's two sparse index files: offset index and time index.
 
-    .index      8 bytes an entry:  relative offset i32, position i32 .timeindex 12 bytes an entry:
-    timestamp i64, relative offset i32
+    .index       8 bytes an entry:  relative offset i32, position i32
+    .timeindex  12 bytes an entry:  timestamp i64, relative offset i32
 
 All integers are big-endian, as always in Kafka. An offset entry maps the *last* offset of a batch
 to the position of its *first* byte (`OffsetIndex`). A time entry states that every record newer
@@ -36,8 +36,8 @@ POLICIES = ("bytes", "records", "ms")
 class Subject(NamedTuple):
     """What a key index covers: the record keys, a field of values, or a header.
 
-    A field has the value format by which it is found. For another value format, its index is not
-    valid.
+    A field includes the value format with which it is found. A search with another value format
+    cannot use its index.
     """
 
     kind: int  # KEYS, FIELDS or HEADERS
@@ -100,7 +100,7 @@ def subjects_from_json(text: str) -> Subjects:
 
 @dataclass(frozen=True)
 class IndexPolicy:
-    """When a batch gets an index entry: by Kafka's rule ("bytes") or one of Seglake's two rules.
+    """Decides which batches get an index entry: by Kafka's rule ("bytes") or one of Seglake's two.
 
     - `by` "bytes": more than `interval` bytes since the last entry (Kafka's `index.interval.bytes`,
       strict, counted before the batch; 0 indexes every batch but the first).
@@ -108,7 +108,7 @@ class IndexPolicy:
     - `by` "ms": the running maximum timestamp entered a later interval of this length (KIP-33 has
       one minute).
 
-    With `subjects`, the segment also has a key index of them.
+    With `subjects`, the segment also has a key index of these subjects.
     """
 
     by: str = "bytes"
@@ -233,7 +233,10 @@ def time_index(base_offset: int, table: BatchTable, indexed: npt.NDArray[np.bool
 
 
 def _rises(timestamps: Int64s) -> Flags:
-    """Return which timestamps exceed the preceding one, or -1. A difference could overflow."""
+    """Return, for each timestamp, whether it exceeds the preceding one (-1 precedes the first).
+
+    Timestamps are compared, because a difference could overflow.
+    """
     rises: Flags = timestamps > np.append(-1, timestamps[:-1])
     return rises
 

@@ -1,4 +1,4 @@
-"""Hash record keys for the key index, from bodies that are to be encoded, or from batches."""
+"""Hash record keys for the key index: from record bodies, or from encoded batches."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class KeyHashes(NamedTuple):
 
     @staticmethod
     def of_bodies(starts: Int64s, sizes: Int64s, data: Bytes) -> KeyHashes:
-        """Return the hashes of some `Bodies`, passed as `fixed` arrays."""
+        """Return the hashes of the keys in `Bodies`, passed as `fixed` arrays."""
         room = np.empty(max(_LEAST_ROOM, int(sizes.max(initial=0))), np.uint8)
         hashes, has_key = np.zeros(len(starts), np.uint64), np.zeros(len(starts), np.bool_)
         key_kernels.hash_bodies(starts, sizes, data, room, hashes, has_key)
@@ -58,12 +58,12 @@ def hashes_of(table: BatchTable, payload: Payload) -> tuple[Hashes, Int64s]:
 
 
 def hashes_of_keys(keys: Iterable[bytes]) -> Hashes:
-    """Return the hashes of some keys, ascending."""
+    """Return the hashes of the keys, ascending."""
     return np.sort(hashes_of_spans(Spans.of([*keys])))
 
 
 def hashes_of_spans(keys: Spans) -> Hashes:
-    """Return the hash of each of some keys. No key may be null."""
+    """Return the hash of each key. No key may be null."""
     hashes = np.empty(len(keys), np.uint64)
     data, starts, lengths = keys.fixed()
     key_kernels.hash_spans(data, starts, lengths.astype(np.int64), hashes)
@@ -71,7 +71,7 @@ def hashes_of_spans(keys: Spans) -> Hashes:
 
 
 def hashes_of_numbers(numbers: Spans) -> Hashes:
-    """Return the hash of each of some JSON numbers by value: equal numbers have equal hashes."""
+    """Return the hash of each JSON number by its value: equal numbers have equal hashes."""
     hashes = np.empty(len(numbers), np.uint64)
     data, starts, lengths = numbers.fixed()
     room = np.empty(int(lengths.max(initial=0)) + 9, np.uint8)

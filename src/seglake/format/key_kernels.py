@@ -67,7 +67,7 @@ def hash_of(data: Bytes, start: int, length: int) -> Any:
 
 @njit(cache=True, nogil=True)
 def hash_spans(data: Bytes, starts: Int64s, lengths: Int64s, hashes: Any) -> None:
-    """Hash each of some spans. No span may be null."""
+    """Hash each span. No span may be null."""
     for i in range(len(starts)):
         hashes[i] = hash_of(data, starts[i], lengths[i])
 
@@ -108,7 +108,7 @@ def hash_numbers(data: Bytes, starts: Int64s, lengths: Int64s, room: Any, hashes
 
 @njit(cache=True, nogil=True)
 def _exponent(data: Bytes, at: int, end: int) -> Any:
-    """Parse a number with an optional sign; 0 if empty. Larger numbers become 10^18."""
+    """Parse an integer with an optional sign. Empty text is 0. The result is limited to 10^18."""
     if at >= end:
         return np.int64(0)
     minus, value = data[at] == _MINUS, np.int64(0)

@@ -88,7 +88,7 @@ class Pages:
         self._block = last
 
     def finish(self) -> None:
-        """End the last block, and the last page."""
+        """Finish the last block and the last page. No hash can be added afterwards."""
         if self._block >= self._first_block:
             self._end_page(self._block + 1)
 
@@ -154,7 +154,7 @@ def encode(pages: Mapping[Subject, Pages], blocks: int, log_bytes: int) -> bytes
 
 
 def _things(subjects: Iterable[Subject]) -> list[tuple[int, bytes, Subject | None]]:
-    """Return kind, name and subject of each thing of a file, in order; None for a value format."""
+    """Return (kind, name, subject) of each thing of a file. Subject None: it is a value format."""
     things: list[tuple[int, bytes, Subject | None]] = [
         (OTHER_FIELDS if each.value_format else each.kind, each.name.encode(), each)
         for each in subjects
@@ -202,7 +202,7 @@ class KeyTables:
 
 
 def head_bytes(head: Any) -> int:
-    """Return where the tables end, from the first bytes of a file. They are not checked yet."""
+    """Return the end position of the tables, from the first bytes of a file, without a check."""
     if len(head) < HEADER.itemsize:
         return HEADER.itemsize
     header = np.frombuffer(head, HEADER, 1)[0]
@@ -211,7 +211,7 @@ def head_bytes(head: Any) -> int:
 
 
 def decode_head(head: Any, size: int) -> KeyTables:
-    """Decode the tables from at least the first bytes of a file of `size` bytes.
+    """Decode the tables from the beginning of a file of `size` bytes, or from more of it.
 
     Raises CorruptData.
     """
@@ -272,7 +272,8 @@ def check_page(row: Any, data: Any) -> None:
 def may_hold(data: npt.NDArray[np.uint8], rows: Any, hashes: Hashes, marks: Flags) -> None:
     """Mark the blocks of pages that may hold one of the ascending hashes.
 
-    `data` is the file, at least where the pages are. Its size is a multiple of 8 bytes.
+    `data` is the file; only the bytes of the pages must be filled in. Its size is a multiple of 8
+    bytes.
     """
     pages = np.empty((len(rows), 3), np.int64)
     for column, name in enumerate(("pairs", "position", "first_block")):

@@ -92,7 +92,7 @@ def _read_headers(record: "_Reader") -> Iterator[tuple[bytes, bytes | None]]:
 
 
 class _Reader:
-    """A reader of bytes from the first to the last."""
+    """Reads items from bytes, one after another."""
 
     def __init__(self, data: bytes) -> None:
         self._data, self._at = data, 0
@@ -106,7 +106,7 @@ class _Reader:
         return self._data[self._at - count : self._at]
 
     def varint(self, most_bytes: int) -> int:
-        """Read a varint: 5 bytes hold 32 bits, 10 bytes hold 64. Kafka cuts off more bits, too."""
+        """Read a varint of 32 bits (at most 5 bytes) or 64 (10). Drop higher bits, like Kafka."""
         bits = 0
         for number in range(most_bytes):
             (byte,) = self.take(1)

@@ -1,4 +1,4 @@
-"""Decide which batches share a segment and which are indexed, and make the index files.
+"""Decide which batches share a segment and which get index entries, and build the index files.
 
 `Roller` is Kafka's append path as a pure function of batch tables: it decides where a segment ends
 (`LogSegment.shouldRoll`) and which batches get an index entry (`LogSegment.append`, the per-batch
@@ -75,12 +75,12 @@ class Roller:
 
     @property
     def indexed(self) -> npt.NDArray[np.bool_]:
-        """Return which batches of the segment that is being filled have an index entry."""
+        """Return, for each batch of the segment being filled, whether it has an index entry."""
         return np.concatenate(self._indexed)
 
     @property
     def newly_indexed(self) -> npt.NDArray[np.bool_]:
-        """Return which of the batches that were appended last have an index entry."""
+        """Return, for each batch of the last `append`, whether it has an index entry."""
         return self._indexed[-1]
 
     def begin(self, base_offset: int) -> None:
@@ -138,7 +138,7 @@ def seal(base_offset: int, table: BatchTable, indexed: npt.NDArray[np.bool_]) ->
 
 
 def _times(table: BatchTable) -> tuple[int, int, int, int]:
-    """Return the last four values of `Sealed`. `table` has no empty batches of compaction.
+    """Return the last four values of `Sealed`. Batches without records do not count.
 
     An empty batch keeps the largest timestamp of the records that it lost, which no read returns.
     """
@@ -160,7 +160,7 @@ def _max_lateness(table: BatchTable) -> int:
 
 
 def choose_indexed(table: BatchTable, policy: IndexPolicy) -> npt.NDArray[np.bool_]:
-    """Return which batches of one whole segment get an index entry."""
+    """Return, for each batch of one complete segment, whether it gets an index entry."""
     no_limits = SegmentLimits(INT64_MAX, INT64_MAX, INT64_MAX)
     roller = Roller(int(table["base_offset"][0]) if len(table) else 0, no_limits, policy)
     roller.append(table)

@@ -1,4 +1,4 @@
-"""Hold the keys of a search, and compare records with them in a kernel.
+"""Store the keys of a search, and compare records with them in a kernel.
 
 Keys are compared byte by byte, so that no record is found or left out because of a hash.
 """
@@ -18,7 +18,7 @@ from seglake.format.records import Bytes, Int64s, Spans, fixed
 class SoughtKeys(NamedTuple):
     """Distinct keys: key i is data[starts[i] : starts[i] + lengths[i]].
 
-    They ascend by length, then by their bytes. If it is empty, every record is wanted.
+    Keys ascend by length, then by their bytes. Without keys, every record is wanted.
     """
 
     data: Bytes

@@ -1,7 +1,7 @@
 """Define value formats: how fields are found in the values of a topic, from only its settings.
 
-A value format is one line of JSON, and "" for values that are JSON objects. Equal lines find equal
-fields, so a key index stores the line with which it was made, and is used only for that line.
+A value format is one line of JSON, or "" for values that are JSON objects. Equal lines find equal
+fields. So a key index stores the line with which it was built, and is used only with this line.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ _CRC_AT = HEADER.fields["crc"][1] if HEADER.fields else 0
 
 
 def head_bytes_at_most(size_bytes: int) -> int:
-    """Return where header and fences end in a file of this size from `encode`, or less."""
+    """Return a number of bytes that includes header and fences of a zone map of this file size."""
     most = (size_bytes - HEADER.itemsize) // ENTRY.itemsize
     least = most * ENTRY.itemsize // (ENTRY.itemsize + 1)  # a fence takes less than 1 byte a block
     span = min(span_of(least), span_of(most))
@@ -78,7 +78,7 @@ def head_bytes_at_most(size_bytes: int) -> int:
 
 
 def span_of(block_count: int) -> int:
-    """Return how many blocks `encode` puts into a fence of a zone map.
+    """Return the number of blocks for each fence of a zone map that `encode` writes.
 
     A cold reader fetches all fences, and the entries of one fence. Both together are smallest if a
     fence has somewhat more blocks than the square root of their number. A small file is read whole.
@@ -90,7 +90,7 @@ def span_of(block_count: int) -> int:
 
 
 def head_bytes(head: Any) -> int:
-    """Return where the fences end, from the first bytes of a file. They are not checked yet."""
+    """Return the end position of the fences, from the first bytes of a file, without a check."""
     count = np.frombuffer(head, HEADER, 1)["fences"][0] if len(head) >= HEADER.itemsize else 0
     return HEADER.itemsize + FENCE.itemsize * int(count)
 
@@ -195,7 +195,7 @@ def _header_crc(header: Any, fences: Any) -> int:
 
 
 def decode_fences(data: Any) -> Fences:
-    """Decode header and fences from the first bytes of a file, or more. Raises CorruptData."""
+    """Decode header and fences from the beginning of a file, or from more. Raises CorruptData."""
     view = memoryview(data).cast("B")
     if len(view) < HEADER.itemsize:
         raise CorruptData(f"a zone map of {len(view)} bytes is shorter than its header")
@@ -219,15 +219,15 @@ def decode_fences(data: Any) -> Fences:
 
 
 def _require_order(rows: npt.NDArray[np.void], end: int, file_position: int) -> None:
-    """Check that blocks ascend and that the last one begins before position `end` of the log."""
+    """Raise CorruptData unless blocks ascend and the last block begins before `end` of the log."""
     if not blocks_rise(fixed(rows), end):
         raise CorruptData("blocks of the zone map are out of order", position=file_position)
 
 
 def checked_entries(data: Any, fences: Fences, first: int, last: int) -> npt.NDArray[np.void]:
-    """Return the blocks of fences `first` to `last`, as `ENTRY` over the bytes of `entries_range`.
+    """Check the entries of fences `first` to `last` (inclusive), and return them as `ENTRY` rows.
 
-    Raises CorruptData.
+    `data` has the bytes of `entries_range`, and the rows are a view of it. Raises CorruptData.
     """
     start, end = fences.entries_range(first, last)
     view = memoryview(data).cast("B")

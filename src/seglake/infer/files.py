@@ -162,7 +162,7 @@ def _contains(path: str, output: Path) -> bool:
 
 
 def _globs(files: Sequence[SourceFile]) -> list[str]:
-    """Return globs for the suffixes of files, also with a suffix that logrotate appends."""
+    """Return globs for the suffixes of files, with and without a suffix that logrotate appends."""
     suffixes = sorted({_suffix(file) for file in files} - {""})
     return [f"*.{each}{more}" for each in suffixes for more in ("", ".*", "-[0-9]*")]
 

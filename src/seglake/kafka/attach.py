@@ -88,7 +88,7 @@ class _AttachPlan(NamedTuple):
 
 
 def _plan_attach(buckets: Sequence[TieredBucket], names: Collection[str] | None) -> _AttachPlan:
-    """Return the offer of the named topics; without names, of all except internal topics.
+    """Return the plan for the named topics, or, without names, for all except internal topics.
 
     Raises InputError if there is no topic.
     """
@@ -137,7 +137,7 @@ def _gone(
     buckets: Sequence[TieredBucket],
     topics: Collection[str] | None,
 ) -> dict[str, list[str]]:
-    """Return, by topic, the URIs in the buckets that a version reads and that have no object."""
+    """Return, by topic, the URIs of links in a version whose object in the buckets is missing."""
     gone = dict[str, list[str]]()
     for row in base.topics():
         views = base.partitions(row.topic)

@@ -2,13 +2,13 @@
 
 Logs and indexes are copied byte for byte. With a window, exactly its records are copied.
 
-- Leader epochs become 0, the first epoch of a new topic: a broker treats higher ones as epochs of
+- Leader epochs become 0, the first epoch of a new topic: a broker treats higher epochs as epochs of
   the future.
 - Segments without records are left out, except the first one of a log. Its batch gets a timestamp:
   a broker treats a segment without timestamps as new as its file, and finds no time after it.
 - Each log ends with an empty segment at its end offset, so that the broker's own records get later
   offsets.
-- `partition.metadata`, with the topic id, is written only on request: the target has its own.
+- `partition.metadata`, with the topic id, is written only on request: the target has its own file.
 """
 
 from __future__ import annotations
@@ -269,7 +269,7 @@ def _fresh_log(store: Store, row: SegmentRow) -> Iterator[Any]:
 def _write_some(
     target: Store, row: SegmentRow, parts: Iterator[EncodedBatches]
 ) -> _WrittenLog | None:
-    """Write some batches of a segment as a segment that begins with the first of them."""
+    """Write the given batches of a segment as a segment that begins with the first of them."""
     first = next((part for part in parts if len(part.table)), None)
     if first is None:
         return None
@@ -285,7 +285,7 @@ def _write_some(
 
 
 def _fresh(data: Any, table: BatchTable) -> Bytes:
-    """Return batches with the leader epoch of a new topic. No checksum covers it."""
+    """Return the batches with the leader epoch of a new topic. No checksum covers leader epochs."""
     own = np.frombuffer(data, np.uint8).copy()
     own[table["position"][:, None] + (LEADER_EPOCH_AT + np.arange(4))] = FIRST_EPOCH
     return own

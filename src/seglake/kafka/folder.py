@@ -90,9 +90,9 @@ def find_folders(
 ) -> tuple[list[PartitionFolder], list[str]]:
     """Return the partition folders at a source, and the paths of folders that are left out.
 
-    A source is a partition folder itself, or a folder that contains some. Without `topic`, a
+    A source is a partition folder, or a folder that contains partition folders. Without `topic`, a
     broker's internal topics are left out. Raises InputError for a source without such a folder, for
-    one that a running broker uses, and for an interrupted cleaning; CorruptData for an invalid
+    a folder that a running broker uses, and for an interrupted cleaning; CorruptData for an invalid
     checkpoint; StoreError.
     """
     folders, skipped = list[PartitionFolder](), list[str]()

@@ -219,7 +219,7 @@ class TopicIntake:
         self._extents: list[Extent] = []
 
     def survey(self, base: Snapshot) -> None:
-        """Scan the logs, and refuse invalid ones. Raises what `import_logs` raises."""
+        """Scan the logs, and refuse invalid logs. Raises what `import_logs` raises."""
         self.report = ImportResult(self._name, notes=[*self._notes])
         self._base, self._topic_row = base, base.find_topic(self._name)
         try:
@@ -234,7 +234,7 @@ class TopicIntake:
         self._report()
 
     def _write_recent_markers(self) -> None:
-        """Write missing success markers: an earlier call may have died before it wrote one."""
+        """Write missing success markers of earlier calls that may have died before writing them."""
         if self._topic_row is not None:
             write_recent_markers(self._lake.table(), self._base.files, self._name)
 
@@ -511,7 +511,7 @@ class _Side(NamedTuple):
     end: int
 
     def batches(self) -> Iterator[_Batches]:
-        """Yield the batches in order, some at a time."""
+        """Yield the batches in order, in parts."""
         for number, part in enumerate(self.extent.parts):
             if part.end_offset <= self.start or part.base_offset >= self.end:
                 continue
@@ -561,7 +561,7 @@ def require_same(one: Extent, other: Extent) -> None:
 
 
 def _aligned(ours: Iterator[_Batches], theirs: Iterator[_Batches]) -> Iterator[tuple[Any, Any]]:
-    """Yield batches of both sides that cover the same offsets, some at a time."""
+    """Yield batches of both sides that cover the same offsets, in parts."""
     ends = [False, False]
     sources, pending = (ours, theirs), [np.empty(0, _BATCH), np.empty(0, _BATCH)]
     while not all(ends):

@@ -67,8 +67,8 @@ def find_sources(
 ) -> tuple[list[PartitionFolder], list[str]]:
     """Return the partitions in the sources, and the paths of folders that are left out.
 
-    A source is what `folder.find` accepts, or a bucket of tiered storage. Raises what `folder.find`
-    and `tiered_partitions` raise.
+    A source is a bucket of tiered storage, or a folder that `find_folders` accepts. Raises what
+    `find_folders` and `tiered_partitions` raise.
     """
     folders, skipped = list[PartitionFolder](), list[str]()
     topics = None if topic is None else {topic}
@@ -107,7 +107,7 @@ def find_bucket(source: str, storage_options: Mapping[str, str] | None) -> Tiere
 
 
 def _bucket(source: str, storage_options: Mapping[str, str] | None) -> TieredBucket | None:
-    """Return the bucket at a source, or None without a manifest, or with a log before it."""
+    """Return the bucket at a source, or None if no manifest is there or a log precedes it."""
     store = open_store(source, storage_options)
     prefix, is_tiered = "", _is_tiered(store.list())
     if is_tiered is None and not source.endswith("/"):
@@ -332,7 +332,7 @@ def _remote_logs(
 
 
 def _topic_folder(key: str) -> str:
-    """Return the folder name, "<prefix><topic>-<topic id>", in a key; "" without a folder."""
+    """Return the folder name, "<prefix><topic>-<topic id>", in a key, or "" if it has no folder."""
     return key.split("/")[-3] if key.count("/") > 1 else ""
 
 
@@ -498,8 +498,8 @@ def _begins(logs: Iterable[RemoteLog]) -> dict[int, int]:
 def _lost(log: RemoteLog, begins: Mapping[int, int]) -> Iterator[int]:
     """Yield the epochs whose records a later leader of this log did not have.
 
-    Epochs only grow along a log. So an epoch is lost if this log has records of an older epoch
-    where the lost one had already begun, and a later epoch after them.
+    Epochs only grow along a log. So an epoch is lost if this log has records of an older epoch at
+    offsets where the lost epoch had already begun, and a later epoch after these records.
     """
     ends = [*(at for _, at in log.epochs[1:]), log.end_offset]
     for (epoch, _), (later, _), end in zip(log.epochs, log.epochs[1:], ends, strict=False):

@@ -76,7 +76,8 @@ class Scan:
     """The batches of a log to import: bytes `begin` to `stop`, offsets `first` to `end`, exclusive.
 
     `end` is -1 if there is no such batch. `log_end` is the offset after the last batch below the
-    limit, also if it is below the start, or -1. `complete` is false if a batch is above the limit.
+    limit, even if that batch is below the start, or -1. `complete` is false if a batch is above the
+    limit.
     `unsettled` is the base offset of the first batch that cannot be imported unchanged: a marker,
     or a batch of a transaction. `cut` is a note about a truncated end.
     """
@@ -211,7 +212,7 @@ def scan_log(_store: Reader, task: LogToScan) -> Scan:
 
 
 def surveyed_ranges(store: Reader, log: LogFile) -> Iterator[SurveyedRange | CorruptData]:
-    """Yield the batches of a log, some MiB at a time, and at the end its damage, if any.
+    """Yield the batches of a log, a few MiB at a time, and at the end its damage, if any.
 
     The position of the damage counts from the start of the log.
     """
@@ -405,7 +406,7 @@ def batch_headers(data: Any, table: BatchTable) -> npt.NDArray[np.void]:
 
 
 def control_markers(data: Any, table: BatchTable) -> tuple[Int64s, Int64s]:
-    """Return row and type of each control record in the control batches of `table`.
+    """Return the row and the type of each control record in the control batches of `table`.
 
     Types are Kafka's: `ABORT`, `COMMIT`, and others that end no transaction. Raises CorruptData
     with the position of the batch.
@@ -475,7 +476,7 @@ Transactions = npt.NDArray[np.void]
 
 
 def batch_events(data: Any, table: BatchTable) -> Events:
-    """Return the events of some batches, whose positions count from the start of `data`.
+    """Return the events of the batches, whose positions count from the start of `data`.
 
     Raises CorruptData with the position of the batch.
     """
@@ -506,8 +507,8 @@ def condense(events: Events) -> Events:
 def resolve(events: Events) -> tuple[Transactions, Events]:
     """Return the ended transactions, in the order of markers, and the batches of open ones.
 
-    `events` are `condensed`. A marker without a batch before it ends nothing: its transaction was
-    empty, or a cleaner removed the records.
+    `events` is a result of `condense`. A marker without a batch before it ends nothing: its
+    transaction was empty, or a cleaner removed the records.
     """
     before, after = events[:-1], events[1:]
     of_one = before["producer_id"] == after["producer_id"]

@@ -94,8 +94,9 @@ def survey(data, first_offset, end_offset, addresses, outline):
 def first_reaching(outline, timestamp, from_offset):
     """Find the block's first record at or after `timestamp` with an offset >= `from_offset`.
 
-    Returns (`FOUND`, offset, timestamp) of the record, or (`NONE`, 0, 0) without one. Returns
-    (`UNREAD`, p, 0) if the batch whose fields begin at outline[p] must be searched first.
+    Returns (`FOUND`, offset, timestamp) of the record, or (`NONE`, 0, 0) if the block has no such
+    record. Returns (`UNREAD`, p, 0) if the times of the batch whose fields begin at outline[p] must
+    be added to the outline first.
     """
     for place in range(FIRST, FIRST + outline[BATCHES] * FIELDS, FIELDS):
         if outline[place + MAX_TIMESTAMP] < timestamp:

@@ -119,7 +119,7 @@ class BlockSearch:
         return _outline_of(self._fetch.chunk_of(segment, block.ranges).table)
 
     def _records(self, segment: LogSegment, batch: Int64s, position: int, data: Any) -> Decoded:
-        """Return the records of one batch, from the bytes of its block, or fetched for None."""
+        """Return the records of one batch, from its block's bytes `data`, or fetched if None."""
         start, size = batch[[kernels.POSITION, kernels.SIZE]].tolist()
         if data is None:
             first, last = batch[[kernels.BASE_OFFSET, kernels.LAST_OFFSET]].tolist()
@@ -133,7 +133,7 @@ class BlockSearch:
 
 
 def _name(segment: LogSegment, block: Block) -> tuple[str, int, int]:
-    """Return the block's key in the cache. It has the block's end, which a re-index may move."""
+    """Return the block's key in the cache, with the block's end, because a reindex may move it."""
     return segment.log_key, block.position, block.end
 
 
@@ -152,7 +152,7 @@ def _outline_of(table: BatchTable) -> Int64s:
 
 
 def _batches_of(outline: Int64s) -> Int64s:
-    """Return a row of fields for each batch."""
+    """Return a row of fields for each batch of the outline."""
     end = kernels.FIRST + int(outline[kernels.BATCHES]) * kernels.FIELDS
     return outline[kernels.FIRST : end].reshape(-1, kernels.FIELDS)
 

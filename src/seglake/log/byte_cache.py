@@ -40,7 +40,7 @@ class ByteCache:
         return entry.value
 
     def put(self, key: Hashable, value: Any, size: int) -> None:
-        """Cache `value`, which takes `size` bytes. A value that grew must be put again."""
+        """Cache `value`, which takes `size` bytes. Call this again if a value has grown."""
         with self._lock:
             self._drop(key)
             if size > self.limit_bytes:

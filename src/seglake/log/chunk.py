@@ -26,7 +26,10 @@ T = TypeVar("T")
 
 
 class CachedRecords(NamedTuple):
-    """Where records are cached: batch i has data[entries[i]][starts[i] : ends[i]]."""
+    """Addresses of cached records: records of batch i are data[entries[i]][starts[i] : ends[i]].
+
+    entries[i] is `ABSENT` if the records of batch i are not cached.
+    """
 
     entries: Int64s
     starts: Int64s
@@ -35,7 +38,7 @@ class CachedRecords(NamedTuple):
 
     @staticmethod
     def joined(parts: Sequence[CachedRecords]) -> CachedRecords:
-        """Return the batches of all parts, one part after another."""
+        """Return the addresses of all parts, one part after another."""
         entries, data = list[Int64s](), list[Bytes]()
         for part in parts:
             entries.append(np.where(part.entries == ABSENT, ABSENT, part.entries + len(data)))
@@ -44,18 +47,21 @@ class CachedRecords(NamedTuple):
         return CachedRecords(np.concatenate(entries), starts, ends, data)
 
     def take(self, rows: Any) -> CachedRecords:
-        """Return the batches at `rows`."""
+        """Return the addresses for the batches at `rows`."""
         return CachedRecords(self.entries[rows], self.starts[rows], self.ends[rows], self.data)
 
     def alike(self) -> int:
-        """Count the leading batches in the entry of the first batch, or those without an entry."""
+        """Count the leading batches that are in the entry of the first batch.
+
+        If the first batch has no entry, count the leading batches without an entry.
+        """
         others = np.flatnonzero(self.entries != self.entries[0])
         return int(others[0]) if len(others) else len(self.entries)
 
     def payload(self, limit_bytes: int) -> Payload:
-        """Return the records of the first batches that share an entry, up to `limit_bytes`.
+        """Return the records of the leading batches that share an entry.
 
-        The batch that reaches the limit is the last one. The records of the first batch must be
+        They end with the batch that reaches `limit_bytes`. The records of the first batch must be
         cached.
         """
         stop = self.alike()
@@ -66,7 +72,7 @@ class CachedRecords(NamedTuple):
 
 @dataclass(frozen=True)
 class Chunk:
-    """Whole record batches of some pieces. Their checksums and offsets were checked.
+    """Complete record batches of one or more pieces. Their checksums and offsets were checked.
 
     The positions in `table` are positions in `data`. Batch i belongs to pieces[owner_of[i]], and
     begins at byte log_positions[i] of its log. `cached` has the decompressed records of some
@@ -117,7 +123,10 @@ class Chunk:
             first += len(part)
 
     def decompress(self, rows: BatchTable, limit_bytes: int) -> Payload:
-        """Return the payloads of the first `rows`, up to the batch that reaches the limit."""
+        """Return the records of `rows` from the first row up to the batch that reaches the limit.
+
+        They may end earlier: where cached and uncached batches, or two entries of the cache, meet.
+        """
         if self.cached is None:
             return self.fresh(rows, limit_bytes)
         cached = self.cached.take(self.table["position"].searchsorted(rows["position"]))
@@ -126,17 +135,17 @@ class Chunk:
         return self.fresh(rows[: cached.alike()], limit_bytes)
 
     def stored(self, rows: BatchTable, limit_bytes: int) -> StoredRecords:
-        """Return the records of the first `rows` for a kernel, at least of one batch.
+        """Return the records of the first batches of `rows` for a kernel, at least of one batch.
 
-        They are decompressed up to `limit_bytes` if the chunk has or fills a cache, otherwise they
-        are as stored.
+        If the chunk uses a cache, they are decompressed and end as in `decompress`. Otherwise they
+        are the stored records of all `rows`.
         """
         if self.cached is None:
             return StoredRecords.of(read_only(self.data), rows)
         return self.decompress(rows, limit_bytes).stored()
 
     def fresh(self, rows: BatchTable, limit_bytes: int) -> Payload:
-        """Decompress batches that are not cached, see `decompress`."""
+        """Decompress batches that are not cached, up to the batch that reaches `limit_bytes`."""
         return payload_of(read_only(self.data), rows, enough_bytes=limit_bytes)
 
     def in_file(self, damage: CorruptData) -> CorruptData:

@@ -1,4 +1,4 @@
-"""Read a log from an object of another program: plain, or in chunks that are one zstd frame each.
+"""Read a log from another program's object, which is the log or its chunks as zstd frames.
 
 Aiven's plugin for Kafka's tiered storage writes both forms (`SegmentManifestV1`, `ChunkIndex`).
 """
@@ -23,7 +23,7 @@ _KEPT_CHUNKS = 8  # decompressed chunks per process: a reader continues in the l
 
 
 class Chunks(NamedTuple):
-    """How an object contains a log of `log_bytes` bytes. Without `sizes`, the object is the log.
+    """The layout of an object with a log of `log_bytes` bytes. Without `sizes`, it is the log.
 
     With `sizes`, the object is zstd frames. Frame i takes sizes[i] bytes of the object and contains
     `chunk_bytes` bytes of the log. The last frame contains the rest.
@@ -120,7 +120,7 @@ def forget() -> None:
 
 
 class ChunkedLogs:
-    """The logs in some objects of a store, by object key, for reading only."""
+    """Logs in objects of a store, by object key, for reading only."""
 
     def __init__(self, store: Reader, chunks: Mapping[str, Chunks]) -> None:
         self.uri, self.remote, self.storage_options = store.uri, store.remote, store.storage_options

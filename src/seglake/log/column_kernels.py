@@ -61,10 +61,10 @@ def wanted_batches(
 
 
 class Wanted(NamedTuple):
-    """The wanted records of each batch: batch b has the window windows[window_of[b]].
+    """Which records are wanted: records of batch b in the window windows[window_of[b]].
 
-    A window is smallest and largest timestamp, smallest and largest offset, all inclusive. With
-    `keys`, only records with one of the keys are wanted.
+    A window is the smallest and largest timestamp and the smallest and largest offset, all
+    inclusive. With `keys`, only records with one of the keys are wanted.
     """
 
     windows: npt.NDArray[np.int64]  # of shape (m, 4)
@@ -73,7 +73,7 @@ class Wanted(NamedTuple):
 
 
 class Buffers(NamedTuple):
-    """Buffers of columns, most of them Arrow's, with space for more records."""
+    """Buffers of columns, most of them in Arrow's layout, with space for more records."""
 
     fields: int  # a sum of `KEYS`, `VALUES` and `HEADERS`; other fields are not copied
     limit_bytes: int  # the most bytes of keys and values in the columns

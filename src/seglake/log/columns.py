@@ -97,7 +97,7 @@ class Columns:
         return int(self._state[COUNT])
 
     def begin(self, segments: Sequence[LogSegment], owner_of: Int32s) -> None:
-        """Expect records of these batches: batch b belongs to segments[owner_of[b]]."""
+        """Prepare for records of these batches: batch b belongs to segments[owner_of[b]]."""
         self._segments, self._owner_of = segments, owner_of
         self.clear()
 
@@ -109,7 +109,7 @@ class Columns:
         self, table: BatchTable, stored: StoredRecords, base: int, first: int, wanted: Wanted,
         limit_bytes: int, room: DecodeRoom,
     ) -> tuple[int, int, int]:  # fmt: skip
-        """Append wanted records of batches, as long as there is space.
+        """Append wanted records of batches while there is space.
 
         Keys, values and headers together take at most `limit_bytes`. For arguments and results see
         the kernel `fill`; the reason is 0, `FULL` or `ALONE`. Raises CorruptData with the position
@@ -237,7 +237,7 @@ class _Items:
         return self._ends, self._data, self._valid
 
     def take(self, count: int, nulls: int) -> Array:
-        """Return the first `count` items as an Arrow array, which later items do not change."""
+        """Return the first `count` items as an Arrow array. Later items do not change the array."""
         bits = np.packbits(self._valid[:count], bitorder="little") if nulls else None
         end = int(self._ends[count])
         self._data[end : end + PADDING] = 0  # with zeros after the items, `from_arrow` copies less
@@ -246,7 +246,7 @@ class _Items:
         return _array(pa.binary(), count, bits, self._ends[: count + 1].copy(), data)
 
     def _lend(self, data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-        """Lend the memory to the caller, and replace it by returned or new memory."""
+        """Lend the memory to the caller, and replace it by new memory or memory that came back."""
         let_go = (at for at, (_, lent) in enumerate(self._spare) if lent() is None)
         free = next(let_go, None)  # an Arrow buffer keeps a reference to the lent view
         self._spare.append((self._data, ref(data)))
@@ -256,7 +256,7 @@ class _Items:
 
 
 class _HeaderLists:
-    """The lists of headers. Most logs have no headers."""
+    """The column of headers: a list for each record. Most logs have no headers."""
 
     def __init__(self) -> None:
         self._lists: list[Array] = []
@@ -303,7 +303,7 @@ def _shared(value: int | str) -> Array:
 
 
 def _repeated(value: int | str, count: int) -> Array:
-    """Return an int32 or a string, `count` times. `pa.repeat` would import pandas."""
+    """Return `count` copies of an int32 or a string. `pa.repeat` would import pandas."""
     if isinstance(value, int):
         return _array(pa.int32(), count, None, np.full(count, value, np.int32))
     text = value.encode()

@@ -26,7 +26,7 @@ def encoding_of(topic: Topic, append_time_ms: int) -> Encoding:
 
 
 def policy_of(topic: Topic) -> IndexPolicy:
-    """Return which record batches of the topic get an index entry."""
+    """Return the policy that decides which record batches of the topic get an index entry."""
     return IndexPolicy(*topic.index_interval, topic.index_subjects)
 
 

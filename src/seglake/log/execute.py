@@ -75,10 +75,10 @@ def execute(
     With `keys`, yield only the records with one of the keys. Other records are compared, but not
     copied.
 
-    About `memory_bytes` are in use at any time, however much is read. A quarter of them is for
-    bytes that are fetched ahead. A sixteenth is for the columns of each of `threads` threads, and
-    another sixteenth for the columns of one more share. One record batch always fits. Raises
-    CorruptData and StoreError.
+    About `memory_bytes` are in use at any time, whatever the size of the read: a quarter for bytes
+    that are fetched ahead, a sixteenth for the columns of each of `threads` threads, and a
+    sixteenth for one more share. A record batch that is larger is still read. Raises CorruptData
+    and StoreError.
     """
     stats = stats or ReadStats()
     part_bytes = memory_bytes // 16
@@ -131,7 +131,7 @@ def shares_of(
 
 
 def _cuts(sizes: npt.NDArray[np.int32], count: int, cached: bool) -> list[int]:
-    """Return where to cut batches of these sizes into shares."""
+    """Return the positions at which batches of these sizes are cut into shares."""
     ends = sizes.cumsum(dtype=np.int64)
     total = int(ends[-1]) if len(ends) else 0
     shares = min(count, total // (_CACHED_SHARE_BYTES if cached else _SHARE_BYTES))
@@ -189,7 +189,7 @@ def _empty(schema: pa.Schema, size_bytes: int, chunk: Chunk, wanted: Wanted) -> 
 
 
 def _taken(columns: Columns) -> pa.RecordBatch:
-    """Take the records from columns, and keep the columns as spare ones."""
+    """Take the records from the columns. Keep small columns for reuse."""
     batch = columns.take()
     if columns.size_bytes <= COLUMN_BYTES:
         _SPARE.append(columns)

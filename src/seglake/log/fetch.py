@@ -55,7 +55,7 @@ class LogFetch:
     def chunks(
         self, pieces: Iterable[Piece], *, fetch_bytes: int = FETCH_BYTES, ahead_bytes: int = 0
     ) -> Iterator[Chunk]:
-        """Yield chunks, see `Fetch.chunks`. Small ranges share a chunk, large ones make several."""
+        """Yield chunks, see `Fetch.chunks`. Small ranges share a chunk; large ranges are cut."""
         fetched, size, least, requested, transferred = list[_Fetched](), 0, fetch_bytes, 0, 0
         piece, last_offset, begun = None, -1, list[_Request]()
         requests = _requests(pieces, fetch_bytes, self.gap_bytes)
@@ -86,11 +86,11 @@ class LogFetch:
     def chunks_of(
         self, segment: LogSegment, ranges: LogRanges, *, fetch_bytes: int = FETCH_BYTES
     ) -> Iterator[Chunk]:
-        """Yield the batches in some ranges of one segment's log."""
+        """Yield the batches in these ranges of one segment's log as chunks."""
         return self.chunks([Piece.of(segment, ranges)], fetch_bytes=fetch_bytes)
 
     def chunk_of(self, segment: LogSegment, ranges: LogRanges) -> Chunk:
-        """Return the batches in some ranges of one segment's log, all in one chunk."""
+        """Return the batches in these ranges of one segment's log as one chunk."""
         starts, ends = ranges.starts.tolist(), ranges.ends.tolist()
         cost = Cost(len(starts), sum(ends) - sum(starts))
         piece = Piece.of(segment, ranges)
@@ -100,7 +100,7 @@ class LogFetch:
     def _chunk_of(
         self, fetched: Sequence[_Fetched], last_offset: int, cost: Cost
     ) -> tuple[Chunk, _Rest | None]:
-        """Call the function `_chunk_of`, and locate damage of a linked log outside, too."""
+        """Call the function `_chunk_of`. For damage in a linked log, name the outside object."""
         try:
             return _chunk_of(fetched, last_offset, cost)
         except CorruptData as damage:
@@ -111,9 +111,9 @@ class LogFetch:
     ) -> Iterator[_Fetched]:
         """Yield the results of the requests in order, with `ahead_bytes` requested ahead.
 
-        `begun` may have the request for the beginning of a batch that the next request completes.
-        On a local disk, the beginning is then read again with the rest: that is a few KiB, while a
-        join would copy all fetched bytes.
+        `begun` may contain the request for the beginning of a batch whose end is in the next
+        request. On a local disk, the next request then reads the beginning again: that is a few
+        KiB, and to join the parts would copy all fetched bytes.
         """
         if self._store.remote and ahead_bytes:
             calls = (
@@ -172,7 +172,7 @@ class _Request(NamedTuple):
         return sum(self.ends) - sum(self.starts)
 
     def going_on(self, begun: _Request) -> _Request:
-        """Return this request, extended to the beginning of the batch that `begun` begins."""
+        """Return this request, extended to begin where the batch begins that `begun` ends with."""
         cost = self.cost.plus(Cost(0, begun.size))
         return self._replace(starts=[begun.starts[0], *self.starts[1:]], cost=cost)
 
@@ -183,7 +183,7 @@ class _Fetched(NamedTuple):
 
 
 class _Rest(NamedTuple):
-    """The beginning of a batch of `size` bytes. The next request fetches the end."""
+    """The beginning of a batch of `size` bytes whose end the next request fetches."""
 
     begun: _Fetched
     size: int
@@ -238,7 +238,7 @@ def _chunk_of(
 
 
 class _DataStretches(NamedTuple):
-    """Which bytes of logs the data has: stretch i of the data begins at starts[i] of the data.
+    """Maps fetched data to bytes of logs: stretch i of the data begins at starts[i] of the data.
 
     Stretch i begins at starts[i] + shifts[i] of the log of pieces[owners[i]]. The batches of
     stretch i have offsets first_offsets[i] to end_offsets[i], exclusive.
@@ -308,9 +308,9 @@ def _placed(
 
 
 def _rest(data: Any, stretches: _DataStretches, last: _Request, damage: Damage) -> _Rest:
-    """Return the bytes after the last whole batch, if the next request has the rest.
+    """Return the bytes after the last whole batch, if the next request fetches the batch's end.
 
-    Otherwise raise the damage.
+    Otherwise raise `damage`.
     """
     position = damage.error.position
     start, tail = stretches.log_position(position), memoryview(data)[position:]

@@ -39,7 +39,7 @@ def put_indexes(store: Store, segment: SegmentId, sealed: Sealed) -> dict[str, A
 
 
 def content_of(key_index: bytes | None) -> dict[str, str]:
-    """Return the row's column with the subjects of a key index, or nothing for the default."""
+    """Return the row's column with the subjects of a key index, or {} for the default subjects."""
     if key_index is None:
         return {}
     subjects = decode_head(key_index, len(key_index)).subjects
@@ -101,7 +101,7 @@ class LogCheck:
                 self._epochs.append((int(epochs[row]), self._at + int(starts[row])))
 
     def _odd_epoch(self) -> int | None:
-        """Return where the first batch is whose leader epoch is impossible or out of order.
+        """Return the position of the first batch with an impossible or out of order leader epoch.
 
         Seglake writes epoch 0. So a single other epoch after epoch 0 is also treated as damage.
         """

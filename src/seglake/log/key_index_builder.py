@@ -54,7 +54,7 @@ pc: Any = pyarrow.compute  # its stubs require the type of each item
 
 
 class Hashed(NamedTuple):
-    """Hashes of a subject's values in some batches, and the batch of each hash, ascending."""
+    """Hashes of a subject's values in record batches, and the batch of each hash, ascending."""
 
     hashes: Hashes
     batches: npt.NDArray[Any]
@@ -115,7 +115,7 @@ class KeyIndexBuilder:
         return keyindex.encode(self._pages, self._block + 1, log_bytes)
 
     def _of_fields(self, decoded: Decoded) -> dict[Subject, Hashed]:
-        """Return the hashes of the fields' values."""
+        """Return the hashes of the values of the policy's fields."""
         if not self._fields:
             return {}
         values = decoded.records.values
@@ -127,7 +127,7 @@ class KeyIndexBuilder:
         }
 
     def _of_headers(self, decoded: Decoded) -> dict[Subject, Hashed]:
-        """Return the hashes of the headers' values."""
+        """Return the hashes of the values of the policy's headers."""
         headers = decoded.records.headers
         if headers is None:
             return {}
@@ -164,7 +164,7 @@ def _of_scalars(scalars: Scalars, unread: Int64s, batch_of: Int32s) -> Hashed:
 
 
 def _with_two_hashes(scalars: Scalars) -> Int64s:
-    """Return the positions of the numbers that are long, or written in an unusual way."""
+    """Return the positions of scalars with two hashes: numbers in a long or unusual notation."""
     raw = np.flatnonzero(scalars.raw)
     texts = to_arrow(scalars.texts.take(raw))
     short = pc.less_equal(pc.binary_length(texts), SHORT)

@@ -60,7 +60,7 @@ class KeyIndex:
             self._loaded()
 
     def blocks(self, sought: SubjectHashes, count: int, first: int, stop: int) -> Flags | None:
-        """Return which of the segment's blocks [first, stop) may hold all that is sought.
+        """Return, for each of the blocks [first, stop), whether it may have all sought hashes.
 
         `count` is the number of blocks of the segment. Returns None if the segment has no valid key
         index for any sought subject. Raises StoreError.
@@ -86,7 +86,7 @@ class KeyIndex:
         return all_marks
 
     def _loaded(self) -> keyindex.KeyTables:
-        """Return the tables. Read them first, if they are not in memory."""
+        """Return the tables, which are read if they are not in memory."""
         if self._tables is None:
             size = self._segment.keyindex_bytes
             (head,) = self._read([(0, size if size <= _SMALL_BYTES else _HEAD_BYTES)])
@@ -134,7 +134,7 @@ class KeyIndex:
             self._has[page] = True
 
     def _read(self, ranges: Sequence[tuple[int, int]]) -> list[Any]:
-        """Read ranges of the file. Raise CorruptData if it has not the size in the catalog."""
+        """Read ranges of the file. Raise CorruptData if its size differs from the catalog."""
         key, starts, ends = self._segment.keyindex_key, *map(list, zip(*ranges, strict=True))
         try:
             return self._store.read_ranges(key, starts, ends)

@@ -82,7 +82,7 @@ class _LinkedLog:
         return self._link.log_bytes
 
     def place(self, position: int) -> str:
-        """Describe where a byte of the segment is outside the lake."""
+        """Describe, for a message, where a byte of the segment is outside the lake."""
         link = self._link
         inside = " of the log in it" if link.chunks.sizes else ""
         return f"byte {link.start + position}{inside}, {link.uri}"
@@ -139,7 +139,7 @@ class LakeLogs:
         chunked_log.forget()
 
     def located(self, damage: CorruptData) -> CorruptData:
-        """Return the damage; in a linked log, its message also names the object outside."""
+        """Return the damage. For a linked log, its message also names the outside object."""
         if not damage.file.endswith(_SUFFIX):
             return damage
         place = self._targets(damage.file).place(damage.position)

@@ -62,7 +62,7 @@ class Piece(NamedTuple):
 
     @staticmethod
     def of(segment: LogSegment, ranges: LogRanges) -> Piece:
-        """Return a piece with every record in some ranges of a segment's log."""
+        """Return a piece with all records in these ranges of a segment's log."""
         offsets = int((ranges.end_offsets - ranges.first_offsets).sum())
         return Piece(segment, Window(), ranges, offsets)
 
@@ -74,7 +74,7 @@ class Piece(NamedTuple):
         return size
 
     def spans(self, gap_bytes: int) -> tuple[Int64s, Int64s]:
-        """Return starts and ends of the byte ranges to request, joined across small gaps.
+        """Return the starts and ends of the byte ranges to request, joined across small gaps.
 
         Ranges that are at most `gap_bytes` apart are joined.
         """

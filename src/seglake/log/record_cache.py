@@ -121,8 +121,8 @@ class RecordCache:
     def mostly_seen(self, log_keys: Sequence[str], owner_of: Int32s, positions: Int64s) -> bool:
         """Return whether most of these batches were passed in two earlier calls.
 
-        Batch b is at positions[b] of the log log_keys[owner_of[b]]. The cache records about 65,000
-        batches, and rarely confuses two of them.
+        The call is recorded. Batch b is at positions[b] of the log log_keys[owner_of[b]]. The
+        cache records about 65,000 batches, and rarely confuses two of them.
         """
         logs = np.array([hash(key) for key in log_keys])
         count = count_seen(self.seen, logs, owner_of, positions)
@@ -170,7 +170,7 @@ class RecordCache:
             self._indexes, self._new_indexes = {}, {}
 
     def all_in(self, log_key: str, ranges: LogRanges) -> tuple[BatchTable, CachedRecords] | None:
-        """Return all batches in some ranges of a log, or None if a batch is not cached."""
+        """Return all batches in `ranges` of a log, or None if a batch is not cached."""
         if log_key not in self._indexes and log_key not in self._new_indexes:
             return None
         index = self._index_of(log_key)
@@ -187,9 +187,9 @@ class RecordCache:
         return (batches.table, places) if here.all() else None
 
     def at(self, log_key: str, positions: Int64s) -> tuple[CachedRecords, npt.NDArray[np.bool_]]:
-        """Return where the records of the batches at some positions are, and which are cached.
+        """Return the addresses of the records of the batches at `positions`, and a mask.
 
-        A batch may be cached without its records.
+        The mask is true for cached batches. A batch may be cached without its records.
         """
         index = self._index_of(log_key)
         numbers = index.positions.searchsorted(positions)
@@ -203,7 +203,7 @@ class RecordCache:
         return CachedRecords(places, starts, ends, batches.data), cached
 
     def _places_of(self, index: _BatchIndex) -> tuple[CachedRecords, npt.NDArray[np.bool_]]:
-        """Return where the records of indexed batches are, and which of them are still cached."""
+        """Return the addresses of the records of indexed batches, and a mask of cached batches."""
         numbers, entry_of = np.unique(index.entries, return_inverse=True)
         entries = [self._entries.get(number) for number in numbers.tolist()]
         present = np.array([entry is not None for entry in entries], bool)
@@ -287,7 +287,7 @@ class CachedFetch:
                 yield self._caching(chunk)
 
     def _measured(self, pieces: Iterable[Piece]) -> tuple[bool, Iterable[Piece]]:
-        """Return whether the pieces together are small enough for the cache, and the pieces."""
+        """Return whether the pieces together are small enough for the cache, and all the pieces."""
         limit, first, rest = self.largest_bytes, list[Piece](), iter(pieces)
         for piece in rest:
             first.append(piece)
@@ -306,9 +306,9 @@ class CachedFetch:
         return None if (in_time & (places.entries == ABSENT)).any() else batches
 
     def _caching(self, chunk: Chunk) -> Chunk:
-        """Return the chunk with its cached records. It caches what it decompresses.
+        """Return a chunk with cached records, which also caches the records that it decompresses.
 
-        A batch from before the window is never decompressed, so its header is cached here.
+        Batches before the window are never decompressed, so this method caches their headers.
         """
         if not len(chunk.table) or not (self.gap_bytes or self._again(chunk)):
             return chunk
@@ -349,14 +349,14 @@ class _CachingChunk(Chunk):
 
 
 def _in_log(chunk: Chunk, rows: Any) -> BatchTable:
-    """Return batches of a chunk, with their positions in their logs."""
+    """Return the batches `rows` of a chunk, with their positions in their logs."""
     table = copy_rows(take_rows(chunk.table, rows))
     table["position"] = chunk.log_positions[rows]
     return table
 
 
 def _cached_chunk(pieces: Sequence[tuple[Piece, _Batches]]) -> Chunk:
-    """Return a chunk of cached batches, whose positions are numbers, as it has no data."""
+    """Return a chunk of cached batches without data. Their positions are just 0, 1, 2 and so on."""
     table = join_tables([batches for _, (batches, _) in pieces])
     log_positions = table["position"].copy()
     table["position"] = np.arange(len(table))

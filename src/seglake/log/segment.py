@@ -14,7 +14,7 @@ from seglake.layout import LINK
 
 
 class LogRanges(NamedTuple):
-    """Ascending byte ranges [starts[i], ends[i]) of a log, each of whole record batches.
+    """Ascending byte ranges [starts[i], ends[i]) of a log. Each range has only complete batches.
 
     The batches in range i have offsets first_offsets[i] to end_offsets[i], exclusive. A fetch
     checks base offsets against these bounds, because base offsets are outside a batch's checksum.
@@ -31,7 +31,7 @@ class LogRanges(NamedTuple):
         return LogRanges(*np.array([[start], [end], [first_offset], [end_offset]], np.int64))
 
     def take(self, rows: slice | npt.NDArray[np.bool_]) -> LogRanges:
-        """Return some of the ranges."""
+        """Return the ranges that `rows` (a slice or a mask) selects."""
         return LogRanges(*(column[rows] for column in self))
 
     def joined(self) -> LogRanges:

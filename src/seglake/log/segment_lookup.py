@@ -112,7 +112,10 @@ class PartitionReader:
         )
 
     def require(self, offset: int, last: int) -> None:
-        """Raise OffsetOutOfRange unless log start <= offset <= last, UsageError if not a number."""
+        """Raise OffsetOutOfRange unless log start <= offset <= last.
+
+        Raise UsageError if the offset is not an integer.
+        """
         if not isinstance(offset, int | np.integer):
             raise UsageError(f"{offset!r} is not an offset. Write a number, without quotes")
         start = self.view.log_start_offset
@@ -123,7 +126,7 @@ class PartitionReader:
             )
 
     def bytes_of(self, records: int) -> int:
-        """Estimate the bytes of log of `records` records, at least the size of a few batches."""
+        """Estimate the bytes of log of `records` records: at least the size of a few batches."""
         details = self.view.segments.details[-1:]
         count = max(1, int(details["record_count"].sum()))
         return 64 * 1024 + int(details["sizes"][:, 0].sum()) * min(records, 2**31) // count

@@ -1,4 +1,4 @@
-"""Share threads among all reads of a process: some wait for storage, others decode.
+"""Share threads among all reads of a process: some wait for storage, the others decode.
 
 The threads start when they are first needed. A forked process starts its own threads.
 """
@@ -119,7 +119,7 @@ def take_spare(items: deque[_Item]) -> _Item | None:
 
 
 class Readers:
-    """A count of the threads that read now, inside a `with` block of this object.
+    """Counts the threads that are reading: each is inside a `with` block of this object.
 
     Entering returns the number of threads that the reader may keep busy. A reader that waits for
     its caller leaves the block.

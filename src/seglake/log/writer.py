@@ -39,7 +39,7 @@ class NewSegment(NamedTuple):
 
 
 class WrittenLog(NamedTuple):
-    """The part of a catalog row about the log: bytes, checksum, timestamp type, codec.
+    """The columns of a catalog row about the log: size, checksum, timestamp type, codec.
 
     `external` is the URI of a log that is outside the lake.
     """
@@ -189,7 +189,7 @@ def _builder(base_offset: int, policy: IndexPolicy | None) -> KeyIndexBuilder | 
 
 
 def _part(batches: EncodedBatches, row: int, count: int) -> KeyHashes | None:
-    """Return the key hashes of `count` batches from `row` on, if the batches have hashes."""
+    """Return the key hashes of `count` batches from `row` on, or None if the batches have none."""
     if batches.keys is None:
         return None
     counts = batches.table["count"]
@@ -227,7 +227,7 @@ def _row(store: Store, new: NewSegment, sealed: Sealed, log: WrittenLog) -> Segm
 
 
 def _kinds(table: BatchTable) -> tuple[str, str]:
-    """Return the timestamp type and codec of a segment. Its batches may have several of each."""
+    """Return the timestamp type and codec of a segment, whose batches may have different ones."""
     filled = table[table["count"] > 0]
     sizes = np.bincount(filled["attributes"] & CODEC_MASK, filled["size"], len(NAMES))
     stamped = len(filled) > 0 and bool(filled["attributes"][-1] & LOG_APPEND_TIME)

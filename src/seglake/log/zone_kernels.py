@@ -49,7 +49,7 @@ def meeting(
     lows: Int64s, highs: Int64s, firsts: Int64s, ends: Int64s,
     base: int, limits: Int64s, windows: npt.NDArray[Any], rows: npt.NDArray[Any],
 ) -> int:  # fmt: skip
-    """Find the items that can contain a wanted record. Return how many there are.
+    """Find the items that can contain a wanted record. Return their number.
 
     Fills rows[0] with the numbers of the items, and rows[1] with whether all records of the item
     are wanted. Limits that contain no time or no offset meet nothing, even within an item.
@@ -79,8 +79,8 @@ def meeting(
 def next_block(zones, after, timestamp):
     """Find the first block that ends above byte `after` and reaches `timestamp`.
 
-    Returns it in the form of `_block`, (NO_BLOCK, …) without one, and (NOT_LOADED, page, …) if a
-    required page is not loaded.
+    Returns the block in the form of `_block`, (NO_BLOCK, …) if there is no such block, and
+    (NOT_LOADED, page, …) if a required page is not loaded.
     """
     for page in range(zones.pages.shape[1]):
         if zones.pages[PAGE_END, page] <= after or zones.pages[HIGH, page] < timestamp:
@@ -98,7 +98,10 @@ def next_block(zones, after, timestamp):
 @njit(cache=True, nogil=True)
 @meanwhile(INTERPRETED)
 def block_before(zones, offset):
-    """Find the last block that begins at or before `offset`, or the first; see `next_block`."""
+    """Find the last block that begins at or before `offset`, else the first block.
+
+    Returns it like `next_block`.
+    """
     if zones.blocks == 0:
         return NO_BLOCK, 0, 0, 0, 0
     offset = offset - zones.base

@@ -142,7 +142,7 @@ class Source(Protocol):
         """Return the bytes of a zone map that is rebuilt from the log."""
 
     def grown(self, segment: LogSegment, zones: ZoneSearch) -> None:
-        """Record that the object takes more memory than before."""
+        """Record that a zone map takes more memory than before."""
 
 
 class _State(NamedTuple):
@@ -235,7 +235,7 @@ class ZoneSearch:
     def among(
         self, marked: Marked, bounds: Bounds, *, joined: bool
     ) -> tuple[LogRanges, int] | None:
-        """Return the `marked` blocks that can contain a wanted record, and the most such records.
+        """Return the marked blocks that can contain a wanted record, and a bound of such records.
 
         `marked(count, first, stop)` returns which of `count` blocks from `first` to `stop`
         (exclusive) are marked. Its values for other blocks are ignored. Returns None if `marked`
@@ -261,7 +261,7 @@ class ZoneSearch:
         return None
 
     def reaching(self, timestamps: Int64s) -> tuple[Blocks, Int64s]:
-        """Return some blocks, and for each of the ascending `timestamps` the first that reaches it.
+        """Return candidate blocks, and for each ascending timestamp the first that reaches it.
 
         A block is given by its position in the returned blocks. If no block reaches the timestamp,
         the position is the number of blocks.
@@ -276,9 +276,11 @@ class ZoneSearch:
         return blocks, np.maximum.accumulate(blocks.max_timestamps).searchsorted(timestamps)
 
     def holding(self, offsets: Int64s) -> tuple[Blocks, Int64s]:
-        """Return some blocks, and for each ascending offset the last that begins at or before it.
+        """Return candidate blocks, and for each offset the last that begins at or before it.
 
-        A block is given by its position in the returned blocks, or -1 without such a block.
+        Offsets ascend.
+
+        A block is given by its position in the returned blocks, or -1 if there is no such block.
         """
 
         def pages(zones: Zones) -> Int64s:
@@ -298,7 +300,7 @@ class ZoneSearch:
     def min_timestamps_after(self, position: int, *, dated: bool = False) -> Int64s:
         """Return lower bounds of the timestamps of the blocks that end above byte `position`.
 
-        One bound may stand for many blocks. `dated` asserts that every record of the segment has a
+        One bound may cover many blocks. `dated` asserts that every record of the segment has a
         timestamp. Then a block with the timestamp -1 has no records, and is left out.
         """
 
@@ -319,7 +321,7 @@ class ZoneSearch:
         return lows[lows >= 0] if dated else lows
 
     def _blocks(self, pages: Callable[[Zones], Int64s]) -> tuple[Zones, Blocks]:
-        """Return all blocks of some ascending pages, and the zone map that has them.
+        """Load the pages that `pages` selects. Return the zone map and all blocks of these pages.
 
         `pages` is called again if the zone map was rebuilt, because its pages differ.
         """
@@ -385,7 +387,7 @@ def _size(state: _State) -> int:
 
 
 def _columns(zones: Zones, pages: Int64s) -> Blocks:
-    """Return the blocks of some ascending pages, which are loaded."""
+    """Return the blocks of these ascending pages, which must be loaded."""
     lengths = np.minimum(zones.span, zones.blocks - pages * zones.span)
     stops = lengths.cumsum()
     entries = zones.entries[

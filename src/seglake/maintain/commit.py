@@ -50,8 +50,8 @@ class MaintenanceReport(ShowsTable):
 class TopicReport(MaintenanceReport):
     """The report of an attempt to maintain a topic. `version` is its commit's version, or -1.
 
-    `SAMPLED` names the lists that may have an item per file. The row in the catalog has only a few
-    items of them.
+    `SAMPLED` names the lists that may have an item per file. The row in the catalog has only the
+    first items of these lists.
     """
 
     SAMPLED: ClassVar[tuple[str, ...]] = ()
@@ -76,7 +76,7 @@ class TopicReport(MaintenanceReport):
 def open_catalog(
     root: str, storage_options: Mapping[str, str] | None, *, dry_run: bool
 ) -> Iterator[CatalogTable]:
-    """Open the catalog of a lake for a block. The catalog of a dry run is on a `DryStore`."""
+    """Open the catalog of a lake for a `with` block. In a dry run, it is on a `DryStore`."""
     with open_lake_store(root, storage_options, dry_run=dry_run) as store:
         yield CatalogTable.open(store)
 
@@ -85,7 +85,7 @@ def open_catalog(
 def open_lake_store(
     root: str, storage_options: Mapping[str, str] | None, *, dry_run: bool
 ) -> Iterator[Store]:
-    """Open the store of a lake for a block. For a dry run, it is a `DryStore`."""
+    """Open the store of a lake for a `with` block. In a dry run, it is a `DryStore`."""
     store = open_store(root, storage_options)
     if not dry_run:
         yield store
@@ -118,7 +118,7 @@ Answer = TypeVar("Answer")
 
 
 def retry(call: Callable[[], Answer], tries: int, on: type[Exception]) -> Answer:
-    """Call a function until it does not raise `on`, at most `tries` times. The last try raises."""
+    """Call a function until it does not raise `on`, at most `tries` times. Raise the last `on`."""
     for _ in range(tries - 1):
         with suppress(on):
             return call()
@@ -128,9 +128,9 @@ def retry(call: Callable[[], Answer], tries: int, on: type[Exception]) -> Answer
 class Rewrites:
     """The segments that an attempt wrote, for any version that its commit may continue.
 
-    Each segment is written once, and is found again by a key that the caller chooses. Segments of
-    two versions may begin at the same offset, so each later call of `rows` writes new segments
-    under a new attempt id. `attempts` are these ids.
+    Each segment is written once, and is reused if a later version needs a segment with the same
+    key, which the caller chooses. Segments of two versions may begin at the same offset, so each
+    later call of `rows` writes its new segments under a new attempt id. `attempts` are these ids.
     """
 
     def __init__(self, attempt_id: str) -> None:
@@ -156,7 +156,7 @@ class Rewrites:
 
 
 def storage_time_ms(store: Store) -> int:
-    """Return the present time (ms) by the clock of storage. Writes a small object, and deletes it.
+    """Write and delete a small object, to return the present time (ms) by the clock of storage.
 
     Raises StoreError.
     """
@@ -170,10 +170,10 @@ def storage_time_ms(store: Store) -> int:
 class Clock:
     """The present time by this machine's clock and, once it is needed, by the clock of storage.
 
-    A clock that is ahead would remove what is still young. A clock that is slow only keeps more.
-    Reading the clock of storage requires the right to write, which a command with nothing to do
-    should not need. So a command first finds what is old at `machine_ms`, and reads the other
-    properties only if it finds something. Without a store, as in a dry run, only this machine's
+    With a clock that is ahead, a command would remove young data. With a clock that is slow, it
+    only keeps more. To read the clock of storage requires the right to write, and a command with
+    nothing to do should not need this right. So a command first searches by `machine_ms`, and reads
+    the other properties only if it finds old data. Without a store, as in a dry run, this machine's
     clock is used.
     """
 
@@ -183,12 +183,12 @@ class Clock:
 
     @property
     def earlier_ms(self) -> int:
-        """Return the earlier time (ms), by which something must be old. Raises StoreError."""
+        """Return the earlier time (ms), which decides what is old. Raises StoreError."""
         return min(self.machine_ms, self._stored_ms)
 
     @property
     def later_ms(self) -> int:
-        """Return the later time (ms), from which new delays count. Raises StoreError."""
+        """Return the later time (ms), from which new delays are counted. Raises StoreError."""
         return max(self.machine_ms, self._stored_ms)
 
     @cached_property

@@ -99,7 +99,7 @@ def merge(
     storage_options: Mapping[str, str] | None = None,
     progress: Progress | None = None,
 ) -> MergeResult:
-    """Merge small neighbouring segments of a topic, or of some of its partitions, in one commit.
+    """Merge small neighbouring segments of a topic, or of the given partitions, in one commit.
 
     A group is skipped, and counted, if another commit changes one of its segments in the meantime.
     A group with a damaged file is reported.
@@ -117,7 +117,7 @@ def merge(
 
     Raises:
         UnknownTopic: The topic, or one of the partitions, does not exist.
-        CommitConflict: Other commits won again and again.
+        CommitConflict: Concurrent commits won all retries.
         StoreError: Storage failed.
 
     Example:
@@ -147,7 +147,7 @@ def merge_in(
     rebatch: bool = False,
     dry_run: bool,
 ) -> MergeResult:
-    """Do what `merge` does, with an open catalog. The catalog of a dry run is on a `DryStore`."""
+    """Merge like `merge`, with an open catalog. The catalog of a dry run is on a `DryStore`."""
     report, snapshot = MergeResult(topic, dry_run=dry_run), table.snapshot()
     settings = topic_from_row(snapshot.topic(topic))
     views = {view.partition: view for view in snapshot.partitions(topic)}

@@ -58,7 +58,7 @@ class MaintenancePart(MaintenanceReport):
 
 @dataclass(repr=False)
 class MaintainResult(MaintenanceReport):
-    """The parts, in the order in which they ran."""
+    """The parts of a maintenance run, in the order in which they ran."""
 
     dry_run: bool = False
     parts: list[MaintenancePart] = field(default_factory=list)
@@ -177,7 +177,7 @@ def _of_topic(
 def _done(
     operation: str, topic: str | None, do: Callable[[], MaintenanceReport], progress: PartCallback
 ) -> MaintenancePart:
-    """Run a part. If it fails, the returned part has the error."""
+    """Run an operation, and return it as a part, with the error if it failed."""
     part = MaintenancePart(operation, topic)
     progress(operation if topic is None else f"{operation} {topic}")
     begun = time.monotonic()

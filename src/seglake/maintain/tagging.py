@@ -125,7 +125,7 @@ def tag(
         VersionExpired: Files of the version were deleted.
         CorruptData: The catalog is damaged.
         StoreError: Storage failed.
-        CommitConflict: Other commits won again and again.
+        CommitConflict: Concurrent commits won all retries.
 
     Example:
         >>> tagged = seglake.tag("lake", "q2")
@@ -193,7 +193,7 @@ class _Tagging:
         return change._replace(files_of={written.attempt_id} - {self._report.attempt_id})
 
     def _object(self, version: int, base: Snapshot) -> TagObject:
-        """Return the object for a version, made from the object of another tag of it, if any.
+        """Write the object of the new tag. If another tag has the version, copy that tag's object.
 
         Erasures have updated the other tag's object, so the version may be named again even if it
         is not retained, or is from before an erasure. If the other tag is deleted or changed in the
@@ -227,7 +227,7 @@ class _Tagging:
         return snapshot, []
 
     def _another_end(self, before: TagRow) -> Change | None:
-        """Return the change of `until` of a tag that exists, or None if it has this `until`.
+        """Return the change that sets `until` of an existing tag, or None if it is already set.
 
         Raises UsageError if the tag names another version.
         """
@@ -291,7 +291,7 @@ def _topics(snapshot: Snapshot) -> list[str]:
 
 
 def _files(table: CatalogTable, snapshot: Snapshot, topics: Collection[str]) -> Iterator[str]:
-    """Yield the keys of all files of some topics that a version names."""
+    """Yield the keys of all files of `topics` that a version names."""
     for rows in table.segment_lists(snapshot, topics):
         yield from (row.key(suffix) for row in rows for suffix in row.suffixes)
 

@@ -64,7 +64,7 @@ def describe(
 
 
 def list_settings(table: CatalogTable, topic: str) -> list[Setting]:
-    """Do what `describe` does, with an open catalog."""
+    """Return every setting of a topic like `describe`, with an open catalog."""
     row = table.snapshot().topic(topic)
     values = topic_from_row(row).model_dump(mode="json", by_alias=True)
     return [
@@ -88,22 +88,22 @@ def alter(
     """Change settings of a topic in one commit.
 
     A change applies from the next run and the next maintenance on. Nothing is committed if no value
-    changes. After an error nothing has changed, except that the commit may exist after a
-    StoreError.
+    changes. After an error, nothing has changed. Exception: after a StoreError, the commit may have
+    been made.
 
     Args:
         root: The folder or URI of the lake.
         topic: The topic.
         settings: The new value of each key.
-        delete: Keys that go back to their defaults.
+        delete: Keys to reset to their defaults.
         dry_run: Write nothing. The report has what would be done.
         storage_options: Options of the store.
 
     Raises:
-        ConfigError: A pipeline does not accept the key or the value either.
+        ConfigError: The key or the value is invalid, as in a pipeline.
         UsageError: There is no key, a key cannot change, or a key has a value and is in `delete`.
         UnknownTopic: There is no such topic.
-        CommitConflict: Other commits won again and again.
+        CommitConflict: Concurrent commits won all retries.
         StoreError: Storage failed.
 
     Example:

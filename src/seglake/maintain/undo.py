@@ -1,6 +1,6 @@
 """Remove committed runs from a topic: undo a run, or replace it by ingesting its files again.
 
-The records are removed, and their offsets stay as a gap. A run's redrives are removed with it. Its
+The records are removed, and their offsets become a gap. A run's redrives are removed with it. Its
 input files are forgotten, so that they can be ingested again, its rejects no longer count, and its
 run id can be used again. A segment that has only records of the run becomes an empty segment; a
 segment that a merge made loses only the run's offsets.
@@ -59,7 +59,7 @@ class UndoResult(TopicReport):
     (ends exclusive) without records after the undo. `segments` is the number of segments that were
     replaced, `records` the number of records that were removed, and `files` the number of input
     files that can be ingested again. If the run was undone before, the status is "already done",
-    the version is -1, and the other fields are the ones of the earlier undo.
+    the version is -1, and the other fields are copied from the earlier undo.
     """
 
     pipeline: str = ""
@@ -103,7 +103,7 @@ def undo(
         UsageError: There is no such run, another run replaced it, several pipelines have it, or
             (unless `force`) compaction may have dropped values of other runs in favour of its own.
         CorruptData: A log is damaged.
-        CommitConflict: Other commits won again and again.
+        CommitConflict: Concurrent commits won all retries.
         StoreError: Storage failed.
 
     Example:
@@ -198,7 +198,7 @@ def run_with_id(
 
 
 def _by(replaced: RunRow, history: Iterable[RunRow]) -> str:
-    """Return the end of a message: the run that replaced this one, and what to do."""
+    """Return the end of a message: the run that replaced this run, and how to undo that run."""
     runs = [
         run
         for run in history
@@ -212,9 +212,9 @@ def _by(replaced: RunRow, history: Iterable[RunRow]) -> str:
 
 
 class RunPlace(NamedTuple):
-    """The offsets of some runs as ranges by partition, and the segments that have them.
+    """Runs to remove, their offsets as ranges by partition, and the segments with these offsets.
 
-    Each group of segments becomes one segment without these offsets.
+    An undo rewrites each group of segments as one segment without the records of these offsets.
     """
 
     runs: list[RunRow]
@@ -265,7 +265,10 @@ class RunRemoval:
         return any(row.topic == self._topic for row in base.topics())
 
     def place(self, base: Snapshot) -> RunPlace:
-        """Return the place of the runs. Raises UsageError if compaction has cleaned it."""
+        """Return the runs to remove, with their offsets and segments.
+
+        Raises UsageError if compaction has cleaned some of these offsets, unless `force`.
+        """
         runs, ranges, places = self.runs(base), dict[int, Ranges](), list[list[tuple[int, int]]]()
         for partition, offsets in _offset_ranges(runs).items():
             view = base.partition(self._topic, partition)
@@ -280,15 +283,15 @@ class RunRemoval:
         return RunPlace(runs, ranges, [[by_place[number] for number in group] for group in places])
 
     def change(self, base: Snapshot) -> Change:
-        """Return the change that removes the runs from a version. Writes the new segments."""
+        """Write the new segments, and return the change that removes the runs from a version."""
         has_topic = self._has_topic(base)
         subjects = base.topic(self._topic).index_subjects if has_topic else ()
         return self.change_of(self.place(base), subjects)
 
     def change_of(self, place: RunPlace, subjects: Subjects) -> Change:
-        """Return the change that removes the runs at a place. Writes the new segments.
+        """Write the new segments, and return the change that removes the runs.
 
-        The segments get key indexes of `subjects`.
+        `place` is the result of `place`. The segments get key indexes of `subjects`.
         """
         runs, ranges, groups = place
 
@@ -314,7 +317,7 @@ class RunRemoval:
 
 
 class WithoutRanges(NamedTuple):
-    """The task: some segments → one segment without the offset ranges of their partition."""
+    """The task that rewrites segments as one segment without the ranges of their partition."""
 
     store: Store
     ranges: Mapping[int, Ranges]
@@ -461,7 +464,7 @@ def replace_files(
     with_nothing: bool = False,
     force: bool = False,
 ) -> Report:
-    """Do what `replace` does, on an engine."""
+    """Replace runs like `replace`, on an engine."""
 
     def removal(table: CatalogTable, attempt_id: str) -> RunRemoval:
         choose = partial(_runs, table, pipeline, run, whole_interval=whole_interval)

@@ -85,11 +85,11 @@ class VacuumResult(MaintenanceReport):
 
     `catalog_files` are data files of the catalog, `deleted` are all other objects, and
     `deleted_bytes` is the size of both. `rewritten` quarantine files were replaced by files without
-    the rejects that no longer count; a later vacuum deletes the old files. `young` objects belong
+    the rejects of expired attempts; a later vacuum deletes the old files. `young` objects belong
     to attempts that may still run, and `unknown` objects were not written by Seglake; both are
     kept. `marked` attempts are committed and had no success marker. `folded` is the number of old
-    manifests that were archived. `tags` has a `Hold` per tag as a dictionary: `held_segments` and
-    `held_bytes` count the files that the tag keeps and the newest version does not name.
+    manifests that were archived. `tags` has a `TagUsage` per tag as a dictionary: `held_segments`
+    and `held_bytes` count the files that the tag keeps and the newest version does not name.
     `ended_tags` are the tags whose `until` has passed; the vacuum deletes them.
     """
 
@@ -129,7 +129,7 @@ def vacuum(
     Raises:
         UsageError: A number of hours is negative.
         CorruptData: The catalog cannot be read. Nothing was deleted.
-        CommitConflict: Other commits won again and again.
+        CommitConflict: Concurrent commits won all retries.
         StoreError: Storage failed.
 
     Example:
@@ -162,7 +162,7 @@ def vacuum(
 
 
 class EndedAttempts(Protocol):
-    """The attempts to abandon, and the committed attempts."""
+    """The attempts that a search found: attempts to abandon, and committed attempts."""
 
     @property
     def to_abandon(self) -> set[str]:
@@ -177,7 +177,7 @@ AnyEnded = TypeVar("AnyEnded", bound=EndedAttempts)
 
 
 def resolve(table: CatalogTable, find: Callable[[], AnyEnded]) -> AnyEnded:
-    """Return the result of `find` after all its `to_abandon` attempts have been abandoned.
+    """Call `find`, abandon the `to_abandon` attempts of its result, and return the last result.
 
     `find` is called again if one of them had claimed, because it may have committed. Raises
     CommitConflict and StoreError.
@@ -211,7 +211,7 @@ def delete_objects(store: Store, keys: Sequence[str], progress: Progress = silen
 
 
 class _Cutoffs(NamedTuple):
-    """The time (ms), and how long silent attempts and replaced versions are kept (hours).
+    """The present time (ms), and how long silent attempts and replaced versions are kept (hours).
 
     `archived` are the attempts in manifest archives that are older than the grace period.
     """
@@ -223,12 +223,12 @@ class _Cutoffs(NamedTuple):
 
     @property
     def oldest_ms(self) -> float:
-        """Return the time (ms) after which an object may still be needed by a commit."""
+        """Return a time (ms). A commit may still need the objects that were written later."""
         return self.now_ms - self.grace_hours * HOUR_MS
 
     @property
     def archives_since_ms(self) -> float:
-        """Return the time (ms) before which manifest archives are not read."""
+        """Return a time (ms). Manifest archives that were written earlier are not read."""
         return self.oldest_ms - _ARCHIVE_HOURS * HOUR_MS
 
 
@@ -250,10 +250,10 @@ def _by_storage(table: CatalogTable, own: _Cutoffs) -> _Cutoffs | None:
 
 
 class _Garbage(NamedTuple):
-    """The objects to delete, the attempts to abandon before, and the names in the catalog.
+    """The objects to delete, the attempts to abandon first, and the names in the catalog.
 
-    `with_old_rejects` are the topics whose merged quarantine files have rejects that no longer
-    count.
+    `with_old_rejects` are the topics whose merged quarantine files have rejects of expired
+    attempts.
     """
 
     objects: list[Listed]
@@ -304,10 +304,11 @@ class _Sweep:
         return garbage
 
     def _fenced(self) -> _Garbage:
-        """Return the garbage. No later commit can name one of its data files of the catalog.
+        """Find the garbage, and make sure that no later commit names its data files of the catalog.
 
-        A commit may have paused for any time since it wrote such a file. A fence makes later
-        commits lose and write their files again. The second search finds earlier commits.
+        A commit may have paused for any time since it wrote such a file. If there are such files, a
+        fence is committed: later commits lose and write their files again. A second search, whose
+        result is returned, finds earlier commits.
         """
         garbage, files = resolve(self._table, self.find), {*self._report.catalog_files}
         if not files:
@@ -316,10 +317,11 @@ class _Sweep:
         return resolve(self._table, partial(self.find, files))
 
     def _drop_rejects(self, garbage: _Garbage) -> list[str]:
-        """Rewrite merged quarantine files without the rejects that no longer count.
+        """Rewrite merged quarantine files without the rejects of expired attempts.
 
-        The attempt is announced, because it copies rejects. After a lost race, or if a file is
-        damaged, the topic is left to a later vacuum. Return the keys of the old files.
+        The rewrite of a topic is an announced attempt, because it copies rejects. If it loses a
+        race, or if a file is damaged, a warning is logged, and a later vacuum retries the topic.
+        Return the keys of the old files.
         """
         store, rewritten = self._table.store, list[str]()
         for topic in garbage.with_old_rejects:
@@ -507,7 +509,10 @@ class NamedFiles(NamedTuple):
     archived: Collection[str] = ()  # attempts whose manifests are archived
 
     def counts(self, attempt_id: str | None) -> bool:
-        """Return whether the rejects of an attempt count. None (a merged file) gives True."""
+        """Return whether an attempt is committed and its rejects have not expired.
+
+        Return True for None, which stands for a merged file.
+        """
         return attempt_id is None or (
             attempt_id in self.attempts and attempt_id not in self.expired
         )

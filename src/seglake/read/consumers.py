@@ -40,7 +40,7 @@ def lag(reader: PartitionReader, committed: int) -> Lag:
 
 
 def _first_timestamp(reader: PartitionReader, offset: int) -> int:
-    """Return the timestamp of the first record at or above `offset`; -1 without one."""
+    """Return the timestamp (ms) of the first record at or above `offset`, or -1 if none is left."""
     if offset == reader.view.end_offset:
         return -1
     try:
@@ -70,11 +70,12 @@ def unread_since(reader: PartitionReader, offset: int) -> int:
 
 
 def oldest_in(reader: PartitionReader, index: int) -> int:
-    """Return the smallest timestamp of a segment from the log start on, in ms; -1 without one.
+    """Return the smallest timestamp (ms) of a segment's records at or above the log start.
 
-    The catalog has the smallest timestamp of the whole segment. If the log start is inside the
-    segment, the segment is read. If it is missing or damaged, the catalog's value is returned,
-    because listings must work while someone investigates damage.
+    The result is -1 if no such record exists, or if one of them has no timestamp. The catalog
+    has the smallest timestamp of the whole segment. If the log start is inside the segment, the
+    segment is read. If its file is missing or damaged, the catalog's value is returned, because
+    listings must work while someone investigates damage.
     """
     view = reader.view
     whole = int(view.segments.min_timestamps[index])
@@ -88,7 +89,10 @@ def oldest_in(reader: PartitionReader, index: int) -> int:
 
 
 def _lows(reader: PartitionReader, index: int, offset: int) -> Iterator[Int64s]:
-    """Yield the timestamps at or above `offset` in a segment, or just the minimum of a block."""
+    """Yield arrays of timestamps whose minimum is the minimum at or above `offset` in a segment.
+
+    The block of `offset` is decoded. Later blocks contribute lower bounds from the zone map.
+    """
     view, segment = reader.view, reader.segment(index)
     filled = view.segments.details["record_count"][index] > 0
     block = reader.zones(segment).block_at(offset) if filled else None
@@ -101,7 +105,10 @@ def _lows(reader: PartitionReader, index: int, offset: int) -> Iterator[Int64s]:
 
 
 def offset_of_last(reader: PartitionReader, count: int) -> int:
-    """Return the offset from which `count` records follow, or the log start if there are fewer."""
+    """Return the offset of the first of the last `count` records.
+
+    If there are fewer records, return the log start offset.
+    """
     start, end = reader.view.log_start_offset, reader.view.end_offset
     distance = count
     while distance:
@@ -116,9 +123,10 @@ def offset_of_last(reader: PartitionReader, count: int) -> int:
 
 
 def offset_from(reader: PartitionReader, time: int) -> int:
-    """Return the offset of the first record at or after `time`; the end offset without one.
+    """Return the offset of the first record at or after `time` (ms).
 
-    For a negative time, return the log start offset.
+    If no record is that late, return the end offset. For a negative time, return the log start
+    offset.
     """
     if time < 0:
         return reader.view.log_start_offset

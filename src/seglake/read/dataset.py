@@ -54,10 +54,10 @@ class _ReadableLog(Protocol):
 class LogDataset(ShowsTable, ds.UnionDataset):
     """The records of a log as a `pyarrow.dataset.Dataset`; obtained from `Log.dataset`.
 
-    Nothing is read before a scan. A scan reads the columns of its result and of its filter. It
-    reads only where records can be, as far as comparisons of the timestamp, offset or partition,
-    and equality of the key, limit that; then it applies the whole filter. Records are returned one
-    partition after another, each in offset order. A dataset can be pickled, without its `stats`.
+    Nothing is read before a scan. A scan reads the columns of its result and of its filter.
+    Comparisons of the timestamp, offset or partition, and equality of the key, limit which blocks
+    it reads. Then it applies the whole filter. Records are returned one partition after another,
+    each in offset order. A dataset can be pickled, without its `stats`.
 
     The methods are pyarrow's. Where Arrow's C++ code would read the dataset without them, for
     example on the right side of a `join`, UsageError is raised.
@@ -122,7 +122,7 @@ class LogDataset(ShowsTable, ds.UnionDataset):
         )
 
     def replace_schema(self, schema: pa.Schema) -> LogDataset:  # type: ignore[override]  # stubs
-        """Return the dataset itself for its own schema. Raise UsageError for any other."""
+        """Return the dataset itself for its own schema. Raise UsageError for any other schema."""
         if schema.equals(self.schema):
             return self
         raise UsageError("the schema of a log is fixed: choose columns, or cast them in the scan")
@@ -144,7 +144,7 @@ class LogDataset(ShowsTable, ds.UnionDataset):
         return stream.__arrow_c_stream__(requested_schema)
 
     def _batches(self, schema: pa.Schema, where: pc.Expression | None) -> Iterator[pa.RecordBatch]:
-        """Return batches of all records for which `where` can be true, and perhaps others."""
+        """Return batches of all records for which `where` may be true, and perhaps others."""
         kinds = {} if self._fields is None else self._fields.kinds
         beside = [name for name in schema.names if name not in kinds]
         if len(beside) == len(schema):
@@ -160,7 +160,7 @@ class LogDataset(ShowsTable, ds.UnionDataset):
         return self._fields is not None and self._fields.strict
 
     def _records(self, schema: pa.Schema, where: pc.Expression | None) -> Iterator[pa.RecordBatch]:
-        """Return batches like `_batches`, with columns of the log only, no fields."""
+        """Return the batches of `_batches` with only columns of the log, without fields."""
         chosen = Selection(dict.fromkeys(self._partitions, Part(self._window)))
         if where is not None:
             chosen = chosen.of(where, {} if self._fields is None else self._fields.kinds)
@@ -199,7 +199,7 @@ class LogScanner:
         self.projected_schema = self._of(schema, []).projected_schema
 
     def _of(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> ds.Scanner:
-        """Apply Arrow's filter and projection to some batches."""
+        """Return a pyarrow scanner that applies the filter and the projection to the batches."""
         columns: Any = self._columns
         return ds.Scanner.from_batches(
             iter(batches), schema=schema, columns=columns, filter=self._where,
@@ -238,7 +238,7 @@ class LogScanner:
         return pa.Table.from_batches([*self.to_batches()], self.projected_schema)
 
     def head(self, num_rows: int) -> pa.Table:
-        """Return the first `num_rows` records. Nothing is read after them."""
+        """Return the first `num_rows` records, and stop reading there."""
         batches, left = list[pa.RecordBatch](), num_rows
         stream = self.to_batches()
         while left > 0 and (batch := next(stream, None)) is not None:
@@ -252,7 +252,7 @@ class LogScanner:
         return sum(map(len, counted.to_batches()))
 
     def take(self, indices: Any) -> pa.Table:
-        """Return the records at some positions of the scan. All other records are read, too."""
+        """Return the records at these positions of the scan. All other records are read, too."""
         return self.to_table().take(indices)
 
 

@@ -27,7 +27,7 @@ _ZONED = re.compile(r":\d{2}(?:[.,]\d+)?(?:[Zz]| ?[+-]\d{2}(?::?\d{2})?)$")
 
 
 class ListedField(NamedTuple):
-    """A field: its name, the type of column that fits all its values, and its record count."""
+    """A field: its name, the type of column that fits all its values, and the number of values."""
 
     name: str
     type: str
@@ -38,8 +38,8 @@ class ListedField(NamedTuple):
 class FieldList(ShowsTable):
     """The fields of a sample of records, in the order of their first occurrence.
 
-    `objects` of the `sampled` records have a value with fields: a JSON object, or a value that has
-    the topic's `value.format`.
+    `sampled` is the number of records. `objects` counts the records whose value has fields: it is a
+    JSON object, or it has the topic's `value.format`.
     """
 
     sampled: int
@@ -59,12 +59,12 @@ class FieldList(ShowsTable):
 
 
 def listed(values: Sequence[bytes | None], value_format: ValueFormat) -> FieldList:
-    """Return the fields of some values. An object is listed by its members, not itself."""
+    """Return the fields of these values. Members of a nested object are listed instead of it."""
     return _declared(values, value_format) if value_format else _members_of(values)
 
 
 def _declared(values: Sequence[bytes | None], value_format: ValueFormat) -> FieldList:
-    """Return the fields that a format declares, with JSON's types for JSON-like texts."""
+    """Return the fields that a format declares. JSON numbers and booleans in texts get a type."""
     names = declared_names(value_format)
     value_fields = field_finder(value_format, names)(from_arrow(pa.array(values, pa.binary())))
     fields = []
@@ -80,7 +80,7 @@ def _declared(values: Sequence[bytes | None], value_format: ValueFormat) -> Fiel
 
 
 def _number(text: str) -> Any:
-    """Parse a number, true or false. Return an integer with too many digits as text."""
+    """Parse a JSON number, true or false. Return an integer with too many digits as text."""
     try:
         return json.loads(text)
     except ValueError:
@@ -101,7 +101,7 @@ def _members_of(values: Sequence[bytes | None]) -> FieldList:
 
 
 def _is_whole(item: Any) -> bool:
-    """Return whether this is an object whose members are listed instead."""
+    """Return whether an item is a JSON object that is not empty: its members are listed instead."""
     return isinstance(item, dict) and bool(item)
 
 
@@ -114,13 +114,16 @@ def _object(value: bytes | None) -> dict[str, Any] | None:
 
 
 def _members(members: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield members at every depth by their path, names that contain dots themselves last."""
+    """Yield (path, item) of the members at every depth.
+
+    Top-level members whose name contains a dot are yielded last, so that they take precedence.
+    """
     yield from _below(members, "")
     yield from ((name, item) for name, item in members.items() if "." in name)
 
 
 def _below(members: dict[str, Any], way: str) -> Iterator[tuple[str, Any]]:
-    """Yield the members whose path has only names without dots."""
+    """Yield (path, item) of the members at every depth, except below names that contain a dot."""
     for name, item in members.items():
         if "." not in name:
             yield way + name, item
@@ -152,7 +155,7 @@ def _fits_float(item: float | None) -> bool:
 
 
 def _are_times(items: Sequence[str | None]) -> bool:
-    """Return whether all texts are times with a zone. Without a zone, the instant is unknown."""
+    """Return whether all items are times with a zone. Without a zone, the instant is unknown."""
     if not all(item is None or _ZONED.search(item) for item in items):
         return False
     values = [item.encode("utf-8", "replace") for item in items if item is not None]

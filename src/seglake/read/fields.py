@@ -79,7 +79,7 @@ def _read_times(texts: Spans) -> Column:
 
 
 def _left(texts: Spans, read: Flags) -> Flags:
-    """Return which texts are present but could not be parsed."""
+    """Return, for each text, whether it is present but could not be parsed."""
     return (texts.lengths >= 0) & ~read
 
 
@@ -134,7 +134,7 @@ class Fields:
 
     @staticmethod
     def of(fields: AnyFields) -> Fields:
-        """Return the fields that a caller passed in any accepted form."""
+        """Convert the fields that a caller passed, in any accepted form, to `Fields`."""
         return fields if isinstance(fields, Fields) else Fields(fields)
 
     @staticmethod
@@ -154,7 +154,7 @@ class Fields:
         return [pa.field(name, TYPES[kind]) for name, kind in self._kinds.items()]
 
     def read(self, values: Array, find: Finder) -> Read:
-        """Return the columns for some values, and for each field which values its type cannot hold.
+        """Return the columns for `values`, and for each field a mask of the values that do not fit.
 
         `find` must find at least these fields.
         """
@@ -193,7 +193,7 @@ class FieldReader:
     """Adds columns of fields to columns of a log. `columns` None selects `BESIDE`.
 
     Fields are found with `value_format`. `wanted` are the columns to read from the log. Raises
-    UsageError if two columns had the same name.
+    UsageError if a field has the name of one of the `columns`.
     """
 
     def __init__(
@@ -214,7 +214,7 @@ class FieldReader:
     def of(
         fields: AnyFields | None, columns: Sequence[str] | None, value_format: ValueFormat
     ) -> FieldReader | WholeValues:
-        """Return a reader of these columns, and of the fields if there are any."""
+        """Return a `FieldReader`, or without any fields a `WholeValues`."""
         return (
             WholeValues(columns) if fields is None else FieldReader(fields, columns, value_format)
         )
@@ -233,10 +233,10 @@ class FieldReader:
     def batches(
         self, read: Iterator[pa.RecordBatch], misfits: Misfits | None
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the batches with fields instead of the value. A misfit raises if `strict`.
+        """Yield the batches with fields instead of the value, and count misfits in `misfits`.
 
-        Without `misfits` to count them, a warning with the number of misfits is logged at the end.
-        Raises UsageError.
+        If `misfits` is None, a warning with the number of misfits is logged at the end. Raises
+        UsageError for a misfit if `strict`.
         """
         counts = Counter[str]() if misfits is None else misfits
         for batch, (arrays, left) in worked(read, self._read):

@@ -1,4 +1,4 @@
-"""Derive from an Arrow filter where its records can be: partitions, times, offsets, keys, fields.
+"""Derive from an Arrow filter which partitions, times, offsets, keys and fields it can match.
 
 pyarrow gives no access to the tree of an expression, but it pickles an expression as an Arrow file.
 The columns of this file are the literals, and the metadata of its schema is the tree: one line per
@@ -80,18 +80,18 @@ class Selection(NamedTuple):
     parts: Mapping[int, Part]
 
     def both(self, other: Selection) -> Selection:
-        """Return the records in both selections, and perhaps others of this one."""
+        """Return the records in both selections, and perhaps more records of this selection."""
         pairs = {p: part.both(other.parts[p]) for p, part in self.parts.items() if p in other.parts}
         return Selection({p: part for p, part in pairs.items() if part})
 
     def either(self, other: Selection) -> Selection:
-        """Return the records in one of the selections, and perhaps others."""
+        """Return the records in at least one of the selections, and perhaps other records."""
         mine, its = self.parts, other.parts
         shared = {p: part.either(its[p]) for p, part in mine.items() if p in its}
         return Selection({**mine, **its, **shared})
 
     def of(self, expression: pc.Expression, kinds: Mapping[str, str] = {}) -> Selection:
-        """Return the records of this selection for which `expression` is true, and perhaps others.
+        """Return a selection of the records here for which `expression` is true, and perhaps more.
 
         `kinds` maps the columns that are fields of values to their types. A field takes precedence
         over a column of the log with the same name.
@@ -134,13 +134,13 @@ def _steps(
 
 
 class _Field(str):
-    """The name of a column, as an argument of a call."""
+    """A column that is an argument of a call, by its name."""
 
     __slots__ = ()
 
 
 class _Reading:
-    """A parser of expressions over the records of some log partitions."""
+    """A parser of expressions over the records of log partitions."""
 
     KINDS = frozenset({"call", "field_ref", "literal", "options", "end"})
 
@@ -237,7 +237,7 @@ class _Reading:
         return self._each(Part(keys=keys)) if keys else self._nothing
 
     def _with_texts(self, field: str, values: Any) -> Selection:
-        """Return the records whose field has one of these texts, each of a scalar value."""
+        """Return the records whose field has one of these texts as its scalar value."""
         if not any(test(values.type) for test in _TEXTS):
             return self._everything
         texts = frozenset(values.cast(pa.string()).to_pylist())
@@ -275,7 +275,7 @@ _NESTED = ("[", "{")  # first characters of arrays and objects, which no index c
 
 
 def _ends(field: str, values: Any) -> list[tuple[int, int]] | None:
-    """Convert values to a column's unit, rounded down and up; None if not comparable."""
+    """Convert values to a column's unit, rounded down and up. Return None if not comparable."""
     kind = values.type
     if field in ("offset", "partition") and pa.types.is_integer(kind):
         return [(value, value) for value in values.to_pylist()]

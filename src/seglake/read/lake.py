@@ -33,7 +33,7 @@ def open(  # noqa: A001  # users write seglake.open
         version: A version number that is retained or that a tag keeps, or the name of a tag. None
             opens the newest version.
         storage_options: Options of the object store, with the names that `deltalake` uses.
-        cache_bytes: The most memory for cached zone maps and record batches.
+        cache_bytes: Limit of the memory for cached zone maps and record batches.
 
     Raises:
         UsageError: There is no lake at `root`, or no such version or tag.
@@ -140,7 +140,7 @@ class Lake(ShowsTable):
         return Log(self._snapshot, name, self._origin)
 
     def tags(self) -> Tags:
-        """Return the tags that the lake has now, by name, whichever version is open.
+        """Return the current tags of the lake, sorted by name. The open version does not matter.
 
         Example:
             >>> tagged = seglake.tag("lake", "q2")
@@ -150,7 +150,7 @@ class Lake(ShowsTable):
         return Tags(self._origin.tags())
 
     def known_tags(self) -> list[TagRow]:
-        """Return the tags in the open version, by name, without a check for a newer version.
+        """Return the tags in the open version, sorted by name, without a check for a newer version.
 
         Storage is read only if the tags changed since the last call.
 
@@ -177,7 +177,7 @@ class Lake(ShowsTable):
         return Log(self._origin.tagged(tag), name, self._origin)
 
     def refresh(self) -> Lake:
-        """Move on to the newest version, and return this lake. Reads only what changed since.
+        """Move on to the newest version, and return this lake. Read only the changes since.
 
         A log that was obtained from this lake earlier keeps its version.
 
@@ -208,9 +208,9 @@ class Lake(ShowsTable):
     def history(self, topic: str | None = None) -> Commits[RunRow]:
         """Return the runs of a topic, or of all topics, in the order in which they ended.
 
-        So `[-1]` is the newest run. Shown as a table, the newest run is first. A run that was
-        undone or replaced has a row for each of its states. `to_arrow` of the list returns an Arrow
-        table.
+        So `[-1]` is the newest run, but the displayed table begins with the newest run. A run that
+        was undone or replaced has a row for each of its states. `to_arrow` of the list returns an
+        Arrow table.
 
         Raises:
             UnknownTopic: This version has no such topic.
@@ -228,8 +228,8 @@ class Lake(ShowsTable):
     def maintenance(self, topic: str | None = None) -> Commits[MaintenanceRow]:
         """Return the maintenance commits of a topic, or of all topics, in order of their ends.
 
-        So `[-1]` is the newest commit. Shown as a table, the newest commit is first. Commits that
-        change tags belong to no topic: their topic is `@lake`.
+        So `[-1]` is the newest commit, but the displayed table begins with the newest commit.
+        Commits that change tags belong to no topic: their topic is `@lake`.
 
         Raises:
             UnknownTopic: This version has no such topic.

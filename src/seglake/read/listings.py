@@ -98,7 +98,7 @@ class Tags(ShowsTable, list[TagRow]):
 
 
 def until(ms: int | None) -> str:
-    """Return when a tag ends, as text."""
+    """Return when a tag expires, as text."""
     return "it is deleted" if ms is None else short_time(ms)
 
 
@@ -114,7 +114,7 @@ def _run(row: RunRow) -> tuple[Any, ...]:
 
 
 def interval(run: RunRow) -> str | None:
-    """Return the declared interval of a run in ISO 8601, or None without one."""
+    """Return the declared interval of a run in ISO 8601, or None if it declared no interval."""
     if run.interval_start_ms is None or run.interval_end_ms is None:
         return None
     bounds = (run.interval_start_ms, run.interval_end_ms)
@@ -132,7 +132,7 @@ def took(row: RunRow | MaintenanceRow) -> str | None:
 
 
 def summed(views: Sequence[PartitionView]) -> tuple[Any, ...]:
-    """Return the `SUMS` of some log partitions. A time is -1 without one."""
+    """Return the `SUMS` of the log partitions. A time is -1 if no record has a timestamp."""
     segments = [view.segments for view in views if len(view)]
     lows = [int(dated.min()) for columns in segments
             if len(dated := columns.min_timestamps[columns.min_timestamps >= 0])]  # fmt: skip

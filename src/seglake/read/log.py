@@ -307,7 +307,7 @@ class Log(ShowsTable):
     def records_at(
         self, partition: int, offsets: npt.ArrayLike, *, columns: Sequence[str] | None = None
     ) -> pa.Table:
-        """Return the records at exactly these offsets. All of them are in memory at once.
+        """Return the records at exactly these offsets, as one table in memory.
 
         Args:
             partition: The partition number.
@@ -369,7 +369,7 @@ class Log(ShowsTable):
         offset.
 
         Args:
-            count: The number of records. Fewer records are returned whole.
+            count: The largest number of records. If a log has fewer records, all are returned.
             partitions: The partitions to read. None reads all.
             columns: The columns of the result, see `read_range`.
             fields: Fields of the values to add as columns, see `read_range`.
@@ -394,15 +394,17 @@ class Log(ShowsTable):
         columns: Sequence[str] | None = None,
         poll_s: float = 1.0,
     ) -> Iterator[pa.RecordBatch]:
-        """Yield records from these offsets on, then the records of later commits, endlessly.
+        """Yield records from these offsets on, then wait for later commits and yield their records.
 
-        Records that are removed from the log before they are read are skipped.
+        The iterator never ends. Records that are removed from the log before they are read are
+        skipped.
 
         Args:
             offsets: Partition number → first offset. A partition that is missing here starts at its
                 end offset in this version. A partition that the topic gets later starts at its log
                 start.
-            partitions: The partitions to follow. None follows all, also those that are added later.
+            partitions: The partitions to follow. None follows all, including partitions that are
+                added later.
             columns: The columns to read, in this order. None reads all columns.
             poll_s: Seconds between two checks for a newer version.
 
@@ -530,7 +532,7 @@ class Log(ShowsTable):
         return beside.over(reader, stats)
 
     def _after_a_look(self, read: Callable[[], Iterator[pa.RecordBatch]]) -> Iterator[Any]:
-        """Drop deleted logs from the caches, then read. The readers may be old by now."""
+        """Drop deleted logs from the caches, then read. The call may be long after the planning."""
         self._origin.deletions.check_if_due()
         return read()
 
@@ -574,7 +576,8 @@ class Log(ShowsTable):
             partitions: The partitions to search. None searches all.
             columns: The columns of the result, see `read_range`.
             fields: Fields of the values to add as columns, see `read_range`.
-            newest: The most records to return: the newest of the matching records, see `tail`.
+            newest: The largest number of records to return: the newest matching records, see
+                `tail`.
             version: A version number or the name of a tag. None searches this version.
             stats: Counts requests, bytes and records of all reads together.
 
@@ -758,7 +761,7 @@ class Log(ShowsTable):
         return WindowReader(around.schema(first.schema), read, describe)
 
     def closed(self, start: Time, end: Time, lateness_ms: int = 0) -> bool:
-        """Return whether the window [start, end) is complete, given the most lateness of events.
+        """Return whether the window [start, end) is complete if events are at most so late.
 
         The intervals of committed runs must cover [start, end + lateness_ms), see `coverage`.
 
@@ -798,7 +801,8 @@ class Log(ShowsTable):
         timestamp of the partition, or 0 if every record was read.
 
         Args:
-            committed: Partition number → committed offset. Leave out partitions without one.
+            committed: Partition number → committed offset. Leave out partitions without a
+                committed offset.
 
         Raises:
             OffsetOutOfRange: A committed offset is above the end offset.
@@ -844,7 +848,8 @@ class Log(ShowsTable):
     def partition_counts(self) -> list[int]:
         """Return each number of partitions that the topic has had, if keys choose the partition.
 
-        A record with a key is in the partition that murmur2 gives for one of them. Else empty.
+        A record with a key is in the partition that murmur2 selects with one of these numbers.
+        The result is empty if keys do not choose the partition.
 
         Example:
             >>> log.partition_counts()

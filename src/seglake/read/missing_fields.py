@@ -23,7 +23,7 @@ def with_hints(
     names: Sequence[str],
     sample: Callable[[], FieldList],
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the batches. Without any batch, log the fields that no sampled value has.
+    """Yield the batches. If there is no batch, log the fields that no sampled value has.
 
     A sample is read only once for each topic and field.
     """
@@ -45,7 +45,7 @@ def with_hints(
 
 @contextmanager
 def without_hints() -> Iterator[None]:
-    """Suppress hints inside the block, because the caller gives them itself."""
+    """Suppress the hints of this module inside the `with` block: the caller reports them itself."""
     _silencers.append(True)
     try:
         yield

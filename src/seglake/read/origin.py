@@ -28,9 +28,9 @@ _Result = TypeVar("_Result")
 class Origin:
     """A lake in all its versions. Safe for threads.
 
-    With a `catalog_id`, it reads only that catalog and raises VersionExpired for another. A lake
-    that was created again at the same root has another catalog, perhaps with the same version
-    numbers.
+    With a `catalog_id`, it reads only that catalog, and raises VersionExpired if another catalog is
+    at the root. A lake that was created again at the same root has another catalog, perhaps with
+    the same version numbers.
     """
 
     def __init__(self, store: Store, cache_bytes: int = CACHE_BYTES, catalog_id: str = "") -> None:
@@ -69,10 +69,11 @@ class Origin:
             return self._catalog.snapshot(version, ())
 
     def standing(self, snapshot: Snapshot) -> Snapshot:
-        """Return the same version as it can still be read after logs were deleted.
+        """Load the version of a snapshot again, after logs were deleted.
 
         If the catalog no longer retains the version but a tag keeps it, return the version of the
-        tag. Without such a tag, return the snapshot: reading from it raises VersionExpired.
+        tag. If it cannot be loaded, return the snapshot itself: reading from it raises
+        VersionExpired.
         """
         with self._lock:
             try:
@@ -113,7 +114,7 @@ class Origin:
             return self._catalog.tags()
 
     def tags_in(self, snapshot: Snapshot) -> list[TagRow]:
-        """Return the tags in a version, by name. The version must not be opened by a tag."""
+        """Return the tags in a version, sorted by name. The snapshot must not come from a tag."""
         with self._lock:
             return self._catalog.tags_in(snapshot)
 
@@ -151,7 +152,7 @@ class Origin:
         return self._read(snapshot, lambda whole: self._catalog.maintenance(whole, topic))
 
     def _read(self, snapshot: Snapshot, read: Callable[[Snapshot], _Result]) -> _Result:
-        """Read from the snapshot with its list of data files, which a pickled snapshot has not.
+        """Read from the snapshot after its list of data files is loaded: pickling drops the list.
 
         If a data file is missing and the newest version does not need it, a vacuum removed it. Then
         the rows of a tag that keeps the version are read.
@@ -173,7 +174,7 @@ class Origin:
 
 
 class MissingLogs:
-    """Decides why a log is missing: because a vacuum deleted it with its versions, or not.
+    """Decides whether a log is missing because a vacuum deleted it with its versions.
 
     `found_expired` is called before a VersionExpired is returned. Safe for threads. A repeated call
     costs as much as a refresh: only changes are read.

@@ -1,4 +1,4 @@
-"""A record, and lookups of many times or offsets together, sorted: each block is decoded once."""
+"""A record, and lookups of many times or offsets in sorted order, which decode each block once."""
 
 from __future__ import annotations
 
@@ -63,9 +63,9 @@ _FETCH_BYTES = 2**20
 
 
 def offsets_for_times(reader: PartitionReader, times: Int64s) -> tuple[Int64s, Int64s]:
-    """Return `PartitionReader.offset_for_time` for each of `times`, as two arrays.
+    """Return the offsets and timestamps of `PartitionReader.offset_for_time` for each of `times`.
 
-    They are the offsets and the timestamps. Both are -1 if there is no such record.
+    Both are -1 if no record is that late.
     """
     order = np.argsort(times, kind="stable")
     ascending = times[order]
@@ -116,7 +116,10 @@ class _Answers:
         self.timestamps[part] = np.where(hit, stamps[at], self.timestamps[part])
 
     def look_up(self, reader: PartitionReader, missing: npt.NDArray[np.bool_]) -> None:
-        """Look up each missing time separately, because the records of its block were deleted."""
+        """Look up each time at the positions `missing` separately.
+
+        The records that the zone map promised for these times were deleted from their blocks.
+        """
         for time in distinct(self.times[missing]).tolist():
             first, last = np.searchsorted(self.times, [time, time + 1])
             answer = reader.offset_for_time(time)

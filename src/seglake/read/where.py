@@ -41,8 +41,8 @@ _NEAR = 1e-12  # numbers that differ by more, relatively, are different
 class Where:
     """Equalities that a record must meet, for fields of its value and for headers.
 
-    Fields are found with `value_format`. Raises UsageError for a value that nothing can be equal
-    to.
+    Fields are found with `value_format`. Raises UsageError for a value of a type that cannot be
+    compared.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Where:
         self._find = field_finder(value_format, self._fields) if self._fields else None
 
     def over(self, value_format: ValueFormat) -> Where:
-        """Return these equalities for values of another format."""
+        """Return these equalities for values of the format `value_format`."""
         return Where(self._fields, self._headers, value_format)
 
     def __bool__(self) -> bool:
@@ -80,7 +80,7 @@ class Where:
 
     @property
     def sought(self) -> dict[Subject, Hashes]:
-        """Return the hashes to look up in key indexes. A null or missing value is in no index."""
+        """Return the hashes to look up in key indexes, which do not list null or missing values."""
         fields = {_field(name, self._format): values for name, values in self._fields.items()}
         headers = {Subject(HEADERS, name): values for name, values in self._headers.items()}
         return {
@@ -104,7 +104,7 @@ class Where:
 def sought_texts(
     texts: Iterable[tuple[str, Iterable[str]]], value_format: ValueFormat
 ) -> dict[Subject, Hashes]:
-    """Return the hashes to look up in key indexes, for fields that each have one of some texts."""
+    """Return the hashes to look up in key indexes. `texts` are (field, texts it may have)."""
     fields = ((_field(name, value_format), some) for name, some in texts)
     return {
         subject: _also_unread(subject, hashes_of_keys(text.encode() for text in some))
@@ -117,7 +117,7 @@ def _field(name: str, value_format: ValueFormat) -> Subject:
 
 
 def _also_unread(subject: Subject, hashes: Hashes) -> Hashes:
-    """Return the sorted hashes, with the hash that marks values the index could not parse."""
+    """Return the sorted hashes, including the hash for values that the index could not parse."""
     unread = hashes_of_keys([UNREAD] if subject.value_format else [])
     return np.unique(np.append(hashes, unread))
 
@@ -168,7 +168,7 @@ def _hashes(value: Any) -> Hashes:
 
 
 def _usual_text(number: Decimal) -> bytes | None:
-    """Return the only text of a number without a second hash; None if all texts have one."""
+    """Return the only text of a number that has no second hash, or None if every text has one."""
     sign, digits, _ = number.as_tuple()
     while digits and not digits[-1]:
         digits = digits[:-1]
@@ -181,7 +181,7 @@ def _usual_text(number: Decimal) -> bytes | None:
 
 
 def _with_header(headers: Any, name: str, values: Sequence[bytes | None]) -> Flags:
-    """Return which records have the header with one of the values."""
+    """Return, for each record, whether it has the header with one of the values."""
     items, rows = headers.flatten(), pc.list_parent_indices(headers)
     named, texts = pc.equal(items.field("key"), name), items.field("value")
     value_set = pa.array([each for each in values if each is not None], texts.type)
@@ -192,7 +192,7 @@ def _with_header(headers: Any, name: str, values: Sequence[bytes | None]) -> Fla
 
 
 def _with_field(fields: ValueFields, name: str, values: Sequence[Any]) -> Flags:
-    """Return which records have the field with one of the values."""
+    """Return, for each record, whether it has the field with one of the values."""
     scalars = fields.scalars(name)
     same = np.zeros(len(scalars.rows), np.bool_)
     texts = to_arrow(scalars.texts)
@@ -232,7 +232,10 @@ def _is_in(texts: Any, values: Sequence[str]) -> Flags:
 
 
 def _equal(scalars: Scalars, texts: Any, number: Any) -> Flags:
-    """Return which JSON numbers with a point or an exponent are exactly this number."""
+    """Return, for each scalar, if it is a JSON number with a point or exponent equal to `number`.
+
+    `texts` are the texts of the scalars as an Arrow array.
+    """
     same = np.zeros(len(texts), np.bool_)
     unusual = pc.match_substring_regex(texts, _NOT_PLAIN).to_numpy(zero_copy_only=False)
     rows = np.flatnonzero(scalars.raw & unusual)

@@ -50,8 +50,8 @@ def replay_window(
     After the last record, the consumer `groups` whose offsets are stored with the lake get their
     offsets at the target, unless they have committed offsets there (`commit_groups`).
 
-    Raises UsageError, also for a group that is not stored; ConfigError and StoreError like
-    `Target`; and CorruptData.
+    Raises UsageError (for example for a group that is not stored), CorruptData, and, like `Target`,
+    ConfigError and StoreError.
 
     Example:
         >>> target = seglake.Target("broker:9092", "incident")  # doctest: +SKIP
@@ -129,7 +129,7 @@ def _wait(streams: Sequence[PartitionStream], sender: Sender, tempo: Tempo) -> N
 
 
 def _opened(log: Log, windows: Mapping[int, Window]) -> tuple[list[PartitionStream], int]:
-    """Return the streams that have records, and an upper bound of their records."""
+    """Open the windows. Return the streams that have records, and an upper bound of the records."""
     memory, total, streams = max(_LEAST_MEMORY, MEMORY_BYTES // max(1, len(windows))), 0, []
     for partition, window in windows.items():
         reader = log.reader(partition)
@@ -143,7 +143,7 @@ def _opened(log: Log, windows: Mapping[int, Window]) -> tuple[list[PartitionStre
 
 
 def _rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    """Convert a batch to the dicts that `Sender.send` requires."""
+    """Convert a batch to dictionaries for `Sender.send`."""
     at = batch.schema.get_field_index("timestamp")
     plain = batch.set_column(at, "timestamp", batch["timestamp"].cast(pa.int64()))
     return plain.to_pylist()
@@ -154,7 +154,7 @@ def _rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
 
 @dataclass
 class ReplayReport:
-    """The result of a replay. `resumed_after` has, by partition, the last offset of earlier calls.
+    """The result of a replay. `resumed_after` has, by partition, the last offset sent before.
 
     `groups` has the offsets that this call committed at the target, by group and partition.
     """
@@ -251,8 +251,8 @@ def take_due(
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield partitions with records that are due at or before `until_ms`, at most `at_most` each.
 
-    No partition gets ahead of the records that the others have in memory, so all advance together.
-    If a record is due, at least one is yielded.
+    No partition advances beyond the records that the others have in memory, so all advance
+    together. If a record is due, at least one record is yielded.
     """
     horizon = min(until_ms, *(stream.known_until_ms for stream in streams))
     for stream in streams:
@@ -271,8 +271,8 @@ class Tempo:
     """The clock of a replay. It starts when `start` is called.
 
     Args:
-        speed: Milliseconds of event time per millisecond. With None, all records are due now.
-        rate: The most records per second. None for no limit.
+        speed: Milliseconds of event time per millisecond. None sends all records immediately.
+        rate: Limit of records per second. None sets no limit.
         clock: Returns the seconds of a monotonic clock.
         sleep: Waits for a number of seconds.
     """
@@ -289,7 +289,7 @@ class Tempo:
 
     @property
     def step(self) -> int:
-        """Return the most records that may be sent between two calls of `after`."""
+        """Return how many records may be sent between two calls of `after`."""
         return 1000 if self._rate is None else max(1, min(1000, self._rate // _SHARES))
 
     def start(self, first_ms: int) -> None:
@@ -315,7 +315,7 @@ class Tempo:
         self._sleep(min(_LONGEST_S, max(0.001, self.seconds_until(time_ms))))
 
     def after(self, records: int) -> None:
-        """Count records that were sent, and sleep if they were too fast for `rate`."""
+        """Count records that were sent, and sleep if they were sent faster than `rate`."""
         self._sent += records
         if self._rate is not None:
             early = self._begun + self._sent / self._rate - self._clock()

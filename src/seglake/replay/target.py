@@ -167,7 +167,7 @@ class Target:
         A group gets the offset of the replay's first record at or above its lake offset, or else
         the offset after the last record. Offsets that a group has already committed are kept, and
         partitions without a record of the replay are left out. Return the offsets that this call
-        committed, by group and partition. Raises StoreError, also for a group that has members.
+        committed, by group and partition. Raises StoreError, for example for a group with members.
         """
         bounds = dict[int, set[int]]()
         for offsets in groups.values():
@@ -182,7 +182,7 @@ class Target:
 
     @contextmanager
     def _search(self) -> Iterator[tuple[AdminClient, ReplaySearch]]:
-        """Open clients to search the topic. Raises StoreError for errors of theirs in the block."""
+        """Open clients that search the topic. In the block, their errors become StoreError."""
         consumer = self._client(Consumer, CONSUMER)
         try:
             admin = self._client(AdminClient, {})
@@ -274,7 +274,7 @@ class Sender:
 
     @property
     def open_s(self) -> float:
-        """Return for how many seconds a transaction has been open, 0 without one."""
+        """Return for how many seconds a transaction has been open, or 0 if none is open."""
         return 0.0 if self._begun is None else time.monotonic() - self._begun
 
     def send(self, partition: int, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -418,7 +418,8 @@ class ReplaySearch:
 
         `bounds` has the lake offsets by partition. The result has the topic offsets by partition
         and lake offset. If there is no such record, it is the offset after the replay's last one.
-        Partitions without a record of the replay are left out. Raises StoreError like `of`.
+        Partitions without a record of the replay are left out. Raises StoreError like
+        `last_offsets`.
         """
         places = dict[tuple[int, int], int]()
 
@@ -446,7 +447,11 @@ class ReplaySearch:
         partitions: Collection[int],
         look: Callable[[Mapping[int, OffsetSearch]], Collection[int]],
     ) -> None:
-        """Call `look` with searches from the ends backwards. It returns completed partitions."""
+        """Search the partitions from their ends backwards, in steps that grow.
+
+        `look` is called with the searches of a step, and returns the partitions that need no
+        further step.
+        """
         ends = self._ends(partitions)
         lows = self._offsets(partitions, OffsetSpec.earliest(), IsolationLevel.READ_COMMITTED)
         size = _FIRST_SEARCH

@@ -38,7 +38,7 @@ _SUMS = (
 class LakeReport:
     """A lake in one version, as seen at `made_ms`: its topics, the largest first.
 
-    `failed_runs` are the newest failed attempts, also for topics that do not exist yet.
+    `failed_runs` are the newest failed attempts, even at topics that do not exist yet.
     """
 
     root: str

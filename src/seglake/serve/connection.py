@@ -143,7 +143,7 @@ class Connection:
                 self.counts.malformed_requests += 1
             _log.warning("%s: connection closed: %s", self, why)
         except (ConnectionError, asyncio.IncompleteReadError):
-            pass  # the client closed the connection meanwhile
+            pass  # the client closed the connection in the meantime
         except TimeoutError:
             self._unheard = True
         except asyncio.CancelledError:

@@ -125,7 +125,7 @@ class ServerSettings(_ServerSection):
 
     @property
     def connections_per_ip(self) -> int:
-        """Return the most connections of one address: by default half, to leave room for others."""
+        """Return the limit of connections from one address, by default half of all connections."""
         return self.max_connections_per_ip or (self.max_connections + 1) // 2
 
     @model_validator(mode="after")

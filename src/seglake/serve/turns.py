@@ -39,7 +39,7 @@ class Turns:
         await mine
 
     def free_until(self) -> float:
-        """Return until when requests may be planned without a turn before the next poll."""
+        """Return the time up to which requests are planned immediately, before the next poll."""
         if not self._until:
             self._until = perf_counter() + _TURN_S
             self._schedule()

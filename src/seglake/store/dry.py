@@ -2,9 +2,9 @@
 
 A dry run does the work of the command on a dry store, mostly without the commit, so it reports the
 figures that the command would report. The files of segments are usually not read before a commit.
-So the code that makes them counts them, and the store drops them, unless a later part of the run
-reads them. Other objects, such as the blobs between two passes, are kept in a temporary local
-folder.
+So the code that writes them counts their bytes, and the store drops them, unless a later part of
+the run reads them. Other objects, such as the blobs between two passes, are kept in a temporary
+local folder.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def dry_store(store: Store) -> Iterator[DryStore]:
-    """Make a dry store on top of `store` for a block."""
+    """Make a dry store on top of `store` for a `with` block."""
     with tempfile.TemporaryDirectory(prefix="seglake-dry-run-") as folder:
         yield DryStore(store, local_store(folder, {}))
 
 
 @contextlib.contextmanager
 def keeping_segments(store: Store) -> Iterator[None]:
-    """Set a `DryStore` to keep the files of segments during a block. Other stores always do."""
+    """Make a `DryStore` keep the files of segments in a `with` block. Other stores always do."""
     if not isinstance(store, DryStore):
         yield
         return
@@ -49,7 +49,7 @@ def keeping_segments(store: Store) -> Iterator[None]:
 class DryStore:
     """The objects of `store`, and the objects written in a dry run, which are in `scratch`.
 
-    The methods are the ones of `Store`. Objects of `store` are never replaced or deleted. Files of
+    It has the methods of `Store`. Objects of `store` are never replaced or deleted. Files of
     segments are dropped unless `keeps_segments` is set.
     """
 
@@ -90,7 +90,7 @@ class DryStore:
         return self._having(key).read_all(key)
 
     def put(self, key: str, data: Data) -> None:
-        """Write to the scratch, or drop the bytes."""
+        """Write to the scratch store, or drop the bytes of a segment's file."""
         if not self._drops(key):
             self._scratch.put(key, data)
 
@@ -115,7 +115,7 @@ class DryStore:
         """Do nothing, because a dry run need not survive a power loss."""
 
     def list(self, prefix: str = "") -> Iterator[Listed]:
-        """List both stores."""
+        """Yield the objects of both stores below a folder."""
         return itertools.chain(self._store.list(prefix), self._scratch.list(prefix))
 
     def delete(self, keys: Iterable[str]) -> None:

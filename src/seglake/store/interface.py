@@ -1,4 +1,4 @@
-"""Define the interface of every store, and convert errors to the ones that all stores raise."""
+"""Define the interface of every store, and convert errors to the errors that all stores raise."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Reader(Protocol):
     """The objects below `uri`, for reading. Methods raise StoreError and MissingObject.
 
     Errors name the object. `storage_options` are all options that the store was opened with. They
-    stay in this process. If `remote`, a read waits for a network, so concurrent reads save time.
+    are never pickled. If `remote`, a read waits for a network, so concurrent reads save time.
     """
 
     uri: str
@@ -142,7 +142,7 @@ class Store(Reader, Protocol):
     def sync(self, key: str) -> None:
         """Sync an object, or the names in a folder, so that they survive a power loss.
 
-        Another process may have written them just before it died, without a sync.
+        This is needed if another process wrote them and died before its own sync.
         """
 
     def list(self, prefix: str = "") -> Iterator[Listed]:
@@ -235,7 +235,7 @@ def may_retry(error: Exception, failures: int) -> bool:
 
     Args:
         error: The error of the request. The library's retries in its text count as failures.
-        failures: The number of failures without progress, this one included.
+        failures: The number of failures without progress, including this failure.
     """
     failures += sum(map(int, _REPEATED.findall(str(error))))
     if failures >= _TRIES or not _PASSING.search(str(error)):
@@ -247,8 +247,8 @@ def may_retry(error: Exception, failures: int) -> bool:
 def retry_request(request: Callable[[], _Answer], *failure: type[Exception]) -> _Answer:
     """Return the result of a request that is safe to repeat.
 
-    There are eight tries in about two minutes, counting the library's own. Raises the last
-    `failure`.
+    There are eight tries in about two minutes, including the tries that the library makes itself.
+    Raises the last `failure`.
     """
     begun = monotonic()
     for failures in count(1):

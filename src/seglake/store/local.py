@@ -6,7 +6,7 @@ process truncates the file, mapped memory kills the process, but a short `pread`
 
 A write fills a temporary file in the same folder (`<key>.<32 hex>.tmp`), which is only kept after a
 crash. The file is then renamed, or linked if it must not replace another file. A durable write
-syncs the file before that, and its folder after it. It also syncs every folder up to the root,
+syncs the file before this step, and its folder after it. It also syncs every folder up to the root,
 once, because the process that made a folder may have died before the folder's name was on the disk.
 So a power loss loses no file that the catalog names. While a large file is being written, Linux
 starts to write out the first bytes, so that the sync waits only for the last ones.
@@ -88,7 +88,7 @@ def is_local(store: Reader) -> bool:
 
 
 class OpenFile:
-    """A descriptor that stays open while it is in use, also after its eviction from the cache."""
+    """A descriptor that stays open while it is in use, even after its eviction from the cache."""
 
     __slots__ = ("fd",)
 
@@ -242,7 +242,7 @@ class _LocalStore:
 
 
 def _open_files() -> int:
-    """Return the number of files that one store keeps open, by the limit of the process."""
+    """Return the limit of open files for one store, from the limit of the process."""
     allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return min(max(allowed // 4, _LEAST_OPEN_FILES), _MOST_OPEN_FILES)
 
@@ -253,7 +253,7 @@ def _path(root: str, key: str) -> Path:
 
 
 def _removed_if_empty(folder: Path) -> Path:
-    """Remove a folder if it is empty. Return the folder whose content changed last."""
+    """Remove a folder if it is empty. Return its parent if it was removed, else the folder."""
     try:
         folder.rmdir()
     except OSError:
@@ -366,7 +366,7 @@ def _sync_file_range() -> Any:
 
 
 def _begin_to_sync(fd: int, start: int, end: int) -> None:
-    """Start to write a range of a file to the disk. Errors are ignored: the sync finds them."""
+    """Start to write a range of a file to the disk. Ignore errors: a later sync reports them."""
     if (call := _sync_file_range()) is not None:
         call(fd, start, end - start, _SYNC_FILE_RANGE_WRITE)
 

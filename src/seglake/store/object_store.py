@@ -339,7 +339,7 @@ _PARTS = 256  # the largest number of parts; each may need one page more
 
 
 class _Part(NamedTuple):
-    """The keys after `after`, up to `until` (inclusive). None sets no bound."""
+    """A part of a listing: keys after `after`, up to `until` (inclusive). None sets no bound."""
 
     after: str | None
     until: str | None
@@ -367,7 +367,7 @@ class ObjectListing:
             yield from objects
 
     def _side_by_side(self, after: str) -> Iterator[Listed]:
-        """Yield the objects after a key, from streams that list a bounded number ahead."""
+        """Yield the objects after a key, from concurrent streams of bounded memory."""
         running = deque[Future[tuple[list[Listed], _Part | None]]]()
         with ThreadPoolExecutor(_STREAMS) as pool:
             parts = iter(self._parts(after, pool))
@@ -382,7 +382,7 @@ class ObjectListing:
                 yield from some
 
     def _some(self, part: _Part) -> tuple[list[Listed], _Part | None]:
-        """Return the first objects of a part, and the rest of the part if there may be more."""
+        """Return the first objects of a part, and the rest of the part, or None if it is listed."""
         behind = self._behind(part.after)
         until = part.until
         mine = behind if until is None else takewhile(lambda each: each.key <= until, behind)
@@ -407,7 +407,7 @@ class ObjectListing:
         return [each for each in folders if each > after]
 
     def _below(self, folder: str) -> Sequence[str]:
-        """Return the folders in a folder."""
+        """Return the folders directly below a folder."""
         ask = partial(obstore.list_with_delimiter, self._client, folder or None)
         return retry_request(ask, GenericError)["common_prefixes"]
 

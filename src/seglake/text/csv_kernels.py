@@ -184,7 +184,7 @@ def scan_records(
 def scan_values(
     data: Bytes, starts: Int64s, lengths: Int32s, marks: Int64s, slots: Int64s, slot_count: int
 ) -> tuple[Flags, Int64s]:
-    """Return which items are one record with a field for each column, and the spans of its fields.
+    """Return, for each item, if it is one record with all columns, and the spans of its fields.
 
     `data` is padded.
     """

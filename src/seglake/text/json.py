@@ -73,7 +73,7 @@ _LETTERS = _escape_letters()
 
 
 def quote_texts(texts: Spans) -> Spans:
-    """Return valid UTF-8 texts as JSON strings; null stays null."""
+    """Return valid UTF-8 texts as JSON strings. Null is returned as null."""
     out, ends = _quote(texts.data, texts.starts, texts.lengths, _LETTERS)
     return where_null(from_ends(out, ends), texts.lengths < 0)
 
@@ -84,7 +84,7 @@ _BASE64 = np.frombuffer(
 
 
 def base64(spans: Spans) -> Spans:
-    """Return the items in base64 (RFC 4648, with padding); null stays null."""
+    """Return the items in base64 (RFC 4648, with padding). Null is returned as null."""
     ends = np.cumsum((np.maximum(spans.lengths, 0).astype(np.int64) + 2) // 3 * 4)
     out = padded(int(ends[-1]) if len(ends) else 0)
     _encode_base64(spans.data, spans.starts, spans.lengths, _BASE64, out)

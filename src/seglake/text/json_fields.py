@@ -88,7 +88,7 @@ class Scalars(NamedTuple):
 
     @staticmethod
     def joined(one: Scalars, other: Scalars) -> Scalars:
-        """Return the values of both."""
+        """Return the values of `one`, followed by the values of `other`."""
         parts = [join_rows([each.texts]) for each in (one, other)]
         data = np.concatenate([part.data for part in parts])
         starts = [parts[0].starts, parts[1].starts + len(parts[0].data)]
@@ -109,7 +109,7 @@ class JsonFields:
 
     @property
     def fine(self) -> Flags:
-        """Return which texts are JSON objects."""
+        """Return, for each text, whether it is a JSON object."""
         fine: Flags = self.verdicts == FINE
         return fine
 
@@ -131,7 +131,7 @@ class JsonFields:
         return Scalars.joined(single, self._elements(starts, lengths, arrays))
 
     def is_null(self, name: str) -> Flags:
-        """Return which objects do not have the field, or have null there."""
+        """Return, for each text, whether it is an object without the field, or with null there."""
         null: Flags = (self._values(name)[1] < 0) & self.fine
         return null
 
@@ -168,7 +168,7 @@ class JsonFields:
         return any((part & 7 != MISSING).any() for part in parts)
 
     def present(self, name: str) -> Flags:
-        """Return which texts have the field, even as null."""
+        """Return, for each text, whether it has the field, even as null."""
         slots = [self._slots[path] for path in paths_of(name)]
         present: Flags = (self._sizes[:, slots] & 7 != MISSING).any(axis=1)
         return present

@@ -221,7 +221,7 @@ def _match(base: int, begin: int, length: int, parent: int, names: int, tree: En
 
 @njit(cache=True, nogil=True)
 def _match_escaped(base: int, begin: int, end: int, parent: int, names: int, tree: Entries) -> int:
-    """Do what `_match` does, for a name with escapes."""
+    """Match a name that has escapes, like `_match`."""
     plain = np.empty(end - begin + PADDING, np.uint8)
     length = _unescape(base, begin, end, plain, 0)
     return _match_text(plain, length, parent, names, tree)
@@ -229,7 +229,7 @@ def _match_escaped(base: int, begin: int, end: int, parent: int, names: int, tre
 
 @njit(cache=True, nogil=True)
 def _match_text(text: Bytes, length: int, parent: int, names: int, tree: Entries) -> int:
-    """Do what `_match` does. The caller's reference keeps `text` alive during the call."""
+    """Match the name `text`, like `_match`. The caller's reference keeps `text` alive."""
     return _match(text.ctypes.data, 0, length, parent, names, tree)
 
 
@@ -330,7 +330,7 @@ def _scan_text(
 def scan_texts(
     data: Bytes, starts: Int64s, lengths: Int32s, names: Bytes, tree: Entries, slots: int
 ) -> tuple[Entries, Entries, Int8s]:
-    """Return, for each text and slot, where the value begins, and its length * 8 + kind.
+    """Return, for each text and slot, the begin of the value, and its length * 8 + kind.
 
     Also returns a verdict for each text. Null is not JSON. `data` is padded.
     """

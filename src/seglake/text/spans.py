@@ -74,7 +74,7 @@ def interleave(columns: Sequence[Spans]) -> Spans:
 
 
 def _one_buffer(columns: Sequence[Spans]) -> list[Spans]:
-    """Return the columns over one common buffer, which has only their items."""
+    """Return the columns over one common buffer that contains only their items."""
     packed = [join_rows([column]) for column in columns]
     sizes = [len(column.data) for column in packed]
     data = np.concatenate([column.data for column in packed])
@@ -177,7 +177,7 @@ def unsigned_integers(data: Bytes, starts: Int64s, lengths: Int32s, bound: int) 
 def signed_integers(
     data: Bytes, starts: Int64s, lengths: Int32s
 ) -> tuple[Int64s, npt.NDArray[np.bool_]]:
-    """Parse 64-bit integers, digits with an optional minus. Return which texts are valid, too."""
+    """Parse 64-bit integers, digits with an optional minus. Also return a mask of valid texts."""
     base = data.ctypes.data
     numbers, read = np.zeros(len(starts), np.int64), np.zeros(len(starts), np.bool_)
     for row in range(len(starts)):
@@ -225,7 +225,7 @@ def null_if(values: Spans, texts: Sequence[str]) -> Spans:
 
 @njit(cache=True, nogil=True)
 def with_line_feed(data: Bytes, starts: Int64s, lengths: Int32s) -> npt.NDArray[np.bool_]:
-    """Return which items contain a line feed."""
+    """Return, for each item, whether it contains a line feed."""
     mask = np.zeros(len(starts), np.bool_)
     for row in range(len(starts)):
         for k in range(starts[row], starts[row] + lengths[row]):

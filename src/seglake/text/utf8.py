@@ -36,7 +36,7 @@ def utf8_sequence(base: int, position: int) -> int:
 
 @njit(cache=True, nogil=True)
 def invalid_utf8(data: Bytes, starts: Int64s, lengths: Int32s) -> npt.NDArray[np.bool_]:
-    """Return which items of the padded buffer `data` are not valid UTF-8."""
+    """Return, for each item of the padded buffer `data`, whether it is invalid UTF-8."""
     base = data.ctypes.data
     invalid = np.zeros(len(starts), np.bool_)
     for row in range(len(starts)):

@@ -55,17 +55,17 @@ class UntypedFields(ABC):
         return Scalars(rows, some, raw.to_numpy(zero_copy_only=False))
 
     def is_null(self, name: str) -> Flags:
-        """Return which valid values do not have the field, or have it empty."""
+        """Return, for each value, whether it is valid and the field is missing or empty."""
         null: Flags = self.fine & (self.text(name).lengths < 0)
         return null
 
 
 class ValueFields(Protocol):
-    """The fields of some values, one per row."""
+    """The fields of values, with one value per row."""
 
     @property
     def fine(self) -> Flags:
-        """Return in which values fields can be found. For a null value, this is False."""
+        """Return, for each value, whether fields can be found in it. For null, this is False."""
 
     def text(self, name: str) -> Spans:
         """Return the texts of a field without their types; null if missing."""
@@ -77,7 +77,7 @@ class ValueFields(Protocol):
         """Return the strings, numbers, true and false of a field."""
 
     def is_null(self, name: str) -> Flags:
-        """Return which valid values do not have the field, or have null there."""
+        """Return, for each value, whether it is valid and the field is missing or null."""
 
 
 Finder = Callable[[Spans], ValueFields]  # the values must be in a padded buffer

@@ -83,7 +83,7 @@ _DIGITS = {  # for `expression_for`
 
 
 class Candidate(NamedTuple):
-    """A format, the number of characters of the text that it covers, and a zone's name in it."""
+    """A format, the number of characters of the text that it covers, and the zone name in them."""
 
     form: str
     end: int

@@ -87,7 +87,7 @@ _OPTIONAL = re.compile(r"\[((?:[^\[\]%]|%[SfzZ%])*%[SfzZ](?:[^\[\]%]|%[SfzZ%])*)
 
 
 def alternatives(pattern: str) -> list[str]:
-    """Return the patterns without optional parts that a pattern stands for.
+    """Return the patterns that a pattern with optional parts stands for.
 
     A part in brackets may be missing if it has no more than seconds, a fraction and a zone. The
     brackets may also be in the text, so that patterns which have them as plain text stay valid.
@@ -111,7 +111,7 @@ def expanded(pattern: str) -> str:
 
 
 def unsupported(pattern: str) -> list[str]:
-    """Return the directives of the pattern that are not in SUPPORTED; "" for a % at the end."""
+    """Return the unsupported directives of the pattern. A % at its end gives ""."""
     return [d for d in re.findall(r"%(.?)", pattern, re.DOTALL) if d not in SUPPORTED]
 
 

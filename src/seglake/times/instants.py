@@ -78,7 +78,9 @@ def is_open(ms: int) -> bool:
 
 
 def to_past_ms(value: Time, now_ms: int, remedy: str) -> int:
-    """Return a time before which all is removed, in milliseconds: from 1970 to `now_ms` + 1 hour.
+    """Convert a time, before which a command removes all records, to milliseconds.
+
+    The time must be from 1970 to `now_ms` + 1 hour.
 
     Raises:
         UsageError: The time is invalid for `to_epoch_ms`, is before 1970, or is later. A later time

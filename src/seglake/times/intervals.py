@@ -20,7 +20,7 @@ def covers(intervals: Iterable[Interval], start: int, end: int) -> bool:
 
 
 def united(intervals: Iterable[Interval]) -> list[Interval]:
-    """Return the union of some intervals, as a set. They may be in any order, and empty."""
+    """Return the union of the intervals, as a set. They may be in any order, and may be empty."""
     union: list[Interval] = []
     for low, high in sorted(interval for interval in intervals if interval[0] < interval[1]):
         if union and low <= union[-1][1]:

@@ -239,7 +239,7 @@ def _iso(base: int, position: int, end: int, parts: Int64s) -> bool:
 def read_iso(
     data: Bytes, starts: Int64s, lengths: Int32s
 ) -> tuple[Int64s, Codes, npt.NDArray[np.bool_]]:
-    """Read ISO 8601 texts. Return milliseconds, codes, and which texts have no zone."""
+    """Read ISO 8601 texts. Return milliseconds, codes, and a mask of texts without a zone."""
     base = data.ctypes.data
     ms, codes = np.zeros(len(starts), np.int64), np.full(len(starts), UNREADABLE, np.int8)
     local = np.zeros(len(starts), np.bool_)
@@ -258,7 +258,10 @@ def read_iso(
 def _name(
     base: int, position: int, end: int, names: Names, first: int, last: int
 ) -> tuple[int, int]:
-    """Return which of names[first:last] is at `position`, from 1, and its length; else (0, 0)."""
+    """Return the number (from 1) of the name in names[first:last] at `position`, and its length.
+
+    Return (0, 0) if no name is there.
+    """
     for row in range(first, last):
         size = 0
         while size < names.shape[1] and names[row, size] != 0:
@@ -323,7 +326,7 @@ def _step(
 def read_pattern(
     data: Bytes, starts: Int64s, lengths: Int32s, steps: Steps, names: Names, year: int
 ) -> tuple[Int64s, Codes, npt.NDArray[np.bool_]]:
-    """Read texts of one pattern. Return milliseconds, codes, and which texts have no zone.
+    """Read texts of one pattern. Return milliseconds, codes, and a mask of texts without a zone.
 
     `year` is the year of texts without a year; -1 if the pattern has a year.
     """

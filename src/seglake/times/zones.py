@@ -1,9 +1,9 @@
 """Convert local times to UTC.
 
-A local time that clocks show twice is the earlier instant by default; see `TimeFormat.ambiguous`. A
-local time that clocks skip is the first instant after the gap by default; see
-`TimeFormat.nonexistent`. Its "earliest" is the last millisecond before the gap, as in Arrow's
-`assume_timezone`. Offsets come from the IANA data of the system or of the package `tzdata`.
+A local time that clocks show twice is by default the earlier instant; see `TimeFormat.ambiguous`. A
+local time that clocks skip is by default the first instant after the gap; see
+`TimeFormat.nonexistent`, whose value "earliest" selects the last millisecond before the gap, as in
+Arrow's `assume_timezone`. Offsets come from the IANA data of the system or of the package `tzdata`.
 """
 
 import itertools
@@ -77,7 +77,7 @@ def is_near_a_change(ms: Int64s, zone: str) -> bool:
 
 
 def _changes_near(clock: Int64s, zone: str) -> Int64s:
-    """Return the columns of `_changes` for the years of some times and the years next to them.
+    """Return the columns of `_changes` for the years of the times and the neighbouring years.
 
     The beginning of a year is kept only after omitted years. It could be in an hour that clocks
     show twice, where it would be out of order.

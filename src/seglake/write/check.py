@@ -44,7 +44,7 @@ Headers = list[tuple[str, str | None]]
 
 
 class FileNote(NamedTuple):
-    """One of the files. `packing` is "", a codec, "tar", or both."""
+    """An input file. `packing` is "", a codec, "tar", or both."""
 
     path: str
     size_bytes: int

@@ -237,7 +237,7 @@ class DeltaLog:
     def check_to(self, version: int) -> None:
         """Check the commits that make a version, back to one that was already checked.
 
-        That is the newest commit that this log has checked, or a commit of Seglake.
+        The checks end at the newest commit that this log has checked, or at a commit of Seglake.
         """
         checked = self._seen.version if self._seen else -1
         commits = self._commits_back_from(version, checked) if self.contract.guards else []
@@ -249,7 +249,7 @@ class DeltaLog:
         return _before_ours(self._commits_back_from(version))
 
     def _commits_back_from(self, version: int, checked: int = -1) -> list[DeltaCommit]:
-        """Return the commits from a version down at least to Seglake's, or to `checked` + 1."""
+        """Return the commits from a version back to Seglake's last one or to `checked` + 1."""
         commits: list[DeltaCommit] = []
         ahead = 1
         while not any(commit.is_ours for commit in commits):
@@ -262,7 +262,7 @@ class DeltaLog:
         return commits
 
     def check_all(self) -> None:
-        """Check every commit that the log still has, also commits before one of Seglake."""
+        """Check every commit that the log still has, even if a later commit is by Seglake."""
         listed = self.store.list(f"{self.folder}/_delta_log")
         matches = (_VERSION.fullmatch(item.key) for item in listed if item.key.endswith(".json"))
         last = min((int(match[1]) for match in matches if match), default=0) - 1
@@ -271,7 +271,7 @@ class DeltaLog:
             last = commits[-1].version
 
     def retains(self, version: int) -> bool:
-        """Return whether the log can make a version: it has each commit after a checkpoint."""
+        """Return whether a version can be loaded: a checkpoint and each commit after it exist."""
         first, there = self._checkpoint_and_commits(version)
         return {number for number, _ in there}.issuperset(range(first + 1, version + 1))
 
@@ -361,7 +361,7 @@ def _parts(versions: Sequence[int]) -> Iterator[Sequence[int]]:
 def highest_version(store: Store, table: str) -> int:
     """Return the highest version in the logs of the tables whose folders begin with `table`, or -1.
 
-    Such folders are the table's own, and its backups.
+    These folders are the table's folder and its backups.
     """
     parent, _, _ = table.rpartition("/")
     named = (item.key for item in store.list(parent) if item.key.startswith(table))

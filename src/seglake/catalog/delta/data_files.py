@@ -63,7 +63,7 @@ class DataFile:
     folder: str = field(default="", compare=False)
 
     def may_hold(self, columns: Mapping[str, npt.NDArray[np.int64]]) -> bool:
-        """Return whether the file may have one of some rows, by its statistics.
+        """Return whether the file may contain one of the given rows, by its statistics.
 
         `columns` maps the names of columns to the values of the rows, one item for each row.
         """
@@ -85,7 +85,7 @@ class DataFile:
 
     @property
     def is_past(self) -> bool:
-        """Return whether no segment in the file is the last of its log partition."""
+        """Return whether each segment in the file has a later segment in its log partition."""
         name = self.path.rpartition("/")[2]
         return self.kind == "segment" and name.startswith(_PAST) and bool(_CHECKSUM.fullmatch(name))
 
@@ -100,7 +100,7 @@ def write_file(
 ) -> WrittenFile:
     """Write rows of one kind and topic as a data file below `folder`.
 
-    Set `past` if no row is the last segment of its log partition.
+    Set `past` if the rows are segments that are not the last of their log partition.
     """
     partition = {"kind": kind, "topic": topic}
     name = f"{_PAST if past else ''}{uuid.uuid4()}"

@@ -1,7 +1,7 @@
 """Call delta-rs to open tables, to write checkpoints, and to delete expired commits.
 
-Only this module calls delta-rs. Seglake writes all commits itself, also the first one of a table
-(see `commit_log`).
+Only this module calls delta-rs. Seglake writes all commits itself, including the first commit of a
+table (see `commit_log`).
 """
 
 import contextlib
@@ -188,8 +188,8 @@ def create_table(
 def renumber(log: DeltaLog, made: int, version: int) -> None:
     """Renumber the version `made` of a table to `version`, unless it already is as high.
 
-    No process may have the table open. Lower versions then look expired. So does a commit to an
-    older table whose put reaches storage late. The checkpoint and the commit are only put if
+    No process may have the table open. Afterwards, lower versions look expired, including a commit
+    to an older table whose put reaches storage late. The checkpoint and the commit are only put if
     absent, so a late put of a failed rebuild cannot replace an object of a later rebuild. Raises
     StoreError.
     """
@@ -258,7 +258,7 @@ def live_files(table: DeltaTable, partition_by: Iterable[str]) -> Iterator[Added
 def _stated(
     row: Mapping[str, Any], extents: Mapping[str, tuple[str, str]], kind: type
 ) -> dict[str, tuple[Any, Any]]:
-    """Return the smallest and largest value of each column with both, if they have this type."""
+    """Return (smallest, largest) of each column that has both statistics in this type."""
     return {
         name: (row[low], row[high])
         for name, (low, high) in extents.items()

@@ -34,7 +34,7 @@ _File = TypeVar("_File")
 
 
 class FilePart(NamedTuple):
-    """Rows for one file. With `past`, no row is the last segment of its log partition."""
+    """Rows for one file. If `past`, they are segments that are not the last of their partition."""
 
     rows: pa.Table
     past: bool = False
@@ -82,8 +82,8 @@ def _size(rows: int) -> int:
 def merge_groups(log: DeltaLog, version: int, groups: Iterable[Sequence[DataFile]]) -> list[int]:
     """Merge each group of files of a version, in one commit that changes no row.
 
-    Return a list with the new version, or an empty list without a group. Raises CommitConflict if
-    another commit removed one of the files, CorruptData and StoreError.
+    Return a list with the new version, or an empty list if there is no group. Raises CommitConflict
+    if another commit removed one of the files, CorruptData and StoreError.
     """
     actions: list[Action] = []
     for files in groups:

@@ -99,7 +99,7 @@ class TableContract(NamedTuple):
             raise CorruptData(f"{''.join(titles[:1])}{problem}; {self.remedy}", file=file)
 
     def _problems(self, definition: Definition) -> Iterator[str]:
-        """Yield everything in a definition that Seglake does not support."""
+        """Yield a description of each part of a definition that Seglake does not support."""
         if definition.reader > READER or definition.writer > WRITER or definition.features:
             features = ", ".join(sorted(definition.features)) or _WRITERS.get(
                 definition.writer, "unnamed"
@@ -137,7 +137,7 @@ class TableContract(NamedTuple):
 
 
 def _demands(field: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the constraints of a column on writers, such as delta.invariants."""
+    """Yield the constraints that a column imposes on writers, such as delta.invariants."""
     if not field["nullable"]:
         yield "NOT NULL"
     yield from (key for key in field["metadata"] if key.startswith("delta."))

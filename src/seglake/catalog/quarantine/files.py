@@ -82,7 +82,7 @@ def read_all_rejects(store: Store, key: str) -> pa.Table:
 
 
 def read_rejects(store: Store, key: str, attempts: Collection[str]) -> pa.Table:
-    """Return the rejects of some attempts in the file with this key, as a table of FILE_SCHEMA."""
+    """Return the rejects of `attempts` in the file with this key, as a table of FILE_SCHEMA."""
     rows = read_parquet(store, key, FILE_SCHEMA)
     return rows.filter(pc.is_in(rows["attempt_id"], pa.array(list(attempts), pa.string())))
 

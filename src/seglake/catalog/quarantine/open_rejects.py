@@ -51,7 +51,7 @@ from seglake.store import Store
 
 
 class Redrive(NamedTuple):
-    """The rejects that a redrive ingested: the ones that an attempt at run `run_id` left open."""
+    """The rejects that a redrive ingested: an attempt at run `run_id` had left them open."""
 
     run_id: str
     attempt_id: str
@@ -120,7 +120,7 @@ def expired_attempts(rows: Iterable[MaintenanceRow]) -> set[str]:
 
 
 def rejects_left(rows: Iterable[MaintenanceRow]) -> dict[str, int]:
-    """Return the remaining number of rejects of each attempt that lost some in an erasure.
+    """Return the remaining number of rejects of each attempt that lost rejects in an erasure.
 
     `rows` are all rows of maintenance. The smallest number is used, because each erasure leaves
     fewer.
@@ -133,7 +133,7 @@ def rejects_left(rows: Iterable[MaintenanceRow]) -> dict[str, int]:
 
 
 def erasures(rows: Iterable[MaintenanceRow]) -> list[str]:
-    """Return the last erasures that erased rejects. Each of them finishes the earlier ones."""
+    """Return the last erasures that erased rejects. A later erasure finishes earlier erasures."""
     commits = sorted((row.finished_at_ms, row.attempt_id) for row in rows if _rejects_left(row))
     return [attempt_id for _, attempt_id in commits[-_RECENT:]]
 
@@ -144,7 +144,7 @@ def erasures_for_attempt(rejects_of: str, rows: Iterable[MaintenanceRow]) -> lis
 
 
 def _rejects_left(row: MaintenanceRow) -> dict[str, int]:
-    """Return the number of rejects that an erasure left of each attempt that lost some."""
+    """Return the number of remaining rejects of each attempt that lost rejects in an erasure."""
     counts: dict[str, int] = (
         json.loads(row.report)["rejects_left"] if row.operation == ERASE else {}
     )
@@ -237,7 +237,7 @@ def is_listed(key: str, rows: pa.Table, leaving: PendingRemovals) -> pa.BooleanA
 
 
 def has_any_reject(leaving: PendingRemovals, attempt_id: str, lines: Mapping[str, Int64s]) -> bool:
-    """Return whether a list has one of some rejects of an attempt.
+    """Return whether a list contains any of the given rejects of an attempt.
 
     `lines` maps the paths of source files to the lines of these rejects.
     """

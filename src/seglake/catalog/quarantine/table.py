@@ -233,7 +233,7 @@ class QuarantineTable:
         self._commit(base, [*come, *gone], operation, attempt_id)
 
     def merged_with(self, attempts: Collection[str]) -> dict[str, list[str]]:
-        """Return the keys of the merged files that have rejects of some attempts, by topic.
+        """Return the keys of the merged files that have rejects of `attempts`, by topic.
 
         A damaged or deleted file is skipped. Raises StoreError.
         """
@@ -277,11 +277,11 @@ class QuarantineTable:
         return self._live_files()[0]
 
     def all_keys(self, topic: str) -> list[str]:
-        """Return the keys of all files of a topic, also of rejects that do not count."""
+        """Return the keys of all files of a topic, including files of rejects that do not count."""
         return list(map(_key, self._files_of(topic)[1]))
 
     def keys(self, topic: str, attempts: Collection[str]) -> list[str]:
-        """Return the keys of the files of a topic that may have rejects of some attempts."""
+        """Return the keys of the files of a topic that may have rejects of `attempts`."""
         # None stands for merged files, and for files of other programs.
         counting = {None, *attempts}
         files = [file for file in self._files_of(topic)[1] if only_attempt(file.path) in counting]
@@ -291,11 +291,11 @@ class QuarantineTable:
         return [key for key in map(_key, files) if key in some or not is_merged(key)]
 
     def _has_some(self, merged: AddedFile, attempts: Collection[str]) -> bool:
-        """Return whether a merged file has rejects of one of some attempts."""
+        """Return whether a merged file has rejects of one of `attempts`."""
         return not attempts_in(self._store, _key(merged), merged.size_bytes).isdisjoint(attempts)
 
     def read(self, topic: str, attempts: Collection[str]) -> Iterator[pa.Table]:
-        """Yield the rejects of some attempts at a topic, as one table of FILE_SCHEMA per file."""
+        """Yield the rejects of `attempts` at a topic, as one table of FILE_SCHEMA per file."""
         for key in self.keys(topic, attempts):
             counted = read_rejects(self._store, key, attempts)
             if len(counted):
@@ -307,7 +307,7 @@ class QuarantineTable:
         return version, [file for file in files if file.partition["topic"] == topic]
 
     def _live_files(self) -> tuple[int, list[AddedFile]]:
-        """Return the newest version and its files, sorted by path. Without a table: -1 and []."""
+        """Return the newest version and its files, sorted by path, or (-1, []) without a table."""
         try:
             table = delta_rs.open_table(self._delta_log())
         except MissingObject:

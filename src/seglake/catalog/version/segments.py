@@ -1,4 +1,4 @@
-"""Hold the segments of one log partition as NumPy columns that several versions share.
+"""Keep the segments of one log partition as NumPy columns that several versions share.
 
 A version uses the first n rows of its columns. The next version writes its new segments into the
 free rows after these, unless another version has already done so, and uses more rows of the same
@@ -128,7 +128,7 @@ class Segments(NamedTuple):
         return places[here]
 
     def without(self, base_offsets: Int64s) -> Segments:
-        """Return the segments without the ones that begin at one of `base_offsets`."""
+        """Return the segments except for the segments that begin at one of `base_offsets`."""
         gone = np.unique(self.beginning_at(base_offsets))
         # If only the oldest segments are removed, slices are enough, and nothing is copied.
         if len(gone) and gone[-1] == len(gone) - 1:
@@ -182,7 +182,7 @@ class AppendBuffer:
         self._lock = Lock()
 
     def claim(self, length: int, more: int) -> bool:
-        """Claim the rows from `length` to `length + more` (exclusive). Return False if taken."""
+        """Claim rows `length` to `length + more` (exclusive). Return False if they are in use."""
         with self._lock:
             if self._filled != length or length + more > self._capacity:
                 return False

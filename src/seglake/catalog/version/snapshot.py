@@ -1,4 +1,4 @@
-"""Hold one version of the lake in memory: the segments of every log partition, for searches.
+"""Keep one version of the lake in memory: the segments of every log partition, for searches.
 
 A snapshot has NumPy columns and no paths, because object keys follow from the columns. It takes 80
 bytes for each segment, and 16 for each attempt. A newer snapshot shares every log partition that
@@ -90,7 +90,7 @@ class PartitionView:
 
     @cached_property
     def record_counts(self) -> Int64s:
-        """Return the number of records of each segment, from the log start on.
+        """Return, for each segment, the number of records at or above the log start.
 
         If the log starts in a segment with gaps, the count of this segment is an upper bound.
         """
@@ -104,9 +104,9 @@ class PartitionView:
 
     @property
     def record_count(self) -> int:
-        """Return the number of records from the log start on, or an upper bound.
+        """Return the number of records at or above the log start, or an upper bound.
 
-        It is an upper bound if the log starts in a segment with gaps.
+        The number is an upper bound if the log starts in a segment with gaps.
         """
         return int(self.record_counts.sum())
 
@@ -142,7 +142,7 @@ class PartitionView:
     def first_reaching(self, timestamp: int) -> int:
         """Return the position of the first segment with a record at or after `timestamp`.
 
-        Return `len(self)` if no segment has one.
+        Return `len(self)` if no segment has such a record.
         """
         return int(np.searchsorted(self.running_max_timestamps, timestamp, "left"))
 
@@ -243,7 +243,7 @@ class UnreadTopics:
     """The topics of a version whose rows are not read yet.
 
     `files` are the data files of these topics. `read` loads a snapshot of the version with only the
-    topics of some data files.
+    topics of the data files that it gets.
     """
 
     def __init__(
@@ -258,11 +258,11 @@ class UnreadTopics:
         return topic in self._files
 
     def names(self) -> list[str]:
-        """Return the names of the topics, also of topics without a topic row."""
+        """Return the names of the topics, including topics without a topic row."""
         return list(self._files)
 
     def topics(self) -> list[str]:
-        """Return the names of the topics that exist, which are the ones with a topic row."""
+        """Return the names of the topics that exist, which are the topics with a topic row."""
         files = list(self._files.items())
         return [name for name, mine in files if any(file.kind == "topic" for file in mine)]
 
@@ -452,7 +452,7 @@ class Snapshot:
     def only(self, topic: str, partitions: Iterable[int] | None = None) -> Snapshot:
         """Return this version with only one topic.
 
-        With `partitions`, it has only these log partitions, and of each only the last segment. That
+        With `partitions`, it has only these log partitions, and only the last segment of each. That
         is enough to check an append.
         """
         settings = self.find_topic(topic)

@@ -52,7 +52,7 @@ def data_files(added: Iterable[AddedFile]) -> frozenset[DataFile]:
 
 
 def last_finished_files(files: Sequence[DataFile], count: int) -> list[DataFile]:
-    """Return the files, all of one kind, that may have one of the `count` rows finished last."""
+    """Return the files that may have one of the `count` rows finished last. All have one kind."""
     spans = [file.bounds.get("finished_at_ms", ALL_TIMES) for file in files]
     since, left = INT64_MIN, count
     for (begin, _), file in sorted(zip(spans, files, strict=True), reverse=True):
@@ -121,7 +121,7 @@ def load_ends(store: Store, version: int, files: frozenset[DataFile], topic: str
 
 @contextmanager
 def retained(version: int) -> Iterator[None]:
-    """Raise VersionExpired if the block, which reads a version, does not find one of its files."""
+    """Raise VersionExpired if the `with` block, which reads a version, misses one of its files."""
     try:
         yield
     except MissingObject as error:
@@ -174,7 +174,7 @@ def advance(
 
 
 def _now(files: Iterable[DataFile], later: Collection[str]) -> set[DataFile]:
-    """Return the files whose topics are not in `later`."""
+    """Return the files to read now: the files whose topics are not in `later`."""
     return {file for file in files if file.topic not in later}
 
 
@@ -187,7 +187,7 @@ def _with(
     gone: Collection[DataFile],
     unread: UnreadTopics,
 ) -> Snapshot:
-    """Return `snapshot` without the segments in `gone`, and with the rows in `new`."""
+    """Return `snapshot` as `version`: without segments in `gone`, with the rows in `new`."""
     return snapshot.with_rows(
         version,
         files,
@@ -200,7 +200,7 @@ def _with(
 
 
 def _segments(store: Store, files: Iterable[DataFile]) -> dict[tuple[str, int], Segments]:
-    """Return the segments in some files, by topic and partition."""
+    """Return the segments in `files`, by topic and partition."""
     return {
         (topic, partition): segments
         for topic, table in tables(store, "segment", files).items()
@@ -241,7 +241,7 @@ def rows_with(
 
 
 def attempts(store: Store, files: Iterable[DataFile]) -> set[str]:
-    """Return the attempts named by the run, segment and maintenance rows in some files.
+    """Return the attempts named by the run, segment and maintenance rows in `files`.
 
     Raises what `read_files` raises.
     """
@@ -267,7 +267,7 @@ def damaged_files(
 
 
 def rows_in(store: Store, row_type: type[AnyRow], files: Iterable[DataFile]) -> list[AnyRow]:
-    """Return the rows of one kind in some files, of all topics. Raises what `read_files` raises."""
+    """Return the rows of one kind in `files`, of all topics. Raises what `read_files` raises."""
     return [
         row
         for topic, parts in tables(store, row_type.KIND, files).items()

@@ -54,7 +54,7 @@ def put_batches(framing, attributes, record_bytes, level, addresses, scratch, ou
 
 @njit(cache=True, nogil=True)
 def put_headers(table, starts, out):
-    """Write the header of each batch at the batch's start: no producer, and no checksum yet."""
+    """Write the header of each batch at its start, without a producer and without the checksum."""
     for batch in range(len(table)):
         row, at = table[batch], starts[batch]
         out[at + LEADER_EPOCH_AT : at + OVERHEAD] = 0

@@ -87,7 +87,7 @@ def _all_not_here(*arguments):
 @njit(cache=True, nogil=True)
 @meanwhile(_all_not_here)
 def payload_bounds(log, table, addresses, max_bytes, bounds):
-    """Fill in the most bytes to which the payload of each batch may decompress.
+    """Fill `bounds` with an upper bound of the decompressed bytes of each batch.
 
     Positions in the batch table are positions in `log`. The bound is `NOT_HERE` if the codec has no
     address, if the bound would exceed `max_bytes`, or if the payload is not a frame of its codec.
@@ -104,7 +104,7 @@ def payload_bounds(log, table, addresses, max_bytes, bounds):
 
 @njit(cache=True, nogil=True)
 def payload_bound(log, start, end, attributes, addresses, max_bytes):
-    """Return the most bytes to which log[start:end] may decompress, see `payload_bounds`."""
+    """Return an upper bound of the decompressed bytes of log[start:end], see `payload_bounds`."""
     bound = _bound(log, start, end, attributes & CODEC_MASK, addresses)
     return bound if bound <= max_bytes else np.int64(NOT_HERE)
 
@@ -129,9 +129,9 @@ def _little_endian(data, at):
 
 @njit(cache=True, nogil=True)
 def _lz4_bound(data, start, end):
-    """Return the most bytes to which the LZ4 frame data[start:end] may decompress, or `NOT_HERE`.
+    """Return an upper bound of the decompressed bytes of the LZ4 frame data[start:end].
 
-    The bound is the sum over the blocks of the frame.
+    The bound is the sum over the blocks of the frame. Returns `NOT_HERE` for other bytes.
     """
     if end - start < _LZ4_LEAST_BYTES or _little_endian(data, start) != _LZ4_MAGIC:
         return NOT_HERE
@@ -158,9 +158,9 @@ def _no_batch(*arguments):
 def decompress(log, table, bounds, addresses, out, row, enough_bytes, out_ends, sizes):
     """Decompress batches from `row` on into `out`, one after another.
 
-    Fills in where the records of each batch end. Stops before a batch that these kernels cannot
-    decompress, that does not fit, or that is damaged. Stops after the batch that reaches
-    `enough_bytes`. Returns the first batch that is not decompressed.
+    Fills `out_ends` with the end of each batch's records in `out`. Stops before a batch that these
+    kernels cannot decompress, that does not fit, or that is damaged. Stops after the batch that
+    reaches `enough_bytes`. Returns the first batch that is not decompressed.
     """
     at = out_ends[row - 1] if row else np.int64(0)
     while row < len(table) and bounds[row] >= 0 and at + bounds[row] <= len(out):
@@ -205,7 +205,7 @@ def put_payload(out, at, bound, log, start, end, attributes, addresses, sizes):
 
 @njit(cache=True, nogil=True, inline="always")
 def compressed_bound(codec, size):
-    """Return the most bytes to which `size` bytes of records compress.
+    """Return an upper bound of the compressed size of `size` bytes of records.
 
     The codec must have an address.
     """

@@ -19,14 +19,14 @@ from seglake.format.records import Bytes, Int64s, fixed
 
 
 class Framed(NamedTuple):
-    """Consecutive batches without their headers yet, and the bytes of each."""
+    """Consecutive batches whose headers are not written yet, and the bytes of each batch."""
 
     data: Bytes
     sizes: Int64s
 
 
 class Framing(NamedTuple):
-    """The records of some batches: batch b has the records firsts[b] to firsts[b + 1], exclusive.
+    """The records of batches: batch b has the records firsts[b] to firsts[b + 1], exclusive.
 
     The body of record i is data[starts[i] : starts[i] + sizes[i]], see `encode.Bodies`.
     """
@@ -49,7 +49,7 @@ class Framing(NamedTuple):
     def framed(
         self, attributes: Any, record_bytes: Int64s, compressors: Mapping[int, Compress | None]
     ) -> Framed:
-        """Return the batches. `compressors` has one for each codec in `attributes`."""
+        """Frame and compress the batches. `compressors` has one function for each codec used."""
         zstd = compressors.get(IDS["zstd"])
         here = set[int]() if not _has_zstd() or not isinstance(zstd, Zstd) else {IDS["zstd"]}
         if set(compressors) <= here | {0}:

@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 
 class _Context(NamedTuple):
-    """The memory that functions of a codec work with. Each thread needs its own context."""
+    """The working memory of a codec's C functions. Each thread needs its own context."""
 
     number: int  # the kernels' number of the context
     create: Callable[[], int | None]
@@ -82,13 +82,13 @@ def renew() -> Int64s:
 
 @cache
 def _libraries() -> list[_Library]:
-    """Return the libraries that are available and right. The first call in a process tests them."""
+    """Return the libraries that exist and pass their test, which runs in a process's first call."""
     made = [make() for make in (_crc32c, _zstd, _zstd_writer, _lz4)]
     return [library for library in made if library is not None and _is_right(library)]
 
 
 def _is_right(library: _Library) -> bool:
-    """Return whether a library gives the results of its package. Log a warning otherwise."""
+    """Return whether a library passes its self-test. Log a warning otherwise."""
     addresses: Int64s = np.zeros(codec_kernels.ADDRESSES, np.int64)
     library.put(addresses)
     if addresses.any() and library.is_right(addresses):
@@ -126,7 +126,7 @@ def _zstd_writer() -> _Library | None:
 
 
 def _context(number: int, create: Any, free: Any) -> _Context:
-    """Return the context that a function of C creates."""
+    """Declare the types of the C functions `create` and `free`, and return a context of them."""
     create.restype, free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
     return _Context(number, create, free)
 
@@ -149,7 +149,7 @@ def _lz4() -> _Library | None:
 
 
 def _crc32c() -> _Library | None:
-    """Return the library only for processors with a CRC-32C instruction; others gain nothing."""
+    """Return the library if the processor has a CRC-32C instruction. Otherwise it gains nothing."""
     library = _load("crc32c._crc32c", "_crc32c_hw_adler") if crc32c.hardware_based else None
     if library is None:
         return None
@@ -160,7 +160,7 @@ def _crc32c() -> _Library | None:
 
 
 def _load(module: str, *names: str) -> ctypes.CDLL | None:
-    """Return the shared library of an extension module, if it exports these names."""
+    """Return the shared library of an extension module if it exports these names, else None."""
     spec = importlib.util.find_spec(module)
     if spec is None or spec.origin is None or ctypes.sizeof(ctypes.c_void_p) != 8:
         return None

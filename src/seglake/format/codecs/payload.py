@@ -19,14 +19,14 @@ from seglake.limits import INT64_MAX
 
 
 class Payload(NamedTuple):
-    """The decompressed records of some batches: batch b has data[starts[b] : ends[b]]."""
+    """The decompressed records of batches: records of batch b are data[starts[b] : ends[b]]."""
 
     data: Bytes
     starts: Int64s
     ends: Int64s
 
     def copy(self) -> Payload:
-        """Return a copy in a separate array, from the first batch to the last one."""
+        """Return a copy whose array has only the bytes from the first batch to the last one."""
         first, stop = self.starts[0], self.ends[-1]
         data = fixed(self.data[first:stop].copy())
         return Payload(data, self.starts - first, self.ends - first)
@@ -37,13 +37,13 @@ class Payload(NamedTuple):
         return [self.data[start:end].data for start, end in spans]
 
     def stored(self) -> StoredRecords:
-        """Return the records for a kernel that takes compressed ones, too."""
+        """Return these records as `StoredRecords`, for kernels that accept compressed records."""
         codecs = np.zeros(len(self.ends), np.int16)
         return StoredRecords(self.data, fixed(self.starts), fixed(self.ends), codecs)
 
 
 class StoredRecords(NamedTuple):
-    """The records of some batches, compressed or not: batch b has data[starts[b] : ends[b]].
+    """Records of batches, compressed or not: the records of batch b are data[starts[b] : ends[b]].
 
     codecs[b] is the number of the codec, or 0 for records that are not compressed.
     """
@@ -107,7 +107,7 @@ class _Decompression:
         self._out = np.empty(size, np.uint8)
 
     def payload(self) -> Payload:
-        """Decompress batches until they are enough."""
+        """Decompress batches until they yield `enough_bytes`."""
         row = at = 0
         while row < len(self._ends) and at < self._enough_bytes:
             stop = codec_kernels.decompress(

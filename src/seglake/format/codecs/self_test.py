@@ -63,7 +63,7 @@ def zstd_writer_is_right(addresses: Int64s) -> bool:
 
 
 def _decompresses(codec: int, frame: Bytes, addresses: Int64s) -> bool:
-    """Return whether a frame of the text becomes the text, and a cut frame is refused."""
+    """Return whether a frame of the test text decompresses to it, and a cut frame is refused."""
     put_payload, sizes = _as_python()["put_payload"], np.empty(2, np.int64)
     out, size = np.zeros(len(_TEXT), np.uint8), len(_TEXT)
     whole = put_payload(out, 0, size, frame, 0, len(frame), codec, addresses, sizes)
@@ -74,7 +74,7 @@ def _decompresses(codec: int, frame: Bytes, addresses: Int64s) -> bool:
 
 @cache
 def _as_python() -> dict[str, Any]:
-    """Return the names of the kernels' module, with kernels as Python."""
+    """Return the globals of the kernels' module, with each kernel as a Python function."""
     names = dict(vars(codec_kernels))
     for name, kernel in vars(codec_kernels).items():
         function = getattr(kernel, "py_func", kernel)  # itself where numba is switched off

@@ -1,1 +1,1 @@
-"""Rewrite segments: some records of consecutive segments become one segment."""
+"""Rewrite consecutive segments as one segment, with only the records that a rule keeps."""

@@ -73,9 +73,9 @@ class RecordFilter:
     def delete_horizons_ms(
         self, table: BatchTable, decoded: Decoded, stays: Flags
     ) -> Int64s | None:
-        """Return the delete horizon of each batch in ms, or `NO_HORIZON`; None for no horizons.
+        """Return the delete horizon of each batch in ms, or `NO_HORIZON`. None means no horizons.
 
-        Only batches that are `UNDECIDED` get their horizon.
+        A rewrite uses the horizons only of batches that are `UNDECIDED`.
         """
         del table, decoded, stays
         return None
@@ -187,12 +187,15 @@ class KeepOffsets(RecordFilter):
         return stays
 
     def _places_of(self, offsets: Int64s) -> tuple[Int64s, Int64s]:
-        """Return, for each offset, the last bitmap at or before it, or -1, and its bit."""
+        """Return, for each offset, the last bitmap that begins at or before it, or -1.
+
+        The second array has the number of the offset's bit in this bitmap.
+        """
         number = self.bases.searchsorted(offsets, "right") - 1
         return number, self._within(number, offsets)
 
     def _within(self, number: Int64s, offsets: Int64s) -> Int64s:
-        """Return the bits of offsets in these bitmaps, at most the end of the bitmap."""
+        """Return the bit numbers of offsets in the bitmaps `number`, at most the bitmap's end."""
         bases, places, sizes = (np.append(c, 0) for c in (self.bases, self.places, self.sizes))
         bits: Int64s = 8 * places[number] + np.clip(offsets - bases[number], 0, 8 * sizes[number])
         return bits

@@ -55,7 +55,7 @@ def rebatch(data: Any, table: BatchTable, payload: Payload, batch_bytes: int) ->
 
 
 def _fit(data: Any, table: BatchTable) -> Flags:
-    """Return which batches may be joined with others."""
+    """Return, for each batch, whether it may be joined with others."""
     places = table["position"][:, None] + np.arange(OVERHEAD)
     producers = read_only(data)[places].view(HEADER).reshape(-1)["producer_id"]
     plain = table["attributes"] & ~(CODEC_MASK | LOG_APPEND_TIME) == 0
@@ -83,7 +83,7 @@ AHEAD_BYTES = 16 * 2**20  # requested from an object store ahead of their use
 
 
 class RewriteTarget(NamedTuple):
-    """Properties of the new segment: the attempt that writes it, its index policy, its batches.
+    """The attempt that writes a new segment, the segment's index policy, and its batch size.
 
     Without a policy, the new segment gets the index policy of the first old segment, with a key
     index of `subjects`. With `batch_bytes`, adjacent batches are joined up to this size, headers
@@ -127,7 +127,7 @@ def rewrite(
 
 
 def _with_end(old: _OldLogs, base: int, end: int) -> Iterator[EncodedBatches]:
-    """Yield the kept batches. The last batch keeps its header if its records go (KAFKA-17076)."""
+    """Yield the kept batches. A last batch without kept records becomes a header (KAFKA-17076)."""
     at = base
     for batches in old.batches():
         at = int(batches.table["last_offset"][-1]) + 1 if len(batches.table) else at
@@ -137,7 +137,7 @@ def _with_end(old: _OldLogs, base: int, end: int) -> Iterator[EncodedBatches]:
 
 
 def _span(rows: Sequence[SegmentRow]) -> tuple[int, int]:
-    """Return the offsets [base, end) of the segments. UsageError if they cannot become one."""
+    """Return the offsets [base, end) of the segments. Raise UsageError if they cannot be joined."""
     first, last = rows[0], rows[-1]
     for before, after in pairwise(rows):
         same = (before.topic, before.partition) == (after.topic, after.partition)
@@ -154,7 +154,7 @@ def _span(rows: Sequence[SegmentRow]) -> tuple[int, int]:
 def staying(
     store: Store, rows: Sequence[SegmentRow], keep: RecordFilter
 ) -> Iterator[EncodedBatches]:
-    """Yield the kept batches of segments, some at a time, checked and with complete tables.
+    """Yield the kept batches of segments in parts, checked and with complete tables.
 
     Batches without records are left out. Raises CorruptData and StoreError.
     """
@@ -170,7 +170,7 @@ class _OldLogs:
         self.last_offset = -1
 
     def batches(self) -> Iterator[EncodedBatches]:
-        """Yield the kept batches, with complete tables, some at a time. Raises CorruptData."""
+        """Yield the kept batches in parts, with complete tables. Raises CorruptData."""
         read = self._sieve.keep.batch_retention(_as_batches(self._rows)) != GOES
         rows = [row for row, needed in zip(self._rows, read, strict=True) if needed]
         segments = [LogSegment.of_row(row) for row in rows]
@@ -193,13 +193,13 @@ class _OldLogs:
 
 
 class _Sieve(NamedTuple):
-    """What to keep, and the size up to which adjacent batches are joined; None: no joins."""
+    """Selects the records to keep. Adjacent batches are joined up to `batch_bytes`, unless None."""
 
     keep: RecordFilter
     batch_bytes: int | None
 
     def staying(self, data: Any, table: BatchTable, payload: Payload) -> EncodedBatches:
-        """Return the kept records of some batches. No batch may be `GOES`."""
+        """Return the kept records of these batches. The retention of no batch may be `GOES`."""
         keep = self.keep
         asked = keep.batch_retention(table) == UNDECIDED
         if asked.any():

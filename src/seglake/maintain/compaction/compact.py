@@ -43,7 +43,7 @@ MAX_ROUNDS = 10  # tries for a log partition whose segments other commits change
 
 @dataclass
 class CompactedLog:
-    """A log partition before a round, and after it if it was `cleaned`.
+    """A log partition before a round of compaction, and after the round if it was `cleaned`.
 
     Records below the log start are not counted. `null_keys`, `superseded` and `expired_tombstones`
     count the records that were removed.
@@ -128,11 +128,12 @@ def compact(
         topic: The topic.
         force: Compact all log partitions. `min.compaction.lag.ms` still applies.
         dry_run: Run both passes in this process, and write nothing to the lake.
-        now_ms: The time that counts as the present. Without it, the earlier time of this machine's
-            clock and storage's clock is used, and new delete horizons count from the later one.
+        now_ms: The time (ms) that counts as the present. By default, the earlier time of this
+            machine's clock and storage's clock; then new delete horizons count from the later time.
         spark: Runs the work on its executors. Without it, threads run the work.
         storage_options: Options of the store.
-        progress: Called with the bytes of log that are done, and the total. Each log counts twice.
+        progress: Called with the bytes of log that are done, and the total. Each log counts twice,
+            because there are two passes.
 
     Raises:
         UnknownTopic: There is no such topic.
@@ -161,7 +162,7 @@ def compact_in(
     dry_run: bool = False,
     now_ms: int | None = None,
 ) -> CompactResult:
-    """Do what `compact` does, with an open catalog."""
+    """Compact a topic like `compact`, with an open catalog."""
     # Executors cannot read the results of the first pass that a dry run keeps on this machine.
     engine = engine_of(None if dry_run else spark)
     progress = progress or logged("bytes of log")
@@ -182,7 +183,7 @@ def compact_topic(
     *,
     dry_run: bool = False,
 ) -> CompactResult:
-    """Do what `compact` does, on an engine."""
+    """Compact a topic like `compact`, on an engine."""
     report = CompactResult(topic, now_ms=options.now_ms, dry_run=dry_run)
     snapshot = table.snapshot()
     logs, policy = _logs(table, snapshot, topic, options.now_ms)
@@ -245,7 +246,7 @@ class _Swap:
     done: dict[int, CompactedLog] = field(default_factory=dict)
 
     def commit(self, table: CatalogTable) -> None:
-        """Commit the logs whose segments are still live, and report them."""
+        """Commit the cleaned logs whose segments are still live, and report them."""
         report = self.report
         version = transact(table, report.topic, self.attempt_id, self._change)
         if version is not None:

@@ -150,7 +150,7 @@ def put_records(
 
 @njit(cache=True, nogil=True)
 def put_entries(rows: Words, slots: Words, used: int) -> int:
-    """Put rows of other tables in this table, which must have room. Return its number of keys."""
+    """Put rows of other tables into this table, which must have space. Return its key count."""
     for i in range(len(rows)):
         used += _put(slots, rows[i, 0], rows[i, 1], rows[i, 2])
     return used

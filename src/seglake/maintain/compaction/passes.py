@@ -1,4 +1,4 @@
-"""Run both passes of a compaction over some log partitions, on an engine.
+"""Run both passes of a compaction over log partitions, on an engine.
 
 The passes write files, but no commit:
 
@@ -78,7 +78,7 @@ _DECODE_BYTES = 8 * 2**20  # of decompressed records at once
 
 
 class KeyTable:
-    """The last record of each key, with room for at least `rows` keys.
+    """The last record of each key, with space for at least `rows` keys.
 
     The table has 34 to 69 bytes for each of `rows`. Slots that were never used take no memory.
     """
@@ -92,7 +92,7 @@ class KeyTable:
     def put_records(
         self, records: KeyedRecords, log_part: LogPart, seed: Words, row: int
     ) -> tuple[int, int, int]:
-        """Put records from `row` on, until the table is full.
+        """Put the records from `row` on into the table, until it is full.
 
         Return the first row that was not put, the number of records at or above the log start, and
         how many of these have a null key.
@@ -104,7 +104,7 @@ class KeyTable:
         return row, seen, nulls
 
     def put_rows(self, data: Any) -> None:
-        """Put rows that were taken from another table. There must be room for them."""
+        """Put rows that were taken from another table. The table must have space for them."""
         rows = np.frombuffer(data, np.uint64)
         self.used = latest_kernels.put_entries(fixed(rows.reshape(-1, 3)), self._slots, self.used)
 
@@ -136,7 +136,7 @@ class LogPart(NamedTuple):
 
 
 class KeyBlobs(NamedTuple):
-    """The blobs of the last records, by partition and bucket (`number`), and counts of records."""
+    """The blobs of each key's last record, by partition and bucket (`number`), and their counts."""
 
     packed: bytes  # rows of SPOOLED
     records: Counter[int]  # by partition, at or above the log start
@@ -144,7 +144,7 @@ class KeyBlobs(NamedTuple):
 
 
 class FindKeys(NamedTuple):
-    """The task: segments → blobs of the last record of each key.
+    """The task that reads segments, and writes blobs with the last record of each key.
 
     `now_ms` decides which tombstones have expired. The hashes are keyed with the attempt's id.
     """
@@ -313,7 +313,7 @@ def log_to_clean(
 ) -> LogToClean:
     """Return the part of a log that a round at `now_ms` would clean.
 
-    `rows` are all segments, in the order of the log. The rules are the ones of Kafka's
+    `rows` are all segments, in the order of the log. The rules are as in Kafka's
     `LogCleanerManager.cleanableOffsets` and `maxCompactionDelay`, with one difference: the age of a
     segment is the age of its oldest record, not of its first batch. So no record waits longer than
     the lag.
@@ -367,13 +367,13 @@ class BlobBucket(NamedTuple):
 
     @staticmethod
     def from_spooled(partition: int, edges: Int64s, spooled: pa.Table) -> BlobBucket:
-        """Return a bucket with the rows of its blobs, packed."""
+        """Return a bucket with these SPOOLED rows. Its `rows` counts the records of its blobs."""
         rows = int(spooled["records"].to_numpy().sum())
         return BlobBucket(partition, edges, pack_rows(spooled), rows)
 
 
 class Survivors(NamedTuple):
-    """The blobs of the offsets to keep, of both kinds, by partition and segment (`unit`).
+    """The blobs (SURVIVORS and TOMBSTONES) of offsets to keep, by partition and segment (`unit`).
 
     `keys` and `expired` have the number of keys, and of expired tombstones, of each partition.
     """
@@ -384,13 +384,13 @@ class Survivors(NamedTuple):
 
 
 class FindSurvivors(NamedTuple):
-    """The task: buckets → the offsets to keep."""
+    """The task that reads buckets, and writes blobs with the offsets to keep."""
 
     store: Store
     attempt_id: str
 
     def __call__(self, buckets: Sequence[BlobBucket]) -> Survivors:
-        """Read the blobs of some buckets, one bucket after another."""
+        """Read the blobs of these buckets, one bucket after another."""
         keys, expired = Counter[int](), Counter[int]()
         with SpoolWriter(self.store, self.attempt_id) as spool:
             for partition, own in groupby(buckets, lambda bucket: bucket.partition):
@@ -432,7 +432,7 @@ def _by_segment(edges: Int64s, entries: Words) -> list[memoryview]:
 def _write_offsets(
     found: SpillBuffer, kind: int, partition: int, segments: int, spool: SpoolWriter
 ) -> None:
-    """Write a blob of offsets for each segment that has some."""
+    """Write a blob for each segment that has offsets to keep."""
     for segment in range(segments):
         if data := b"".join(part for _, part in found.read_range(segment)):
             offsets = np.sort(np.frombuffer(data, np.int64))
@@ -440,7 +440,7 @@ def _write_offsets(
 
 
 def bitmap(store: Store, spooled: pa.Table, first: int, edges: Int64s) -> Bytes:
-    """Return the blobs of some segments of the round as a bitmap: bit n is offset edges[0] + n.
+    """Read the blobs of segments of the round into a bitmap: bit n stands for offset edges[0] + n.
 
     Segment `first` + i covers offsets edges[i] to edges[i + 1], exclusive. Parts of the bitmap
     without a bit take no memory.
@@ -516,7 +516,7 @@ def segment_edges(rows: Sequence[SegmentRow]) -> Int64s:
 
 
 class CleanGroups(NamedTuple):
-    """The task: groups → their segments. Fresh tombstones get the delete horizon `horizon_ms`."""
+    """The task that writes a segment for each group. Fresh tombstones get horizon `horizon_ms`."""
 
     store: Store
     attempt_id: str
@@ -548,7 +548,7 @@ class CleanGroups(NamedTuple):
 
 @dataclass(frozen=True)
 class LatestPerKey(RecordFilter):
-    """Keeps the offsets `newest`, and gives a delete horizon to each batch with one of `fresh`.
+    """Keeps the offsets `newest`, and sets a delete horizon in each batch with one of `fresh`.
 
     `fresh` are the tombstones among `newest` whose batch has no delete horizon yet
     (`MemoryRecords.filterTo`).
@@ -559,7 +559,7 @@ class LatestPerKey(RecordFilter):
     horizon_ms: int
 
     def batch_retention(self, table: BatchTable) -> BatchRetention:
-        """Return the fate of each batch, see `RecordFilter.batch_retention`."""
+        """Return the retention of each batch, see `RecordFilter.batch_retention`."""
         decisions = self.newest.batch_retention(table)
         decisions[(decisions == STAYS) & self._has_fresh(table)] = UNDECIDED
         return decisions
@@ -632,7 +632,7 @@ class Passes:
     options: CompactionOptions
 
     def clean(self, logs: Sequence[LogToClean]) -> list[CleanedLog]:
-        """Clean logs, each with a segment to clean. Raises CorruptData and StoreError."""
+        """Clean logs, each of which has a segment to clean. Raises CorruptData and StoreError."""
         if not logs:
             return []
         try:
@@ -654,7 +654,7 @@ class Passes:
         ]
 
     def _keys(self, logs: Sequence[LogToClean]) -> tuple[pa.Table, Counter[int], Counter[int]]:
-        """Return the rows of the keys' blobs. Count records, and null keys, by partition."""
+        """Run pass 1. Return the rows of the keys' blobs, and counts of records and null keys."""
         total = _log_bytes(logs)
         cores = self.engine.cores_for(total)
         least = total // (SHARES_PER_CORE * cores)
@@ -689,7 +689,7 @@ class Passes:
     def _survivors(
         self, logs: Sequence[LogToClean], keys: pa.Table
     ) -> tuple[pa.Table, Counter[int], Counter[int]]:
-        """Return the rows of the survivors' blobs. Count keys, and expired tombstones."""
+        """Return the rows of the survivors' blobs, and counts of keys and expired tombstones."""
         edges = {log.partition: segment_edges(log.rows) for log in logs}
         buckets = [
             BlobBucket.from_spooled(partition, edges[partition], spooled)
@@ -709,7 +709,7 @@ class Passes:
     def _cleaned(
         self, logs: Sequence[LogToClean], spooled: pa.Table
     ) -> list[list[GroupReplacement]]:
-        """Clean the groups that change. Return the group replacements of each log."""
+        """Run pass 2 for the groups that change. Return the replaced groups of each log."""
         total = _log_bytes(logs)
         survivors = {partition: part for (partition,), part in _parts(spooled, "partition")}
         groups = [
@@ -756,7 +756,7 @@ def _log_bytes(logs: Sequence[LogToClean]) -> int:
 
 
 def _parts(spooled: pa.Table, *names: str) -> Iterator[tuple[tuple[int, ...], pa.Table]]:
-    """Yield each combination of values in these columns, and its rows."""
+    """Yield each combination of values in these columns, with the rows that have it."""
     ordered = spooled.sort_by([(name, "ascending") for name in names])
     columns = np.stack([ordered[name].to_numpy() for name in names])
     ends = np.flatnonzero((np.diff(columns) != 0).any(axis=0)) + 1

@@ -98,7 +98,7 @@ class ErasureCriteria:
 
 @dataclass(frozen=True)
 class RejectTexts:
-    """Rejected rows in three forms: their bytes, their decoded base64, and their wide text."""
+    """Rejected rows in three forms: their bytes, their decoded base64, their UTF-16 and UTF-32."""
 
     raw: Any
     decoded: Any  # a line for each string in base64
@@ -141,8 +141,9 @@ class RejectTexts:
     def contains_fields(self, key: bytes) -> pa.BooleanArray:
         """Return, for each row, whether it has all fields of a key.
 
-        Any way of dividing the key into fields at NULs is enough. Empty fields match every row,
-        unless most parts are empty: then they are zero bytes of a binary number.
+        The key may be divided into fields at any of its NULs: one matching division is enough.
+        Empty fields match every row, unless most parts are empty: then they are zero bytes of a
+        binary number.
         """
         parts = key.split(_SEPARATOR)
         empty = {b""} if 2 * parts.count(b"") <= len(parts) else set[bytes]()
@@ -163,7 +164,7 @@ class RejectTexts:
 
 
 def _is_made_of(key: bytes, fields: Collection[bytes]) -> bool:
-    """Return whether a key is a sequence of some of the fields, with NULs between them."""
+    """Return whether a key consists of fields from `fields`, joined by NULs."""
     starts = [0]  # of fields that are still to be found
     for start in starts:
         ends = (start + len(field) for field in fields if key.startswith(field, start))
@@ -279,7 +280,7 @@ def _parts(words: Iterable[bytes]) -> Iterator[list[bytes]]:
 
 
 def _spellings(word: bytes) -> str:
-    """Return a pattern of a word as rows spell it: plain, JSON-escaped, or with doubled quotes."""
+    """Return a pattern for a word in a row: plain, JSON-escaped, or with doubled quotes."""
     try:
         return "".join(map(_spelled, word.decode()))
     except UnicodeDecodeError:

@@ -105,11 +105,11 @@ _QUARANTINED = re.compile(rf"{layout.QUARANTINE_TABLE}/topic=([^/]+)/")
 class TopicAttempts(NamedTuple):
     """The attempts that did not commit and may be at the topic, and all committed attempts.
 
-    `running` attempts may still run. `to_abandon` attempts have ended and are abandoned; if they
-    are alive, they may still write objects. `left` are the unnamed objects of attempts that have
-    ended, and `remains` are the keys of the objects of `to_abandon` attempts. `named_rejects` are
-    the keys of the files that the quarantine names, or named within the grace period; their writers
-    do not need them any more.
+    `running` attempts may still run. `to_abandon` attempts count as ended and are abandoned; if
+    such a process is alive, it may still write objects. `left` are the unnamed objects of attempts
+    that have ended, and `remains` are the keys of the objects of `to_abandon` attempts.
+    `named_rejects` are the keys of the files that the quarantine names, or named within the grace
+    period; their writers do not need them any more.
     """
 
     running: list[str]
@@ -194,10 +194,10 @@ def _may_run(store: Store, attempt_id: str, objects: Sequence[Listed], oldest_ms
 
 
 def _may_be_at(store: Store, topic: str, objects: Sequence[Listed]) -> bool:
-    """Return whether an attempt with these objects may be at the topic.
+    """Return whether an attempt with these objects may work on the topic.
 
-    If no object names a topic, it may be. An attempt that writes the object of a tag copies no
-    record, so it is not.
+    The result is true if no object names a topic. It is false for an attempt that writes the object
+    of a tag, because such an attempt copies no records.
     """
     if any(layout.parse_tag_key(item.key) for item in objects):
         return False
@@ -298,7 +298,7 @@ class OldObjects:
         yield from (item for item, had in zip(old, goes, strict=True) if had)
 
     def _is_old(self, key: str) -> bool:
-        """Return whether no commit can name this quarantine file, which is not named now."""
+        """Return whether a quarantine file that is not named now can never be named by a commit."""
         if TEMPORARY.fullmatch(key):
             return False
         named = self._attempts.named_rejects
@@ -313,7 +313,7 @@ class OldObjects:
 
 
 class _HasRejects(NamedTuple):
-    """The task: return whether an unnamed quarantine file has a row to erase."""
+    """The task that returns whether an unnamed quarantine file has a row to erase."""
 
     store: Store
     criteria: ErasureCriteria
@@ -343,8 +343,8 @@ class EraseResult(TopicReport):
     """The result of an erasure, or of its dry run. It has the number of keys, not the keys.
 
     `segments` were written again without `records`. `rejects` were removed from the quarantine,
-    also rejects that a killed erasure had left there. `rejects_left` counts the rejects that
-    remain, for each attempt that lost some. `samples` is the number of rows removed from the
+    including rejects that a killed erasure had left there. `rejects_left` counts the rejects that
+    remain, for each attempt that lost any. `samples` is the number of rows removed from the
     samples of failed runs. `tags` counts the records removed from each tag, by its name. `deleted`
     are the old objects that were deleted. `running` attempts began in the meantime; after they have
     ended, the erasure must be repeated.
@@ -408,7 +408,7 @@ def erase(  # noqa: PLR0913  # each is an option of the command
             cannot be read any more.
         wait: Wait for attempts that are running, then erase what they added.
         dry_run: Write nothing. The report has what would be done.
-        grace_hours: An attempt may still run if it wrote something within this time.
+        grace_hours: An attempt that wrote something within this time counts as running.
         spark: Runs the work on its executors. Without it, this process runs the work.
         storage_options: Options of the store.
         progress: Called with the bytes of log that are done, and the total.
@@ -420,7 +420,7 @@ def erase(  # noqa: PLR0913  # each is an option of the command
         UnknownTopic: There is no such topic.
         CorruptData: A log is damaged.
         VersionExpired: A tag was deleted in the meantime.
-        CommitConflict: Other commits won again and again.
+        CommitConflict: Concurrent commits won all retries.
         StoreError: Storage failed.
 
     Example:
@@ -510,13 +510,13 @@ class _Erasure:
         self._erase_samples()
 
     def _erase_samples(self) -> None:
-        """Remove rows from samples, also from samples of attempts that failed since `_find`."""
+        """Remove rows from samples, including samples of attempts that failed since `_find`."""
         store = self._table.store
         for failed, _ in samples_to_erase(store, self.report.topic, self._criteria):
             rewrite_failed_run(store, failed)
 
     def _note_running(self) -> TopicAttempts:
-        """Return the present attempts. Report all that may have read input before the commit."""
+        """Return the present attempts. Report those that may have read input before the commit."""
         attempts = self._find_attempts()
         arrived = self._runs(self._table.snapshot()) - self._base_runs
         running = {*attempts.running, *arrived}
@@ -612,7 +612,7 @@ class _Erasure:
         return find_attempts(self._table, self.report.topic, self._grace, own)
 
     def _find(self, base: Snapshot) -> list[SegmentRow]:
-        """Return the segments of a version that lose records. Report everything that is erased."""
+        """Return the segments of a version that lose records. Fill in the report's counts."""
         report, rows = self.report, self._logs.find(base)
         report.tags = self._tags.find(base)
         report.segments, report.records = len(rows), self._logs.count(rows)
@@ -652,7 +652,7 @@ class _Erasure:
         return {run.attempt_id for run in self._table.run_history(base, self.report.topic)}
 
     def _find_old(self, attempts: TopicAttempts, gone: Collection[str] = ()) -> None:
-        """Report the old objects. `gone` are files that are about to be replaced."""
+        """Fill in the old objects of the report. `gone` are files that are about to be replaced."""
         objects = OldObjects(self._table, self.report.topic, self._criteria, attempts)
         old = objects.find(self._tasks, gone)
         self.report.deleted = [item.key for item in old]

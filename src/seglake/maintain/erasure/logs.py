@@ -94,7 +94,7 @@ def count_hits(keys: Keys, store: Store, log: StoredLog) -> Hits:
 
 
 def may_have_hits(keys: Keys, store: Store, log: StoredLog) -> bool:
-    """Return whether a log has one of the keys, or is too damaged to decide. False if deleted."""
+    """Return whether a log has one of the keys, or is damaged. Return False if it was deleted."""
     try:
         return count_hits(keys, store, log).records > 0
     except MissingObject:
@@ -104,7 +104,7 @@ def may_have_hits(keys: Keys, store: Store, log: StoredLog) -> bool:
 
 
 class LogErasure:
-    """Erases some keys from the segments of a topic, in any version of the catalog or of a tag.
+    """Erases keys from the segments of a topic, in any version of the catalog or of a tag.
 
     Each segment is read only once. A rewritten segment is used for every version that names the old
     segment. For `attempts`, see `Rewrites`.
@@ -325,7 +325,7 @@ class RejectErasure:
 
 
 class _Find(NamedTuple):
-    """The task: the key of a quarantine file → its rejects."""
+    """The task that reads the rejects of a quarantine file, given its key."""
 
     store: Store
     goes: RejectMatcher
@@ -344,7 +344,7 @@ def _by_attempt(rows: pa.Table) -> dict[str, int]:
 
 
 class _WriteRest(NamedTuple):
-    """The task: the key of a quarantine file → new files with the rejects that are kept.
+    """The task that writes new files with the kept rejects of a quarantine file, given its key.
 
     A merged file becomes one merged file of the attempt `erasure`. Any other file becomes one file
     for each attempt in it.
@@ -380,9 +380,10 @@ class _WriteRest(NamedTuple):
 def samples_to_erase(
     store: Store, topic: str, criteria: ErasureCriteria
 ) -> Iterator[tuple[FailedRun, int]]:
-    """Yield failed attempts without the sample rows that meet the criteria, and the rows' number.
+    """Yield each failed attempt without the sample rows to erase, and the number of these rows.
 
-    Attempts without such a row are skipped. Raises CorruptData and StoreError.
+    Rows that meet the criteria are erased. Attempts without such a row are skipped. Raises
+    CorruptData and StoreError.
     """
     for failed in all_failed_runs(store, topic):
         raw = pa.array([_raw(row) for row in failed.rejects], pa.binary())

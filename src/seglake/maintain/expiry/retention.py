@@ -8,8 +8,8 @@ Without timestamps it counts from the segment's creation in the catalog, where K
 of the file. At least `retention.bytes` of logs remain, and offsets never restart. If
 `cleanup.policy` has no `delete`, nothing is removed.
 
-One timestamp in the future, or of late data, keeps every segment after it. The report names the
-segment with this timestamp.
+One timestamp in the future, or of late data, keeps its segment and every later segment. The report
+names the segment with this timestamp.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ END = -1  # Kafka's DeleteRecordsRequest.HIGH_WATERMARK
 
 @dataclass(repr=False)
 class DeleteRecordsResult(TopicReport):
-    """The log starts that moved, or would move in a dry run. Other partitions keep their start."""
+    """The log starts that moved, or would move in a dry run. Other partitions are not listed."""
 
     dry_run: bool = False
     moved: list[LogStartChange] = field(default_factory=list)
@@ -131,7 +131,8 @@ def delete_records(
 ) -> DeleteRecordsResult:
     """Delete the records of partitions below an offset, or before a time, in one commit.
 
-    After an error nothing has changed, except that the commit may exist after a StoreError.
+    After an error, nothing has changed. Exception: after a StoreError, the commit may have been
+    made.
 
     Args:
         root: The folder or URI of the lake.
@@ -151,7 +152,7 @@ def delete_records(
         UnknownTopic: The topic, or one of the partitions, does not exist.
         UsageError: There are both offsets and a time, or neither, or offsets and `partitions`, or
             the time is in the future.
-        CommitConflict: Other commits won again and again.
+        CommitConflict: Concurrent commits won all retries.
         StoreError: Storage failed.
 
     Example:
@@ -254,7 +255,10 @@ class ExpireRejectsResult(TopicReport):
 def expire_rejects(
     table: CatalogTable, topic: str, clock: Clock, *, dry_run: bool
 ) -> ExpireRejectsResult:
-    """Let rejects of a topic expire by the clock's earlier time. Raises what `retain` raises."""
+    """Commit which attempts' rejects of a topic have expired by the clock's earlier time.
+
+    Raises what `retain` raises.
+    """
     report = ExpireRejectsResult(topic, dry_run=dry_run, now_ms=clock.machine_ms)
 
     def plan(base: Snapshot) -> Change | None:
@@ -321,7 +325,7 @@ def retain(
     dry_run: bool = False,
     storage_options: Mapping[str, str] | None = None,
 ) -> list[RetainResult]:
-    """Remove the segments that retention does not keep, from one topic or from every topic.
+    """Remove the oldest segments of one topic, or of all topics, by their retention settings.
 
     Each topic with something to remove gets one commit. A vacuum deletes the files when no retained
     version names them any more.
@@ -338,7 +342,7 @@ def retain(
     Raises:
         UnknownTopic: There is no such topic.
         ConfigError: The settings of a topic are invalid.
-        CommitConflict: Other commits won again and again.
+        CommitConflict: Concurrent commits won all retries.
         StoreError: Storage failed.
 
     Example:
@@ -387,7 +391,7 @@ def retain_topic(
 def expired(
     table: CatalogTable, base: Snapshot, topic: str, settings: Topic
 ) -> list[LogStartChange]:
-    """Return what retention would remove now if the topic had these settings."""
+    """Return the changes that retention would make now if the topic had these settings."""
     dated = _dated(table, base, topic, settings)
     partitions = [_RetainedPartition("", settings, now_ms(), *each) for each in dated]
     return [partition.change() for partition in partitions if partition.count]
@@ -421,7 +425,7 @@ class _RetainedPartition:
         return log_start_change(self.view, int(self.view.segments.end_offsets[self.count - 1]))
 
     def blocker(self) -> RetentionBlocker:
-        """Return the first segment that is kept, which has old segments after it."""
+        """Describe the first kept segment, which prevents the removal of old segments after it."""
         first = self.view.segment(self.count)
         place, time = f"{first.topic}-{first.partition}", int(self._times[self.count])
         what = f"the segment at offset {first.base_offset}, written at {format_ms(time)}"
@@ -465,9 +469,8 @@ def _dated(
 ) -> list[tuple[PartitionView, Int64s]]:
     """Return the log partitions, with the largest timestamp (ms) of each segment.
 
-    For a segment without timestamps, this is the time when the segment was made, if segments are
-    removed by age. An undo may leave such segments in every log partition, so all their rows are
-    read in one step.
+    If segments are removed by age, a segment without timestamps gets its creation time. An undo may
+    leave such segments in every log partition, so all their rows are read in one step.
     """
     dated = [(view, view.segments.max_timestamps.copy()) for view in base.partitions(topic)]
     places = [

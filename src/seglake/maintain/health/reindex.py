@@ -184,7 +184,7 @@ def checked_batches(
 
 
 def _complete(keys: KeyIndexBuilder | None, table: BatchTable, payload: Payload) -> BatchTable:
-    """Check every record of some batches, and return their table."""
+    """Check every record of the batches, and return their complete table."""
     complete = with_extremes(table, decode(table, payload))
     if keys is not None:
         keys.add_payload(table, payload)
@@ -225,7 +225,7 @@ def reindex(
     storage_options: Mapping[str, str] | None = None,
     progress: Progress | None = None,
 ) -> ReindexResult:
-    """Rebuild the index files of a topic, or of some of its partitions, in one commit.
+    """Rebuild the index files of a topic, or of the given partitions, in one commit.
 
     The topic's `index.*` settings decide the subjects of the key indexes. A segment is skipped, and
     counted, if another commit changes it in the meantime.
@@ -243,7 +243,7 @@ def reindex(
     Raises:
         UnknownTopic: The topic, or one of the partitions, does not exist.
         CorruptData: A log is damaged. Nothing was committed.
-        CommitConflict: Other commits won again and again.
+        CommitConflict: Concurrent commits won all retries.
         StoreError: Storage failed.
 
     Example:
@@ -280,7 +280,7 @@ def reindex_rows(
     leave_damaged: bool = False,
     dry_run: bool = False,
 ) -> None:
-    """Rebuild the index files of some segments, commit them, and fill in the report.
+    """Rebuild the index files of the segments `rows`, commit them, and fill in the report.
 
     The segments get key indexes of `subjects`. With None, each segment keeps its own subjects. If a
     log is damaged, nothing is committed, unless `leave_damaged` commits the other segments.

@@ -89,8 +89,8 @@ class RebuildResult(MaintenanceReport):
 class RepairResult(ReindexResult):
     """The result of a repair of a topic's index files, or of its dry run.
 
-    `files` are the keys of the missing or damaged files. `damaged` are the files that cannot be
-    read or rebuilt. Their segments were not changed.
+    `files` are the keys of the missing or damaged index files. `damaged` are the files that cannot
+    be read or rebuilt. Their segments were not changed.
     """
 
     SAMPLED = ("damaged", "files")
@@ -141,7 +141,7 @@ def repair_indexes(
 
     Raises:
         UnknownTopic: There is no such topic.
-        CommitConflict: Other commits won again and again.
+        CommitConflict: Concurrent commits won all retries.
         StoreError: Storage failed.
 
     Example:
@@ -175,14 +175,14 @@ def repair_indexes(
 
 
 def _damage(rows: list[SegmentRow], tasks: SegmentTasks) -> _Damage:
-    """Check the index files of some segments."""
+    """Check the index files of the segments."""
     findings = tasks.map(_index_findings, rows)
     bad = [any(finding.kind != "unreadable" for finding in some) for some in findings]
     return _Damage(list(compress(rows, bad)), list(chain.from_iterable(findings)))
 
 
 def _tagged(table: CatalogTable, snapshot: Snapshot, topic: str) -> list[SegmentRow]:
-    """Return the segments of a topic that tags name and `snapshot` does not."""
+    """Return the segments of a topic that a tag names and `snapshot` does not name."""
     lists = chain.from_iterable(only_tagged(table, snapshot, [topic]))
     return list(chain.from_iterable(lists))
 
@@ -190,7 +190,7 @@ def _tagged(table: CatalogTable, snapshot: Snapshot, topic: str) -> list[Segment
 def _restore(
     table: CatalogTable, report: RepairResult, rows: list[SegmentRow], tasks: SegmentTasks
 ) -> None:
-    """Write index files that only tags name again.
+    """Rebuild the index files that only tags name.
 
     1. The repair announces itself. A key index holds hashes of keys, so an erasure waits for it.
     2. Files are written under the same keys if their bytes have the checksums that the tags name.
@@ -352,7 +352,7 @@ def _is_readable(store: Store) -> bool:
 
 
 def _require_had(store: Store, trust: Collection[str]) -> None:
-    """Raise UsageError if a readable catalog does not have all these attempts."""
+    """Raise UsageError unless the readable catalog has all the attempts in `trust`."""
     if lacking := set(trust) - committed_attempts(store):
         raise UsageError(
             f"the catalog can be read, so it was not rebuilt, and it has no attempt "

@@ -387,7 +387,7 @@ def markers_without_manifest(store: Store) -> list[str]:
 
 
 def _read(store: Store, written: Mapping[str, int], some: Collection[str]) -> dict[str, Manifest]:
-    """Return the manifests of some attempts, by attempt."""
+    """Return the manifests of the attempts `some`, by attempt."""
     return read_manifests(store, {name: written[name] for name in sorted(some)})
 
 

@@ -1,1 +1,1 @@
-"""Read windows: of times, of offsets, and around many moments."""
+"""Read records by time, by offset, and around the times of other rows."""

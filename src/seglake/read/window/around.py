@@ -65,7 +65,7 @@ class Around:
         self._partition_counts = log.partition_counts() if key else ()
 
     def check(self, row_schema: pa.Schema, added: Iterable[str]) -> None:
-        """Raise UsageError if a column is missing in `row_schema`, or also in `added`."""
+        """Raise UsageError if `row_schema` misses a column, or has a column of `added`."""
         self._require_columns(row_schema.names)
         names = {name.lower() for name in row_schema.names}  # Spark ignores case in names
         for name in added:
@@ -124,7 +124,7 @@ class Around:
     def _records(
         self, reader: PartitionReader, own: _Moments, memory_bytes: int, stats: ReadStats | None
     ) -> Iterator[pa.RecordBatch]:
-        """Return the records of the blocks that meet the windows, with the columns of the join.
+        """Return the records of the blocks that overlap the windows, with the columns of the join.
 
         If rows have keys, blocks that cannot hold one of the keys are left out.
         """
@@ -167,7 +167,7 @@ def _stream_of(rows: Any) -> pa.RecordBatchReader:
 
 
 class _Moments(NamedTuple):
-    """Rows of a batch by (code, time): positions, first and last ms of their windows, key codes.
+    """Rows of a batch, by (key code, time): positions, first and last ms of their windows, codes.
 
     Each array of `homes` has, for each key, a partition that may hold records of the key. If there
     is no array, every partition may. `hashes` are the hashes of the keys, by code.
@@ -200,8 +200,8 @@ class _Moments(NamedTuple):
 class _MomentFinder:
     """Finds the moments whose windows contain a record.
 
-    The bounds of all windows are numbered. A code and the number of a bound make one number, so
-    that one binary search compares both.
+    The bounds of all windows are numbered. A key code and the number of a bound are combined to one
+    integer, so that one binary search compares both.
     """
 
     def __init__(self, moments: _Moments) -> None:
@@ -262,7 +262,7 @@ def _pairs(lows: Int64s, highs: Int64s) -> Iterator[tuple[Int64s, Int64s]]:
 
 
 def _times(column: Array) -> tuple[Int64s, npt.NDArray[np.bool_]]:
-    """Return a column of times in ms, rounded up, and where it is not null."""
+    """Return a column of times in ms, rounded up, and a mask of the times that are not null."""
     kind: Any = column.type
     valid = column.is_valid().to_numpy(zero_copy_only=False)
     if pa.types.is_integer(kind):

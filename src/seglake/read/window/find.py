@@ -1,7 +1,7 @@
 """Find records by key, field or header, with key indexes where possible, or with a scan.
 
-An index only says which blocks may hold a key, a field or a header. Records are still compared, so
-the result does not depend on any index.
+An index only lists the blocks that may hold a key, a field or a header. Records are still compared,
+so the result does not depend on any index.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class Criteria:
 
 
 def keys_of(key: str | bytes | None, keys: Sequence[str | bytes] | None) -> list[bytes]:
-    """Return the distinct keys of a caller. Text is encoded as UTF-8. Raises UsageError."""
+    """Return the distinct keys that a caller passed. Encodes text as UTF-8. Raises UsageError."""
     if (key is None) == (keys is None):
         raise UsageError("find takes a key or keys: give one of them")
     if isinstance(keys, str | bytes):
@@ -165,7 +165,7 @@ def searches_of(
     criteria: Criteria,
     counts: Callable[[], Sequence[int]],
 ) -> list[Search]:
-    """Return the searches in windows of some log partitions of a topic.
+    """Return the searches of `reads`: a window in each of several log partitions of a topic.
 
     A partition that cannot hold any of the keys has no search. `counts` returns the numbers of
     partitions that the topic has had, see `partitions_for_keys`.
@@ -204,8 +204,9 @@ def newest_of(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the `count` records with the largest timestamps, with the columns of `schema`.
 
-    They keep their order. Of equal timestamps, the highest partition counts as the largest, then
-    the highest offset. At most 2 * `count` records and one batch are in memory.
+    They keep their order. If timestamps are equal, the record of the highest partition counts as
+    newer, then the record with the highest offset. At most 2 * `count` records and one batch are in
+    memory.
     """
     kept, rows = list[pa.RecordBatch](), 0
     for batch in batches:
@@ -218,7 +219,7 @@ def newest_of(
 
 
 def _newest(batches: Sequence[pa.RecordBatch], count: int) -> list[pa.RecordBatch]:
-    """Return the newest records of more than `count` records."""
+    """Return the `count` newest records of the batches, which have more than `count` records."""
     table = pa.Table.from_batches(batches)
     order = np.lexsort([table[name].cast(pa.int64()).to_numpy() for name in _ORDER])
     return table.take(np.sort(order[len(order) - count :])).to_batches()
@@ -232,7 +233,7 @@ class _Matching:
         self._read = search.criteria.compared(schema)
 
     def of(self, pieces: Iterator[Piece]) -> Iterator[pa.RecordBatch]:
-        """Return the records in some pieces that meet the criteria."""
+        """Return the records of the pieces that meet the criteria."""
         fetch = self._search.reader.cached_fetch
         criteria = self._search.criteria
         keys = criteria.compared_keys
@@ -251,7 +252,7 @@ class _Matching:
 
 
 def _end_of(batches: Iterator[pa.RecordBatch], count: int) -> list[pa.RecordBatch]:
-    """Return the last `count` records of some batches."""
+    """Return the last `count` records of the batches."""
     end, have = list[pa.RecordBatch](), 0
     for batch in batches:
         end.append(batch)
@@ -267,8 +268,8 @@ def _end_of(batches: Iterator[pa.RecordBatch], count: int) -> list[pa.RecordBatc
 class FindPlan(ShowsTable):
     """What a `find` would read: a row for each log partition. Obtained from `Log.plan_find`.
 
-    `by_index` counts the segments that are searched with a key index, `scanned` the segments
-    without one. `ranges` and `size_bytes` count byte ranges and bytes of the logs,
+    `by_index` counts the segments that are searched with a key index, `scanned` the segments that
+    are read without an index. `ranges` and `size_bytes` count byte ranges and bytes of the logs,
     `records_at_most` the records in them.
     """
 
@@ -278,7 +279,7 @@ class FindPlan(ShowsTable):
 
     @staticmethod
     def of(version: int, criteria: Criteria, searches: Sequence[Search]) -> FindPlan:
-        """Return the plan of some searches. Reads key indexes and zone maps."""
+        """Read key indexes and zone maps, and return the plan of the searches."""
         return FindPlan(version, str(criteria), [_plan_row(search) for search in searches])
 
     @property
@@ -293,12 +294,12 @@ class FindPlan(ShowsTable):
 
     @property
     def size_bytes(self) -> int:
-        """Return the most bytes of logs that are read."""
+        """Return an upper bound of the bytes that are read from logs."""
         return sum(row["bytes"] for row in self.rows)
 
     @property
     def records_at_most(self) -> int:
-        """Return the most records that are compared."""
+        """Return an upper bound of the records that are compared."""
         return sum(row["records_at_most"] for row in self.rows)
 
     def _table(self) -> Table:

@@ -74,7 +74,7 @@ class _Slice:
         return min(self._memory_bytes // 4, _MOST_BYTES)  # sorting makes a copy
 
     def next_width(self) -> int:
-        """Return the width at which a next slice of this density fills two thirds of its memory."""
+        """Return the width (ms) at which a slice of this density fills two thirds of its memory."""
         growth = min(8.0, self._limit * 2 / 3 / max(1, self._size))
         return max(1, int((self.end_ms - self.start_ms) * growth))
 
@@ -106,7 +106,7 @@ class _Slice:
     ) -> tuple[int, int] | None:
         """Collect the records of the first partition from `offset` on, and of all other partitions.
 
-        If there are too many, return the partition and the offset where to continue.
+        If there are too many, return the partition and the offset at which to continue.
         """
         for batch in self._read(readers, offset):
             self._batches.append(batch)
@@ -139,7 +139,7 @@ class _Slice:
         return True
 
     def _drop(self, batches: Sequence[pa.RecordBatch]) -> None:
-        """Subtract records that are read again, so that each record is counted once."""
+        """Subtract records that will be read again from the counts: each record counts once."""
         self._stats.records -= sum(map(len, batches))
 
 

@@ -54,7 +54,7 @@ def _checked(start: Time | None, end: Time | None, start_ms: int, end_ms: int) -
 
 
 def open_window(start: Time | None, end: Time | None) -> Window:
-    """Return the window [start, end). None leaves a side open; without both, it has all records."""
+    """Return the window [start, end). None leaves a side open; two None include all records."""
     if start is None and end is None:
         return Window()
     start_ms = INT64_MIN if start is None else to_epoch_ms(start)
@@ -63,7 +63,7 @@ def open_window(start: Time | None, end: Time | None) -> Window:
 
 @dataclass
 class SearchCounts:
-    """How many segments of a log partition were searched with a key index, and how many whole."""
+    """How many segments of a log partition were searched with a key index, and how many without."""
 
     by_index: int = 0
     scanned: int = 0
@@ -72,8 +72,8 @@ class SearchCounts:
 class BlockPlan(NamedTuple):
     """The blocks of a log partition that can hold a wanted record.
 
-    A record is wanted if it is within the bounds and has all `sought` hashes. A key index only says
-    which blocks may hold a key, so the records of these blocks must be compared.
+    A record is wanted if it is within the bounds and has the `sought` hashes. A key index only
+    lists the blocks that may hold a key, so the records of these blocks must be compared.
     """
 
     reader: PartitionReader
@@ -134,7 +134,10 @@ class BlockPlan(NamedTuple):
         return Piece(segment, self.bounds.window, ranges, min(offsets, records))
 
     def _by_index(self, segment: LogSegment, *, joined: bool) -> tuple[LogRanges, int] | None:
-        """Return the blocks that a key index names and their most records; None without one."""
+        """Return the blocks that a key index lists, and an upper bound of their wanted records.
+
+        Returns None if the segment has no usable key index for the search.
+        """
         if not any(segment.keyindex_kinds >> subject.kind & 1 for subject in self.sought):
             return None
         index = self.reader.key_index(segment)
@@ -145,7 +148,7 @@ class BlockPlan(NamedTuple):
 
 
 def pieces_of(reads: Sequence[tuple[PartitionReader, Window]]) -> Iterator[Piece]:
-    """Return the pieces of a read of some log partitions, one after another, in offset order.
+    """Return the pieces to read of these log partitions, one after another, in offset order.
 
     Zone maps on an object store are read concurrently.
     """
@@ -190,7 +193,7 @@ class Plan(ShowsTable):
         return Table(title, PLAN_COLUMNS, rows, len(self.pieces))
 
     def rows(self, most: int | None = None) -> list[dict[str, Any]]:
-        """Return what is read of each segment, or of the first `most` segments."""
+        """Return a row for each segment that is read, or for the first `most` of these segments."""
         spans = [(piece, *piece.spans(self.fetch.gap_bytes)) for piece in self.pieces[:most]]
         return [
             {
@@ -210,7 +213,7 @@ class Plan(ShowsTable):
 
     @property
     def size_bytes(self) -> int:
-        """Return the most bytes that `execute` fetches. Cached batches are not fetched."""
+        """Return an upper bound of the bytes that `execute` fetches. It uses cached batches."""
         return sum(int((ends - starts).sum()) for starts, ends in self.spans)
 
     @property
@@ -220,7 +223,7 @@ class Plan(ShowsTable):
 
     @property
     def ranges(self) -> int:
-        """Return how many byte ranges `execute` fetches, if no range is larger than a fetch."""
+        """Return the number of byte ranges that `execute` fetches. It may cut a large range."""
         return sum(len(starts) for starts, _ in self.spans)
 
     def execute(

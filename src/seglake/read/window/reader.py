@@ -1,4 +1,4 @@
-"""Hold a window of records as an object that can be shown without a read, and read repeatedly."""
+"""Represent a window of records as an object that displays without a read, and can be reread."""
 
 # ruff: noqa: PLC0415  # pandas and polars are imported where they are used
 
@@ -174,9 +174,9 @@ def window_table(
     *,
     criteria: str = "",
 ) -> Table:
-    """Return what the catalog has about a window: a row for each partition. Nothing is read.
+    """Return a table about a window, a row for each partition, from the catalog and without a read.
 
-    `criteria` describes which records are wanted. The counts are for all records of the window.
+    `criteria` describes which records are wanted. The counts include all records of the window.
     """
     rows, exact = list[tuple[int, ...]](), True
     for reader in readers:
@@ -198,7 +198,10 @@ def window_table(
 
 
 def _row(reader: PartitionReader, window: Window) -> tuple[tuple[int, ...], bool]:
-    """Return partition, segments, most records and log bytes, and if all records are wanted."""
+    """Return partition, segments, an upper bound of records, and log bytes of a partition.
+
+    The second result is whether all records of these segments are in the window.
+    """
     view = reader.view
     bases, ends, lows, highs = view.extents
     numbers, whole = Bounds.of(window.above(view.log_start_offset)).meet(lows, highs, bases, ends)

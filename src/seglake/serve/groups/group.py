@@ -217,7 +217,7 @@ class Group:
         self._prepare(now_ms)
 
     def _joined_in_place(self, after: Member, before: Member, ask: JoinRequest) -> JoinResponse:
-        """Return the answer to a static member that returns without any change (KIP-814)."""
+        """Return the answer to a static member that joins again without any change (KIP-814)."""
         answer = self._joined(after)
         if self.leader != after.member_id or ask.can_skip_assignment:
             return answer._replace(skip_assignment=self.leader == after.member_id)
@@ -342,7 +342,7 @@ class Group:
         return Code.REBALANCE_IN_PROGRESS if self.state == "PreparingRebalance" else Code.NONE
 
     def _assign(self, assignments: Mapping[str, bytes], now_ms: int) -> None:
-        """Send the leader's assignments. A member without one gets an empty assignment."""
+        """Send the leader's assignments. A member that has none there gets an empty assignment."""
         self.state = "Stable"
         for member in self.members.values():
             member.assignment = assignments.get(member.member_id, b"")

@@ -46,7 +46,7 @@ and group_id not in (select group_id from committed where lake = ?)
 
 
 def _why(error: sqlite3.Error | OSError) -> str:
-    """Return what is wrong with a file, and the remedy."""
+    """Return a message with the cause of an error of the file, and the remedy."""
     another = "name another file, as `file` in the table [groups] of --conf-file"
     if getattr(error, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_BUSY:
         return f"{error}; {another}"

@@ -297,7 +297,7 @@ def _once(asked: Sequence[Any]) -> list[Any]:
 
 @lru_cache(_KEPT_PARTITIONS)
 def _partitions(kind: Any, numbers: range) -> Sequence[Any]:
-    """Return the part of an answer about some partitions, which is equal for all topics.
+    """Return the part of an answer about the partitions `numbers`, which is equal for all topics.
 
     The topics of an answer share it. Otherwise, with 10,000 topics, a garbage collection would scan
     some hundred thousand objects, and no client would be answered in the meantime.
@@ -322,7 +322,7 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 async def _handle(request: Any, connection: Connection) -> Any:
-    """Answer ApiVersions, versions 0 to 4: the APIs of this server, also before a login.
+    """Answer ApiVersions, versions 0 to 4, with the APIs of this server, even before a login.
 
     A version above 4 is answered in version 0 with UNSUPPORTED_VERSION (KIP-511). Since version 3
     a client sends its name and version, which must have the form of KIP-511.

@@ -131,7 +131,7 @@ class BatchReader:
         return stop < full or stop == last
 
     def _filled_until(self, batch_range: BatchRange, first: int, stop: int) -> int:
-        """Return where batches with records end, if only these are sent; else `stop`."""
+        """Return `stop`, or an earlier empty batch if only batches with records are sent."""
         filled = batch_range.filled[first:stop]
         return first + int(filled.argmin()) if self.only_filled and not filled.all() else stop
 

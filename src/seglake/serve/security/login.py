@@ -232,10 +232,10 @@ class Users:
         return hmac.compare_digest(expected, self._digest(password))
 
     def verifier(self, mechanism: str, name: str) -> Verifier:
-        """Return what SCRAM compares with.
+        """Return the verifier of a user, with which SCRAM checks the proof of a client.
 
-        An unknown name has a verifier too, which looks like that of a user: it is constant for a
-        name and a mechanism.
+        An unknown name gets a verifier, too, which looks like the verifier of a user: it is
+        constant for a name and a mechanism.
         """
         verifier = self._verifiers[mechanism].get(name)
         if verifier is not None:

@@ -97,7 +97,7 @@ class ServedTopics:
         return self._served
 
     def every_name(self) -> Collection[str]:
-        """Return all topics of the lake, also those that are not served."""
+        """Return all topics of the lake, including topics that are not served."""
         return {*self._lake.topics()}
 
     def names(self) -> list[str]:
@@ -321,7 +321,7 @@ class ServedTopics:
         return bound
 
     def _tag_of(self, asked: DerivedName) -> TagRow | None:
-        """Return the tag that a name has, or one that keeps its version; None without one."""
+        """Return the tag in a name, or else a tag that keeps its version, or None."""
         if asked.tag is not None:
             return self._tags.get(asked.tag)
         return next((tag for tag in self._tags.values() if tag.version == asked.version), None)
@@ -470,10 +470,10 @@ class DerivedName(NamedTuple):
 def parse_derived_name(
     name: str, topics: Container[str] = (), tags: Container[str] | None = ()
 ) -> DerivedName | None:
-    """Return what a name selects; None for a plain name. Raises UsageError for impossible values.
+    """Parse a derived name. Return None for a plain name. Raises UsageError for impossible values.
 
     `topics` and `tags` are names that the lake has; if `tags` is None, any name may be a tag. A
-    name that can be read without a tag, and then begins with a topic of the lake, is read so.
+    name that can be parsed without a tag, and then begins with a topic of the lake, has no tag.
     """
     asked = _parsed(name, name)
     if asked is not None and asked.topic in topics:
@@ -482,7 +482,7 @@ def parse_derived_name(
 
 
 def _parsed(text: str, name: str) -> DerivedName | None:
-    """Return what a name selects; None for a plain name. `text` is the name without its tag."""
+    """Parse a derived name, or return None for a plain name. `text` is the name without its tag."""
     plain, has_tag = _PLAIN.fullmatch(text), text != name
     if plain is None or not (has_tag or plain["start"] or plain["version"]):
         return None
@@ -490,7 +490,7 @@ def _parsed(text: str, name: str) -> DerivedName | None:
 
 
 def _tagged(name: str, topics: Container[str], tags: Container[str] | None) -> DerivedName | None:
-    """Return what a name with a tag selects; None if it has none of the tags."""
+    """Parse a derived name with a tag. Return None if it has none of the tags."""
     match = _TAGGED.fullmatch(name)
     if match is None or not (tags is None or match["tag"] in tags):
         return None

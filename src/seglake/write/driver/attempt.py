@@ -124,7 +124,7 @@ class Attempt:
         return append_time(self.base, self.topic, self.started_ms)
 
     def step(self, name: str, work: str = "") -> AbstractContextManager[None]:
-        """Announce and time a step. If it takes long, describe its `work`."""
+        """Announce and time a step. If it takes long, a log line describes its `work`."""
         return self.report.step(name, self.progress, work)
 
 

@@ -141,8 +141,8 @@ class Commit:
     def _owner(self, base: Snapshot) -> tuple[str, list[Finding]]:
         """Return the run of this pipeline that ingested the files before, or "" and a finding.
 
-        Of several runs it is the one with the nearest id, or else the newest. The finding is about
-        another pipeline whose runs ingested the files.
+        If there are several such runs, it is the run with the most similar id, or else the newest
+        run. The finding is about another pipeline whose runs ingested the files.
         """
         attempt, report = self._attempt, self._attempt.report
         runs = attempt.table.runs(base, attempt.topic)
@@ -169,7 +169,10 @@ class Commit:
         self._placement.rebase_onto(newest)
 
     def _rows(self, others: Iterable[Row]) -> list[Row]:
-        """Return the rows of the attempt. `others` are part of the same commit."""
+        """Complete the report, and return the rows that the attempt commits.
+
+        `others` are the other rows of the same commit.
+        """
         attempt, report = self._attempt, self._attempt.report
         segments = self._placement.rows
         report.describe(segments)
@@ -259,7 +262,7 @@ class Placement:
         return {row.attempt_id for row in self.rows} - {self._attempt.attempt_id}
 
     def rebase_onto(self, newest: Snapshot) -> None:
-        """Let the segments continue a newer version: copy segments whose offsets other runs took.
+        """Continue a newer version with the segments: copy segments whose offsets other runs took.
 
         Raises ReplanRequired if the records keep their offsets, AttemptAbandoned, and errors of a
         copy.

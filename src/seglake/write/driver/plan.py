@@ -98,7 +98,7 @@ class BlobAssignment(NamedTuple):
     pieces: Int64s
 
     def spanning(self) -> Any:
-        """Return which pairs have a blob that is in several pieces."""
+        """Return, for each pair, whether its blob is in several pieces."""
         same = self.blobs[1:] == self.blobs[:-1]
         return (np.append(False, same) | np.append(same, False))[: len(self.blobs)]
 

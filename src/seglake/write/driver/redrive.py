@@ -160,7 +160,7 @@ def redrive(
 class _Open(NamedTuple):
     """The rejects that a redrive takes over, in one version of the catalog.
 
-    `left` is their number after the `erasures` that removed some of them, or None without an
+    `left` is their number after the `erasures` that removed some of them, or None if there was no
     erasure.
     """
 
@@ -492,7 +492,7 @@ class RedriveInput(FileInput):
             self._refused_lines.setdefault(path, []).append(lines)
 
     def has_one_of(self, leaving: PendingRemovals) -> bool:
-        """Return whether the list of an erasure has some of the rejects."""
+        """Return whether the list of an erasure contains any of the rejects."""
         return has_any_reject(leaving, self._chain.last.attempt_id, self._lines)
 
     def spool(self, settings: MapSettings) -> pa.Table:
@@ -530,7 +530,7 @@ class RedriveInput(FileInput):
         QuarantineTable(self._store).add_files([file for file, _ in written if file], attempt_id)
 
     def is_taken(self, newest: Snapshot, sources: Sources) -> bool:
-        """Return whether some rejects are not open any more, or belong to another run now."""
+        """Return whether any reject is not open any more, or belongs to another run now."""
         del sources
         return self._have_left(newest)
 
@@ -576,7 +576,7 @@ _ROWS = 4096  # number of quarantined rows whose raw bytes are read together
 
 
 class MapRejects(NamedTuple):
-    """The map task: units of rejects → rows of SPOOLED, packed.
+    """The map task that reads units of rejects, and returns packed SPOOLED rows of their blobs.
 
     A unit has the chosen rejects of its splits. Of a split without chosen rejects, every row is
     read. The lines of rejects that are not found unchanged become a blob of the kind REFUSED, whose
@@ -709,7 +709,7 @@ class RawRows:
 
 
 class ListRejects(NamedTuple):
-    """The task: a file of the quarantine → an attempt's rejects in it, by source file."""
+    """The task that reads an attempt's rejects from a quarantine file, by source file."""
 
     store: Store
     attempt_id: str
@@ -761,9 +761,11 @@ def reject_table(lines: Int64s, reasons: npt.NDArray[Any], raw: Spans) -> Reject
 
 
 def _same(raw: Spans, rejects: Rejected) -> RejectFlags:
-    """Return whether each row is its reject. A line must begin with the bytes of a cut reject.
+    """Return, for each row that was read again, whether it equals the reject at its position.
 
-    For a row of several lines the beginning is not enough, because it may have ended elsewhere.
+    Rows are compared by length and hash. The quarantine cuts long rows: a row of one line then only
+    has to begin with the stored bytes. A row of several lines must match completely, because its
+    end depends on the settings.
     """
     sizes = np.minimum(raw.lengths, rejects["length"])
     alike = fnv_hashes(*Spans(raw.data, raw.starts, sizes).fixed()) == rejects["hash"]
@@ -776,7 +778,7 @@ def _same(raw: Spans, rejects: Rejected) -> RejectFlags:
 
 
 class ChosenRows:
-    """Some rows of a chunk, which begin at the lines `numbers`."""
+    """The chosen rows of a chunk. They begin at the lines `numbers`."""
 
     line_count = comment_lines = 0
 
@@ -812,6 +814,6 @@ class ChosenRows:
         return self._rows.objects(names).take(self._at)
 
     def absent(self, names: Iterable[str]) -> MissingFields | None:
-        """Return None, because some rows cannot show which fields are missing in all rows."""
+        """Return None, because the chosen rows cannot show which fields are missing in all rows."""
         del names
         return None

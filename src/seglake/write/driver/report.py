@@ -66,8 +66,8 @@ class Report(ShowsTable):
     `input_rows`. `reasons` counts the quarantined rows by reason. `interval_records` counts the
     records in the declared interval, see `RunRow`.
 
-    `skipped_files` were ingested before. If nothing is new, `owner` is the run that ingested them;
-    of several runs, the one with the nearest id. `missing_paths` are input paths that do not exist,
+    `skipped_files` were ingested by earlier runs. If no file is new, `owner` is one of these runs
+    (the run with the most similar id). `missing_paths` are input paths that do not exist,
     if `input.on_empty` allows that. `left_out` counts, by reason, files that a path, folder or glob
     contains and that are not read. If the run was committed before, `new_files`, `changed_files`
     and `gone_files` are the changes of its input since then.
@@ -189,7 +189,7 @@ class Report(ShowsTable):
         return self._ingested() + self._replaced()
 
     def _done_before(self) -> str:
-        """Return what changed since the run was committed, and the remedy."""
+        """Return a sentence about the changes since the run was committed, and the remedy."""
         lists = {"new": self.new_files, "changed": self.changed_files, "gone": self.gone_files}
         changes = [
             f"{counted(len(paths), 'file')} {what} ({paths[0]})"

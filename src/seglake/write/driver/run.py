@@ -190,7 +190,7 @@ def _as_declared(
 def _naming_the_run(table: CatalogTable, base: Snapshot, report: Report) -> Iterator[None]:
     """Add the run that ingested a changed file to ChangedFiles errors of the block.
 
-    It is the newest such run of this pipeline, or otherwise of any pipeline.
+    This is the newest such run of this pipeline, or else of any pipeline.
     """
     try:
         yield
@@ -284,7 +284,7 @@ def execute_attempt(
 ) -> Report:
     """Write everything, call `before_commit`, and commit.
 
-    If that fails, some of the rejects are added to `sample`.
+    If the attempt fails, a sample of its rejects is added to `sample`.
     """
     report, store = attempt.report, attempt.store
     report.attempt_id = attempt.attempt_id
@@ -346,7 +346,7 @@ def check_input(attempt: Attempt) -> None:
 
 
 def _delete_own_rejects(attempt: Attempt, failure: Exception) -> None:
-    """Delete the quarantine's files of an attempt that was abandoned, see `announced`.
+    """Delete the quarantine's files of an attempt that was abandoned, see `announce`.
 
     An erasure that abandoned the attempt may have deleted its blobs, so the attempt may fail with
     missing objects. After another failure of storage the files are kept: their commit may be late.

@@ -116,7 +116,7 @@ class Differences(NamedTuple):
 
 
 def without_attempts(sources: pa.Table, attempts: Collection[str]) -> pa.Table:
-    """Return the source rows, except rows of some attempts."""
+    """Return the source rows, except for rows of `attempts`."""
     dropped = pc.is_in(sources["attempt_id"], pa.array(sorted(attempts), pa.string()))
     return sources.filter(pc.invert(dropped)) if attempts else sources
 
@@ -235,7 +235,7 @@ class RunInput(ABC):
     order_column: str | None = None
 
     def is_empty(self) -> bool:
-        """Return whether there is nothing to read. False if this is unknown before reading."""
+        """Return whether there is nothing to read, or False if this is unknown before reading."""
         return False
 
     def value_settings(self) -> Mapping[str, Any]:

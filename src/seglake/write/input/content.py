@@ -76,7 +76,7 @@ class InputStore:
         """Return the stored bytes of a file, from `start` on.
 
         `head` has the first bytes if they were read before, so that they are not requested again.
-        Raises InputError, also while reading.
+        Raises InputError, in this call or during a later read.
         """
         return RawFile(file, *self.locate(file.path), start, head)
 
@@ -87,7 +87,8 @@ class InputStore:
         its end before the next is taken.
 
         Raises:
-            InputError: The compression is not supported, or bytes are damaged; also while reading.
+            InputError: The compression is not supported, or bytes are damaged. A later read of a
+                stream raises it, too.
         """
         head = self._head(file)
         codec = self._codec(file, head)

@@ -14,7 +14,7 @@
   cannot be an input folder.
 - A folder or glob is an InputError if it has a table whose log lists the valid files (Delta, Hudi,
   Iceberg, Spark's file sink), because other files have rows that were deleted. The log is searched
-  in the listing; on local disks also in the parent folders.
+  in the listing and, on local disks, in the parent folders.
 - A file that is named twice is read once. On local disks that includes its links.
 - An empty file is listed and has no rows. The marker of a folder in a bucket, an empty object whose
   key ends with "/", is not listed.
@@ -219,7 +219,7 @@ def names_of_one_file(paths: Collection[str]) -> list[list[str]]:
     """Return, for each file that has several of these local paths, a list of its paths.
 
     The real path is first, then the other paths in order. Two paths are of one file if they have
-    equal real paths. If the file has several hard links, they are also of one file if device,
+    equal real paths. If a file has several hard links, two paths are also of one file if device,
     inode, size and time are equal. An equal inode is not enough: some network drives reuse inodes.
     """
     ids = np.arange(len(paths), dtype=np.uint64)
@@ -508,14 +508,14 @@ _Item = TypeVar("_Item")
 
 
 class _Block(NamedTuple):
-    """Some rows, compressed. There is at least one row."""
+    """At least one row, in compressed form."""
 
     rows: int
     stream: pa.Buffer
 
     @staticmethod
     def from_batch(batch: pa.RecordBatch) -> _Block:
-        """Compress some rows."""
+        """Compress the rows of a batch."""
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, _SCHEMA, options=_COMPRESSED) as writer:
             writer.write_batch(batch)
@@ -539,7 +539,7 @@ class _Columns(Sequence[_Item]):
         self._ends = np.cumsum([block.rows for block in blocks], dtype=np.int64)
 
     def _made(self, columns: Sequence[list[Any]]) -> Iterable[_Item]:
-        """Return the items for some rows. Each class creates its own kind of item."""
+        """Return the items for rows with these columns. Each class creates its own kind of item."""
         raise NotImplementedError
 
     def __len__(self) -> int:
@@ -559,7 +559,7 @@ class _Columns(Sequence[_Item]):
         return item
 
     def _at(self, numbers: range) -> list[_Item]:
-        """Return the items of some rows. Only the blocks of these rows are read."""
+        """Return the items of the rows `numbers`. Only blocks with these rows are decompressed."""
         if not numbers:
             return []
         low, high = sorted((numbers[0], numbers[-1]))
@@ -695,7 +695,7 @@ class FileList(_Columns[SourceFile]):
 
 
 def _table(blocks: Sequence[_Block], *columns: str) -> pa.Table:
-    """Return the rows of some blocks as one table."""
+    """Return the rows of the blocks as one table."""
     return pa.Table.from_batches([block.batch(*columns) for block in blocks])
 
 
@@ -717,7 +717,7 @@ def _cut(block: _Block, rows: int) -> Iterator[_Block]:
 
 
 def _gathered(blocks: Iterable[_Block]) -> list[_Block]:
-    """Return the rows of some blocks, with small neighbours joined to one block."""
+    """Return the rows of the blocks in blocks, with small neighbours joined."""
     groups = _groups(blocks, _ROWS)
     return [some[0] if len(some) == 1 else next(_blocks(_table(some))) for some in groups]
 

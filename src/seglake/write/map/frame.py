@@ -58,7 +58,7 @@ def short_batches(frame: DataFrame) -> Iterator[None]:
 
 
 class MapFrame(NamedTuple):
-    """The map task: rows of a DataFrame → rows of SPOOLED, packed."""
+    """The map task that writes a DataFrame's rows as blobs, and returns packed SPOOLED rows."""
 
     settings: MapSettings
     order_column: str
@@ -115,7 +115,7 @@ class MapFrame(NamedTuple):
         return pa.record_batch(columns, names=[*self.columns])
 
     def spool(self, batches: Iterable[pa.RecordBatch], unit: int = 0) -> bytes:
-        """Write the blobs of some rows to the spool, and return their rows of SPOOLED, packed."""
+        """Write the blobs of the batches to the spool, and return their packed SPOOLED rows."""
         settings = self.settings
         # Gathered blobs are in the order of log partitions already, so the spool need not hold
         # blobs back to reorder them.

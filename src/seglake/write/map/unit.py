@@ -128,7 +128,7 @@ Reader = Callable[[Split, InputStore, MapSettings], Iterator[ExtractedChunk]]
 
 
 class MapUnits(NamedTuple):
-    """The map task: units of input files → rows of SPOOLED, packed.
+    """The map task that reads units of input files, and returns packed SPOOLED rows of their blobs.
 
     `plain_bytes` is passed to its `SpoolWriter`.
     """
@@ -186,7 +186,7 @@ def _blobs_of(
     unit: int,
     paths: Mapping[int, str],
 ) -> Iterator[Blob]:
-    """Yield the record blobs that some chunks complete together, then blobs of their rejects."""
+    """Yield the record blobs that these chunks complete, then the blobs of their rejects."""
     full = [chunk for _, chunk in chunks if len(chunk.records)]
     if full:
         parts = [chunk.records for chunk in full]

@@ -71,8 +71,8 @@ class ReducePiece(NamedTuple):
 class PieceInput(NamedTuple):
     """A piece, and the packed SPOOLED rows of its blobs, in the total order.
 
-    `records` is the number of records of the piece. `of` sets it to the number for all its blobs,
-    which may include records of other pieces.
+    `records` is the number of records of the piece. `from_spooled` sets it to the number for all
+    its blobs, which may include records of other pieces.
     """
 
     piece: ReducePiece
@@ -101,7 +101,7 @@ class SpanningBlob(NamedTuple):
 
 
 class CountSpanningBlobs(NamedTuple):
-    """The task that counts the records of straddling blobs in each piece."""
+    """The task that counts, for each piece, the records of blobs that span several pieces."""
 
     store: Store
 
@@ -134,7 +134,7 @@ class WritePieces(NamedTuple):
     order_column: str | None
 
     def __call__(self, inputs: Sequence[PieceInput]) -> list[SegmentRow]:
-        """Write the segments of some pieces, and return their catalog rows."""
+        """Write the segments of the pieces, and return their catalog rows."""
         rows: list[SegmentRow] = []
         for piece, bounds, packed, _ in inputs:
             blobs = read_blobs(self.store, unpack_rows([packed]))

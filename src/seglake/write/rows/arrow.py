@@ -88,7 +88,7 @@ class ArrowRows:
     def field(self, name: str) -> Spans:
         """Return strings and binaries unchanged, times as ISO 8601, other values as JSON.
 
-        Null stays null.
+        Null is returned as null.
         """
         return column_text(self._column(name), f"{self._path}: column {name}")
 
@@ -169,7 +169,8 @@ class ArrowRows:
 def _floor_ms(column: Any) -> Int64s:
     """Return a timestamp column in milliseconds, rounded down; 0 for null.
 
-    Seconds that do not fit in 64 bits of milliseconds become the largest or smallest ones that do.
+    Seconds that do not fit in 64 bits of milliseconds become the largest or smallest value that
+    fits.
     """
     values: Int64s = column.cast(pa.int64()).fill_null(0).to_numpy()
     if column.type.unit == "s":
@@ -330,7 +331,7 @@ def _iso(column: Any) -> Any:
 
 
 def _is_near(numbers: Any, unit: str) -> Any:
-    """Return which times, counted in this unit, are in a year that Arrow can write."""
+    """Return, for each time in `unit`, whether it is in a year that Arrow can write."""
     years = [np.datetime64(str(year), "s") for year in (-_LAST_YEAR, _LAST_YEAR)]
     low, high = (int(each.astype(np.int64)) * _PER_SECOND[unit] for each in years)
     bounds = [pa.scalar(max(-INT64_MAX, min(each, INT64_MAX)), pa.int64()) for each in (low, high)]

@@ -79,7 +79,7 @@ class LineRows(ABC):
         return read_headers(self.field(name))
 
     def json(self, name: str) -> Spans:
-        """Return the values of a field as JSON strings; null stays null."""
+        """Return the values of a field as JSON strings. Null is returned as null."""
         return quote_texts(self.field(name))
 
     def objects(self, names: Sequence[str]) -> Spans:
@@ -149,7 +149,7 @@ class ChunkBounds(NamedTuple):
         return ChunkBounds(most, min(size, _COPIED_BYTES) if copied else size)
 
     def end(self, data: Bytes, start: int, end: int) -> int:
-        """Return where the lines data[start:end] of a padded buffer reach a bound, or `end`."""
+        """Return the position at which the lines data[start:end] reach a bound, or `end`."""
         if end - start > self.size_bytes:
             end = min(first_newline(data, start + self.size_bytes, end) + 1, end)
         return skip_lines(data, start, end, self.rows)

@@ -33,7 +33,7 @@ _LISTED = 10  # number of names in a message
 
 
 def most_rows(names: Iterable[str]) -> int:
-    """Return how many rows a chunk may have if each record uses the fields, or the texts, `names`.
+    """Return the largest number of rows of a chunk whose records use the fields or texts `names`.
 
     In memory, the columns of a short row are larger than the row in the file. So are the names of
     its fields if a JSON object or a header repeats them.

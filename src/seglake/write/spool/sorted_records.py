@@ -1,4 +1,4 @@
-"""Hold consecutive records of a run's total order in columns. Blobs carry and merges join them."""
+"""Represent consecutive records of a run's total order as columns, which blobs contain."""
 
 from __future__ import annotations
 

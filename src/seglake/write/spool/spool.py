@@ -1,6 +1,6 @@
 """Spool blobs: between map and reduce they wait on the lake's storage, in objects of map tasks.
 
-A blob is some records of one log partition, packed: sorted records or, in arrival order, finished
+A blob is packed records of one log partition: sorted records or, in arrival order, finished
 record batches, which need no merge. The rejects of a split and the summary of a unit are blobs too.
 Sorted records are compressed here, except the first ones on a local disk: they are in the system's
 cache, and copying them is faster than compressing and decompressing them.
@@ -179,7 +179,7 @@ class SpoolWriter:
         row["end"] = self._end
 
     def rows(self) -> pa.Table:
-        """Return the rows of SPOOLED. Their data can be read once the block has ended."""
+        """Return the rows of SPOOLED. Their data can be read after the `with` block has ended."""
         return pa.Table.from_pylist(self._rows, SPOOLED)
 
     def __enter__(self) -> SpoolWriter:
@@ -220,9 +220,10 @@ class SpooledBlob(NamedTuple):
 def read_blobs(store: Store, rows: pa.Table) -> Iterator[SpooledBlob]:
     """Yield the blobs in the order of `rows`, with up to `_AHEAD_BYTES` fetched ahead.
 
-    Neighbours in an object are one request of at most `_REQUEST_BYTES`, or of one blob. If no blob
-    is compressed, all are in a local cache, and each is read when it is needed. Raises CorruptData
-    or StoreError, which name the object.
+    Adjacent blobs of an object are fetched in one request of at most `_REQUEST_BYTES`. A larger
+    blob has its own request. If all blobs are uncompressed records, they are in the system's cache,
+    and each is read only when it is needed. Raises CorruptData or StoreError, which name the
+    object.
     """
     if not (rows["squeezed"].to_numpy() | (rows["kind"].to_numpy() != RECORDS)).any():
         for row in _each(rows):
@@ -250,7 +251,7 @@ def _detached(blob: SpooledBlob) -> SpooledBlob:
 
 
 def _requests(rows: pa.Table) -> Iterator[list[dict[str, Any]]]:
-    """Yield the rows, with neighbours in an object together."""
+    """Yield lists of rows whose blobs are fetched in one request."""
     request = list[dict[str, Any]]()
     for row in _each(rows):
         if request and not (
@@ -271,12 +272,12 @@ def _each(rows: pa.Table) -> Iterator[dict[str, Any]]:
 
 
 def filter_kinds(spooled: pa.Table, *kinds: int) -> pa.Table:
-    """Return the rows of SPOOLED of some kinds."""
+    """Return the rows of SPOOLED that have one of the kinds."""
     return spooled.filter(pa.array(np.isin(spooled["kind"].to_numpy(), kinds)))
 
 
 def intern_names(spooled: pa.Table) -> pa.Table:
-    """Return the rows with the name of each object in memory once."""
+    """Return the rows with each object name stored only once in memory."""
     encoded = spooled["object"].dictionary_encode()
     return spooled.set_column(SPOOLED.get_field_index("object"), "object", encoded)
 
@@ -294,13 +295,13 @@ def pack_rows(rows: pa.Table) -> bytes:
 
 
 def unpack_rows(parts: Iterable[bytes]) -> pa.Table:
-    """Return the rows that `pack_rows` packed, with the name of each object in memory once."""
+    """Return the rows that `pack_rows` packed, with each object name stored only once in memory."""
     tables = (pa.ipc.open_stream(part).read_all() for part in parts)
     return pa.concat_tables([intern_names(SPOOLED.empty_table()), *tables])
 
 
 def combine_chunks(spooled: pa.Table) -> pa.Table:
-    """Combine the rows in one chunk, and return the memory of the other chunks to the system."""
+    """Combine the rows in one chunk, and free the memory of the original chunks."""
     spooled = spooled.combine_chunks()
     pa.default_memory_pool().release_unused()
     return spooled
@@ -444,7 +445,7 @@ def _integers(raw: memoryview, at: int, count: int) -> Int64s:
 
 
 def pack_batches(batches: EncodedBatches) -> bytes:
-    """Pack finished record batches, and the hashes of their keys if they have some, as one string.
+    """Pack finished record batches as one byte string, with the hashes of their keys, if any.
 
     Uncompressed record batches are compressed here.
     """

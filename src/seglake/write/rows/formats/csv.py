@@ -150,7 +150,7 @@ class Layout:
 
 
 class _Headed(NamedTuple):
-    """A file, its header, and whether a comment has it."""
+    """A file, its header, and whether the header is in a comment."""
 
     file: SourceFile
     header: Header
@@ -188,7 +188,7 @@ def _change(first: _Headed, other: _Headed) -> str:
 
 
 def _missing(header: Sequence[str], pipeline: Pipeline) -> list[str]:
-    """Return the columns that the settings name and the header does not have."""
+    """Return the columns that the settings name and the header does not contain."""
     return [name for name in pipeline.fields() if name not in header]
 
 
@@ -459,7 +459,7 @@ def _names(
 def _named_columns(line: bytes, settings: Input) -> Header | None:
     """Return the names in a comment that names the columns, else None.
 
-    Blanks are between them also where the delimiter is a tab, as CloudFront writes them.
+    If the delimiter is a tab, any blanks separate the names, as in files of CloudFront.
     """
     match = _FIELDS.match(line.removeprefix(BOM_UTF8))
     if match is None:

@@ -99,7 +99,7 @@ def _opened(file: SourceFile, store: InputStore, unit: str = "ns") -> pq.Parquet
 
 
 def _require_sum(metadata: Any) -> None:
-    """Raise ValueError unless the row counts of the row groups add up to that of the file."""
+    """Raise ValueError unless the row counts of the row groups add up to the file's row count."""
     rows = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
     if sum(rows) != metadata.num_rows or min(rows, default=0) < 0:
         raise ValueError(
@@ -139,7 +139,7 @@ def _read_schema(file: SourceFile, store: InputStore) -> dict[str, pa.DataType]:
 
 
 def _logical_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type of the values, which writers store in different ways."""
+    """Return the type of the values, whatever Arrow type a writer stored them in."""
     if pa.types.is_dictionary(kind):
         return _logical_type(kind.value_type)
     if pa.types.is_timestamp(kind) and kind.tz in _UTC:

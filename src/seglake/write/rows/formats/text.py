@@ -250,7 +250,7 @@ class _EventReader:
         return EventChunk(raw, numbers, too_long[chosen], *self._consume(stop, lines))
 
     def _matches(self, lines: _Lines) -> Flags:
-        """Return which lines match the pattern. A line that is not UTF-8 is matched as bytes."""
+        """Return, for each line, whether it matches the pattern. Match invalid UTF-8 as bytes."""
         lengths = np.minimum(lines.ends - lines.starts, self._max_bytes).astype(np.int32)
         spans = Spans(self.buffer.data, lines.starts, lengths)
         invalid = invalid_utf8(*spans)
@@ -288,10 +288,7 @@ class _EventReader:
         return Spans(self.buffer.data, starts, (ends - starts).astype(np.int32))
 
     def _consume(self, stop: int, lines: _Lines) -> tuple[int, int]:
-        """Consume the lines up to `stop`. Return how many lines, comments of them are the split's.
-
-        These begin in the split.
-        """
+        """Consume the lines up to `stop`. Return how many lines and comments begin in the split."""
         data, begin = self.buffer.data, self.buffer.begin
         end = min(stop, self._limit - self.buffer.position)
         counted = _lines_from(data, begin, end)

@@ -110,8 +110,8 @@ def check_topic(topic: str) -> None:
     """Raise UsageError unless Kafka accepts the name of the topic."""
     if not is_topic_name(topic):
         raise UsageError(
-            f"topic {topic!r}: a name has 1 to 249 characters from a-z A-Z 0-9 . _ - and is not "
-            f"'.' or '..'"
+            f"topic {topic!r}: a name must have 1 to 249 characters from a-z A-Z 0-9 . _ - and not "
+            f"be '.' or '..'"
         )
 
 

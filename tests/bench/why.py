@@ -8,13 +8,13 @@ time. Through Spark, a Python data source takes 50 to 65 ms even without rows, a
 planner and the task open the lake.""",
     "scan": """\
 **Full scans.** `format("seglake")` passes each row from Python to the JVM. This step takes as
-long as Delta's whole scan, and zstd comes on top. Without Spark, zstd takes two thirds of the
+long as Delta's whole scan, and zstd adds to it. Without Spark, zstd takes two thirds of the
 time; the rest decodes varints and copies keys and values.""",
     "remote": """\
 **Object store.** A sixth of the bytes of a window are zone maps and headers. In an ingest, the S3
 server takes 1.5 to 1.7 s of the same two cores.""",
     "find": """\
-**Searches.** The 60 to 80 events of a key are in almost as many index blocks of two record
-batches. All of these are read and decompressed, which is two thirds of the time. An index of
-single batches would halve that, but needs another format.""",
+**Searches.** A key has 60 to 80 events. Nearly each is in another index block, and a block has
+two record batches. All these batches are read and decompressed, which takes two thirds of the
+time. An index of single batches would halve that, but needs another format.""",
 }

@@ -107,7 +107,7 @@ def test_wrong_keys_are_refused_at_once(spark: SparkSession, maker: LakeMaker) -
         (two, "one column of text or binary, not struct<id.*Select the column"),
         (two.select("id"), "one column of text or binary"),
         (many, "more than 10,000 keys"), (listed, "more than 10,000 keys"),
-        ("ann", "Put a single key into a list"), ([7], "a key is bytes or text, not 7"),
+        ("ann", "Put a single key into a list"), ([7], "a key must be bytes or text, not 7"),
     ):  # fmt: skip
         with pytest.raises(UsageError, match=words):
             events_with_keys(spark, log, keys)  # type: ignore[arg-type]

@@ -59,8 +59,8 @@ _SENTENCES = {
     "before-1970": "{count:,} of {rows:,} times of {subject} are before 1970, and become rejects. "
     "Kafka has no such times. Set another timestamp.field, or topic.message.timestamp.type = "
     "'LogAppendTime' and pipeline.order = 'arrival'.",
-    "doubtful-number": "{subject} has numbers that are times if they are {format}, but its name "
-    "does not say so.",
+    "doubtful-number": "{subject} has numbers that are plausible times as {format}, but its name "
+    "does not suggest a time.",
     # rows that cannot be read
     "is-parquet": "{subject} is a Parquet file. Set input.format = 'parquet'.",
     "is-utf-16": "{subject} begins like UTF-16. Set input.encoding = 'utf-16'.",
@@ -76,8 +76,8 @@ _SENTENCES = {
     "no-match-at-start": "{subject} does not match input.pattern: none of {rows:row} at its start "
     "does. Correct the pattern, or leave the file out with input.exclude.",
     "no-event-start": "{subject} has no event at its start: none of {lines:line} matches "
-    "input.multiline_start_pattern, so all continue one event. Correct the pattern, or leave the "
-    "file out with input.exclude.",
+    "input.multiline_start_pattern, so all lines become one event. Correct the pattern, or leave "
+    "the file out with input.exclude.",
     "escaped-quotes": "{count:row} that cannot be read have a backslash before a quote, as Spark "
     "and MySQL write it. Set input.escape = '\\'.",
     "comments": "{count:row} that cannot be read begin with '#'. If they are comments, set "
@@ -123,8 +123,8 @@ _SENTENCES = {
     "({count:such file}). Check their unit, and the clock that wrote them.",
     "times-go-back": "{subject}: times go back from {from} to {to} ({count:such file}). They have "
     "no year, and get timestamp.year = {year}. Ingest lines of another year from their own files.",
-    "times-not-read": "{subject} is not read, since message.timestamp.type = 'LogAppendTime' gives "
-    "records the time of the run. Remove one of the two.",
+    "times-not-read": "{subject} is not read, because message.timestamp.type = 'LogAppendTime' "
+    "gives records the time of the run. Remove one of the two.",
     "run-time-only": "No timestamp.field is set, so records get the time of the run.",
     "no-timestamps": "No timestamp.field is set, so records have no timestamp.",
     "outside-interval": "{count:record} are outside the declared interval {start} to {end}, and "

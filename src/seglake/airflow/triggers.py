@@ -43,7 +43,7 @@ class _LakeTrigger(BaseEventTrigger):
     def __init__(self, poll_seconds: float, **arguments: Any) -> None:
         super().__init__()
         if poll_seconds <= 0:
-            raise UsageError(f"poll_seconds is {poll_seconds}; give more than 0")
+            raise UsageError(f"poll_seconds must be above 0, not {poll_seconds}")
         self._poll_seconds, self._arguments = poll_seconds, arguments
 
     @abstractmethod
@@ -164,7 +164,7 @@ class SeglakeClosedTrigger(_LakeTrigger):
         poll_seconds: float = POLL_SECONDS,
     ) -> None:
         if window_ms <= 0 or lateness_ms < 0:
-            raise UsageError("window_ms must be above 0, and lateness_ms not below 0")
+            raise UsageError("window_ms must be above 0, and lateness_ms 0 or more")
         how = {"window_ms": window_ms, "lateness_ms": lateness_ms}
         given = None if since is None else format_ms(to_epoch_ms(since))
         super().__init__(poll_seconds, root=root, topic=topic, **how, since=given)

@@ -42,11 +42,11 @@ def verify(
     deep: bool = False,
     json: Json = False,
 ) -> None:
-    """Check catalog, sizes and checksums; with --deep every record and index entry.
+    """Check the catalog, sizes and checksums. With --deep, check every record and index entry.
 
     Args:
         topic: Only this topic. Repeatable. Default: all topics.
-        deep: Decode every record, rebuild every index.
+        deep: Decode every record, and compare every index with a rebuilt one.
 
     Examples:
         seglake verify ./lake
@@ -82,7 +82,7 @@ def repair(
     force: bool = False,
     json: Json = False,
 ) -> None:
-    """Rebuild lost or damaged index files; with --catalog the catalog table.
+    """Rebuild lost or damaged index files. With --catalog, rebuild the catalog table.
 
     Args:
         catalog: Rebuild the catalog from manifests.
@@ -132,7 +132,7 @@ def reindex(
     index_interval_ms: int | None = None,
     json: Json = False,
 ) -> None:
-    """Write a topic's index files again, at the same density or another.
+    """Rebuild a topic's index files, optionally with another index interval.
 
     Args:
         partition: Only this partition. Repeatable. Default: all.
@@ -170,7 +170,7 @@ def reindex(
 def vacuum(
     root: Root, dry_run: DryRun = False, grace_hours: GraceHours = GRACE_HOURS, json: Json = False
 ) -> None:
-    """Remove objects that no retained version needs, such as files of dead attempts.
+    """Delete objects that no retained version or tag needs, such as files of dead attempts.
 
     Example:
         seglake vacuum ./lake --dry-run
@@ -219,14 +219,14 @@ def _of_young(count: int, grace_hours: float) -> str:
 
 
 def warm() -> None:
-    """Compile every kernel now, so that nobody waits for it later. No Spark, no Java.
+    """Compile all kernels now, so that later commands do not wait. Needs no Spark or Java.
 
     Example:
         seglake warm
     """
     from runpy import run_module
 
-    said = "Compiling about 150 kernels, which takes about a minute of one core."
+    said = "Compiling about 150 kernels, which takes one core about a minute."
     print(said, file=sys.stderr)
     # The module is in a higher layer, which also imports this module, so it is run by name.
     run_module("seglake.warm", run_name="__main__")

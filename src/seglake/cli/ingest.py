@@ -46,14 +46,14 @@ def ingest(
     local: Local = False,
     json: Json = False,
 ) -> None:
-    """Ingest what a pipeline file names: with Spark, or without it on this machine.
+    """Ingest the input of a pipeline file, with Spark or (--local) with threads.
 
     Args:
         root: The lake, instead of pipeline.root.
-        interval_start: Start of the interval that the input covers.
-        interval_end: End of that interval, exclusive.
+        interval_start: Start of the time interval that the input covers.
+        interval_end: End of the interval, exclusive.
         replace: Replace the records of an earlier run with this run id.
-        replace_interval: Replace the pipeline's runs in the interval, too.
+        replace_interval: Also replace the pipeline's runs in the interval.
         replace_with_nothing: Replace even if the new input has no records.
         on_changed_source: For changed files: fail (exit code 6), skip or ingest-as-new.
 
@@ -115,7 +115,7 @@ def redrive(
     local: Local = False,
     json: Json = False,
 ) -> None:
-    """Ingest rows that a run rejected, with corrected settings: with Spark, or without it.
+    """Ingest rows that a run rejected, with corrected settings, on Spark or (--local) in threads.
 
     Args:
         run_id: The run whose rejects to ingest.
@@ -124,7 +124,7 @@ def redrive(
         topic: The topic. It must equal topic.name.
 
     Example:
-        seglake redrive --run-id 2026-11-20T10 --conf-file mended.toml --local
+        seglake redrive --run-id 2026-11-20T10 --conf-file corrected.toml --local
     """
     from seglake.config import load
     from seglake.write.api import redrive_run
@@ -159,10 +159,10 @@ def check(
     source: Source = None,
     json: Json = False,
 ) -> None:
-    """Show which files a pipeline reads and what becomes of some rows. Nothing is written.
+    """Show which files a pipeline reads, and how a sample of rows is parsed. Nothing is written.
 
     Settings that the topic of the lake refuses are an error.
-    Exit code 3 if a row is rejected, or if times of January 1970 would stop a run.
+    Exit code 3 if a sampled row is rejected, or if times in January 1970 would make a run fail.
 
     Args:
         sample: Number of rows to show.
@@ -273,7 +273,7 @@ def init(
     force: bool = False,
     json: Json = False,
 ) -> None:
-    """Write a pipeline file for files that have no description, with a reason for each choice.
+    """Infer a pipeline file from input files, with a reason for each choice.
 
     Args:
         paths: Files, folders and globs, local or s3://….
@@ -286,7 +286,7 @@ def init(
         seglake init logs/*.jsonl
         seglake init s3://bucket/raw/ --topic web -o web.toml
     """
-    with display("looking at the files"):
+    with display("reading the files"):
         from seglake.infer.pipeline import infer_pipeline
         from seglake.write.check import check
 
@@ -294,7 +294,7 @@ def init(
         file = output or Path(f"{made.topic}.toml")
         if file.exists() and not force:
             raise UsageError(
-                f"{file} already exists. Give another -o FILE, or --force to overwrite it"
+                f"{file} already exists. Use another -o FILE, or --force to overwrite it"
             )
         pipeline = made.pipeline(file.stem)
         with complete(file) as temporary:
@@ -369,15 +369,15 @@ def append(
 ) -> None:
     """Append files to a topic on this machine, without a pipeline file, Java or Spark.
 
-    Settings that are not passed are inferred from a sample, as by `init`. Files that the topic has
-    are not ingested again. With --json, `pipeline` is the text of a pipeline file.
+    Other settings are inferred from a sample, as in `seglake init`. Files that the topic already
+    has are skipped. With --json, `pipeline` is the text of a pipeline file.
 
     Args:
         root: The lake: a folder or URI.
         files: Files, folders and globs; local or s3://….
-        time: The field of the time; twice: date and time of day.
-        key: The field of the key. Repeatable; "" for no key.
-        zone: Zone of times without one, such as UTC.
+        time: Field with the event time. Use it twice for a date field and a time-of-day field.
+        key: Field of the key. Repeatable. "" for no key.
+        zone: Time zone of times without a zone, such as UTC.
 
     Example:
         seglake append ./lake web logs/*.jsonl --time ts --key user

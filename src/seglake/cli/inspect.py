@@ -154,7 +154,7 @@ def offsets(
     version: Version = None,
     json: Json = False,
 ) -> None:
-    """Find the first record at a time or later, in each partition.
+    """Find the first record at or after a time, in each partition.
 
     Args:
         time: ISO 8601 with a zone, epoch ms, earliest, latest or max-timestamp.
@@ -205,7 +205,7 @@ _DESCRIBE_COLUMNS = [
 
 
 def describe(root: Root, topic: Topic, json: Json = False) -> None:
-    """Show the settings of a topic, with their defaults, and what tags hold of it.
+    """Show the settings of a topic with their defaults, and the tags that keep some of its data.
 
     Example:
         seglake describe ./lake web
@@ -228,12 +228,12 @@ def describe(root: Root, topic: Topic, json: Json = False) -> None:
 
 
 def history(root: Root, topic: str | None = None, failed: bool = False, json: Json = False) -> None:
-    """List the runs that were committed, and what maintenance committed, newest first.
+    """List the commits of runs and of maintenance, newest first.
 
-    A run that was undone or replaced is one row, and its state says so.
+    A run that was undone or replaced is one row with that state.
 
     Args:
-        topic: One topic.
+        topic: Only this topic. Default: all topics.
         failed: List failed attempts and their run ids instead.
 
     Examples:
@@ -320,9 +320,9 @@ def run_status(
     pipeline: str | None = None,
     json: Json = False,
 ) -> None:
-    """Show the state of a run: exit code 0 committed, 3 rejected too much, 1 anything else.
+    """Show the state of a run.
 
-    That is: failed, undone or replaced since, or unknown.
+    Exit code: 0 committed, 3 too many rejects, 1 failed, undone, replaced or unknown.
 
     Args:
         run_id: The run's id.
@@ -354,11 +354,11 @@ def quarantine(
 ) -> None:
     """Show the rows that were rejected: file, line, reason and bytes.
 
-    A sample has rows of every reason and of many files, and says what it leaves out.
+    A sample has rows with every reason and from many files. The output counts the omitted rows.
 
     Args:
         run_id: Only rejects of this run. A failed run has only a sample.
-        limit: Rows to show, at most. Default: 20, or all with --json.
+        limit: Largest number of rows to show. Default: 20, or all with --json.
 
     Examples:
         seglake quarantine ./lake web --run-id 2026-11-20T10
@@ -385,14 +385,14 @@ def report(
     list_objects: bool | None = None,
     json: Json = False,
 ) -> None:
-    """Show what a lake looks like: alerts here, with -o one page that needs no network.
+    """Print the alerts of a lake. With -o, write a self-contained HTML report.
 
-    It is made from the catalog and zone maps; no record is read.
+    The report is made from the catalog and zone maps; no record is read.
 
     Args:
-        topic: One topic; without it all.
+        topic: Only this topic. Default: all topics.
         output: Write the page to this file.
-        list_objects: Also list all objects, to show how much a vacuum would free.
+        list_objects: Also list all objects, to show how many bytes a vacuum would free.
 
     Examples:
         seglake report ./lake
@@ -432,8 +432,8 @@ def metrics(
     """Print the figures of a lake as Prometheus text, write them to a file, or push them.
 
     Args:
-        topic: One topic; without it all.
-        output: A file to write. It is replaced in one step.
+        topic: Only this topic. Default: all topics.
+        output: File to write. It is replaced in one step.
         push: URL of a Prometheus push gateway.
 
     Example:

@@ -58,7 +58,7 @@ def export(
     version: Version = None,
     json: Json = False,
 ) -> None:
-    """Write a topic as partition folders that a broker mounts, every record at its offset.
+    """Write a topic as partition folders that a broker mounts, each record at its offset.
 
     Args:
         dest: An empty folder: path or URI.
@@ -107,13 +107,13 @@ def import_(
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
-    """Import logs of a stopped broker or of a copy: offsets stay; later calls add what is new.
+    """Import logs of a stopped broker, or copies, at the same offsets. Later calls add new records.
 
     Args:
-        sources: A log.dir, a folder topic-partition, or a tiered bucket.
-        root: The lake: a path or a URI; a new one is made.
-        topic: Only this topic; default all but the internal ones.
-        name: The name of the one topic in the lake.
+        sources: A log.dir, a folder TOPIC-PARTITION, or a bucket of tiered storage.
+        root: The lake: a path or URI. It is created if it does not exist.
+        topic: Only this topic. Default: all topics except internal ones.
+        name: Name of the topic in the lake. Only valid for a single topic.
 
     Example:
         seglake import /var/kafka-logs --root ./lake --topic web
@@ -135,13 +135,13 @@ def attach(
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
-    """Read logs in tiered storage without copying them; later calls add what is new.
+    """Attach logs in tiered storage without copying them. Later calls attach only new segments.
 
     Args:
         sources: A folder or a key prefix in a bucket of tiered storage.
-        root: The lake: a path or a URI; a new one is made.
-        topic: Only this topic, may be repeated; default all but the internal ones.
-        name: The name of the one topic in the lake.
+        root: The lake: a path or URI. It is created if it does not exist.
+        topic: Only this topic. Repeatable. Default: all topics except internal ones.
+        name: Name of the topic in the lake. Only valid for a single topic.
 
     Example:
         seglake attach s3://bucket/tiered --root ./lake --dry-run
@@ -171,7 +171,7 @@ def _show_logs(reports: list[ImportResult], *, as_json: bool) -> None:
     ]
     if not new:
         amiss = any(report.refused or report.gone for report in reports)
-        print("Nothing else is new." if amiss else "Nothing is new.")
+        print("No other record is new." if amiss else "No record is new.")
         return
     would = any(report.dry_run for report in reports)
     show("offsets to import" if would else "imported offsets", Listing(_IMPORTED, new))
@@ -222,17 +222,17 @@ def replay(
     version: Version = None,
     json: Json = False,
 ) -> None:
-    """Write a window into a real Kafka: every record once, also after a kill, at any speed.
+    """Write a window into a real Kafka, each record exactly once, even after a kill.
 
     Args:
         to: Bootstrap servers of the target Kafka: HOST:PORT,…
-        speed: 1 keeps the original pace, 10 is ten times as fast. Default: do not wait.
-        max_rate: Records per second, at most.
-        new_topic: Name of the target topic. Default: the same name.
+        speed: 1 keeps the original pace, 10 is ten times as fast. Default: as fast as possible.
+        max_rate: Limit of records per second. Default: no limit.
+        new_topic: Name of the target topic. Default: the name of the topic in the lake.
         name: Name of the replay. Another name sends everything again.
         group: A consumer group with offsets in the lake, to continue on the target. Repeatable.
         kafka: KEY=VALUE, a setting of librdkafka. Repeatable.
-        kafka_file: A properties file with more of them.
+        kafka_file: A properties file with more Kafka settings.
 
     Examples:
         seglake replay ./lake web --to broker:9092 --last 1h --speed 10
@@ -250,8 +250,8 @@ def replay(
         raise UsageError("a replay needs --start and --end, or --last")
     if speed is not None and not 0 < speed < float("inf"):
         raise UsageError(
-            f"--speed {speed} is not a number above 0. Write 1 for the original "
-            f"speed, 10 for ten times as fast"
+            f"--speed {speed} must be a number above 0: 1 for the original speed, 10 for ten times "
+            f"that speed"
         )
     target = Target(to, new_topic or topic, client_settings(kafka or [], kafka_file))
     log = seglake.open(root, version).topic(topic)

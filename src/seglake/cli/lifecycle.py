@@ -66,7 +66,7 @@ def alter(
     r"""Change settings of a topic, from its next run and maintenance on.
 
     Args:
-        given: Settings of \[topic].
+        given: Settings of the table \[topic].
         delete: A setting to reset to its default.
 
     Example:
@@ -87,7 +87,7 @@ def _show_altered(root: str, report: AlterResult) -> None:
     if "compact" in new and "compact" not in old:
         count = f"`seglake compact {quote(root)} {topic} --dry-run`"
         print(
-            f"compaction will remove records without a key. {count} then counts them. To give "
+            f"compaction will remove records without a key. To count them, run {count}. To give "
             f"new records keys, set key.fields in the pipeline"
         )
     if report.expired:
@@ -122,7 +122,7 @@ def _settings(texts: Sequence[str]) -> dict[str, Any]:
         if not text and key in {"index.fields", "index.headers"}:
             raise UsageError(f"{key}= is an empty name; --delete {key} removes the setting")
         if key in settings:
-            raise UsageError(f"{key} is given twice: keep one")
+            raise UsageError(f"{key} is set twice: keep one")
         try:
             settings[key] = loads(text)
         except ValueError:
@@ -152,10 +152,10 @@ _OUTCOME = [
 def compact(
     root: Root, topic: Topic, force: bool = False, dry_run: DryRun = False, json: Json = False
 ) -> None:
-    """Keep the latest record of each key, of a topic whose cleanup.policy has `compact`.
+    """Keep only the latest record of each key. cleanup.policy must contain `compact`.
 
     Args:
-        force: Also compact log partitions with few or no dirty bytes.
+        force: Also compact log partitions that are not due.
 
     Example:
         seglake compact ./lake users --dry-run
@@ -194,7 +194,7 @@ def delete_records(
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
-    """Delete the oldest records: the log then begins after them.
+    """Delete the oldest records of a log, up to an offset or a time.
 
     Args:
         partition: A partition. Repeatable with --before-time. Default: all.
@@ -243,7 +243,7 @@ def erase(
     grace_hours: float = GRACE_HOURS,
     json: Json = False,
 ) -> None:
-    """Erase record keys: their records, and rejected rows that have one.
+    """Delete all records with the given keys, and all rejected rows that contain one of them.
 
     Exit code 1 if an attempt began during the erasure. Then erase again, or use --wait.
 
@@ -318,7 +318,7 @@ def maintain(
     grace_hours: GraceHours = GRACE_HOURS,
     json: Json = False,
 ) -> None:
-    """Maintain topics as their settings require, and vacuum. Run it on a schedule.
+    """Expire, compact and merge topics by their settings, then vacuum. Run it on a schedule.
 
     Example:
         seglake maintain ./lake --dry-run
@@ -387,7 +387,7 @@ def merge(
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
-    """Make few segments of many small neighbours; records, offsets and batches stay.
+    """Merge small neighbouring segments. Records, offsets and batches do not change.
 
     Args:
         everything: Merge all segments that fit into one, however small the gain.
@@ -428,7 +428,7 @@ def _show_merged(report: MergeResult) -> None:
 
 
 def retain(root: Root, topic: OneOrAll = None, dry_run: DryRun = False, json: Json = False) -> None:
-    """Remove the oldest segments, as retention.ms and retention.bytes of each topic say.
+    """Remove the oldest segments, by each topic's retention.ms and retention.bytes.
 
     Example:
         seglake retain ./lake web --dry-run
@@ -476,9 +476,9 @@ def tag(
     delete: bool = False,
     json: Json = False,
 ) -> None:
-    """Give a version a name, or list the tags. The records of a tag stay until it is deleted.
+    """Name a version, or list the tags. The version is kept until the tag is deleted.
 
-    The list has the bytes that a tag holds and the newest version does not.
+    The list shows, for each tag, the bytes that the newest version does not need.
 
     Args:
         name: The tag, such as q3-train. Without a name, list the tags.
@@ -537,7 +537,7 @@ def undo(
 
     Args:
         run_id: The run to remove.
-        pipeline: The pipeline of the run.
+        pipeline: The pipeline, if several have this run id.
         force: Undo the run even if compaction has cleaned its offsets.
 
     Example:

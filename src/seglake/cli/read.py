@@ -56,19 +56,19 @@ def read(
     explain: bool = False,
     json: Json = False,
 ) -> None:
-    """Read records: from an offset, the last ones, in a window of time, or all.
+    """Read all records, the newest, a window of time, or the records from an offset on.
 
-    A record without a timestamp is in no window. If all are read by time, it comes first.
+    A record without a timestamp is in no window. With --order time, it is first.
 
     Args:
-        offset: From this offset on.
-        tail: Only the newest records.
-        follow: Then the records of later commits as they come.
-        max_records: Stop after this many.
-        order: Order of a window; default offset.
-        format: How to write; default by a file's suffix, else jsonl.
-        output: A file; default standard output.
-        explain: Show what would be read, without reading records.
+        offset: Read from this offset on. Needs --partition, if the topic has several partitions.
+        tail: Read only this number of records, the newest ones.
+        follow: Then print the records of later commits as they are added.
+        max_records: Stop after this number of records.
+        order: Order of the records: offset or time. Default: offset.
+        format: Output format. Default: the format of the --output suffix, else jsonl.
+        output: File to write. Default: standard output.
+        explain: Show which parts of the logs would be read, without reading records.
 
     Examples:
         seglake read ./lake web --last 1h --format table
@@ -127,8 +127,7 @@ def choose_form(how: Mapping[str, Any], *, explain: bool, as_json: bool) -> Outp
         )
     if form == "table" and output is not None:
         raise UsageError(
-            "--output cannot take a table, which is only printed. Use --format "
-            "jsonl, csv, arrow or parquet"
+            "--output needs another format than table. Use --format jsonl, csv, arrow or parquet"
         )
     asked = OutputFormat.JSONL if as_json else form
     suffix = "" if output is None else output.suffix.lower()
@@ -136,7 +135,7 @@ def choose_form(how: Mapping[str, Any], *, explain: bool, as_json: bool) -> Outp
     if suffix and asked is None and named is None:
         raise UsageError(
             f"--output {output}: no format has the suffix {suffix}. Use {', '.join(_SUFFIXES)}, "
-            f"or give --format"
+            f"or set --format"
         )
     if asked is not None and named not in {None, asked}:
         option = "--json" if as_json else f"--format {asked}"
@@ -170,20 +169,20 @@ def find(
     explain: bool = False,
     json: Json = False,
 ) -> None:
-    """Find every record of some keys, fields or headers, in a window of time or ever.
+    """Find every record with the given keys, fields or headers, in all records or in a window.
 
-    A key index (setting `index.keys`) limits what is read. A search with neither a key nor a key
-    index reads all records.
+    With a key index (setting `index.keys`), a search reads only parts of the logs. A search with
+    neither a key nor a key index reads all records.
 
     Args:
-        key: A record key; base64:… for bytes.
+        key: A record key. Repeatable: any of the keys matches. Write binary keys as base64:… .
         keys_from: A file with a key in each line.
-        where: FIELD=VALUE of the value; each must hold.
-        header: NAME=VALUE of a header.
-        newest: Only as many, those with the largest timestamps.
-        format: How to write; default by a file's suffix, else jsonl.
-        output: A file; default standard output.
-        explain: Show what would be read and which indexes are used.
+        where: FIELD=VALUE in a value. Repeatable: all fields must match, with any of their values.
+        header: NAME=VALUE of a header. Repeatable, like --where.
+        newest: Show only this number of matches, the ones with the largest timestamps.
+        format: Output format. Default: the format of the --output suffix, else jsonl.
+        output: File to write. Default: standard output.
+        explain: Show which parts of the logs would be read, and which indexes are used.
 
     Examples:
         seglake find ./lake web --key u140030
@@ -226,11 +225,11 @@ def find(
 
 
 def dump(file: str, deep: bool = False, times: Times = None, json: Json = False) -> None:
-    """Print a segment's log or index as text, whatever wrote it.
+    """Print a segment's log or index as text, whichever program wrote it.
 
     Args:
         file: A file of a segment: .log, .index or .timeindex.
-        deep: Print a .log's records as JSON lines.
+        deep: Print the records of a .log as JSON lines.
 
     Example:
         seglake dump topics/web-0/00000000000000000000.log --deep

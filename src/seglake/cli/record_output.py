@@ -121,7 +121,7 @@ def write(
     _write(log, schema, batches, form, output, progress)
     if first.more:
         most = planned.records_at_most
-        _print_more(f" of at most {most:,}", f"--max-records {most} shows all")
+        _print_more(f" of at most {most:,}", f"--max-records {most}")
     print_misfits(log.topic, stats)
     return first.records
 
@@ -219,7 +219,7 @@ def write_matches(
     if not first.records:
         sought.print_no_match(log)
     if first.more:
-        _print_more("", "--newest N shows the N newest")
+        _print_more("", "--newest N for the N newest")
     print_misfits(log.topic, stats)
 
 
@@ -256,7 +256,7 @@ def _reader(
 
 def _print_more(of: str, how: str) -> None:
     """Print that a table has only the first records, and how to get the others."""
-    print(f"only the first {_TABLE_ROWS} records{of} are shown. {how}, and so does --format jsonl")
+    print(f"only the first {_TABLE_ROWS} records{of} are shown. For more: {how}, or --format jsonl")
 
 
 def _writer(form: str, output: Path | None, schema: pa.Schema, sink: Any) -> Any:

@@ -145,8 +145,8 @@ def describe_hidden_rows(counts: Mapping[Group, int], shown: int, unkept: int) -
         reasons = ", ".join(f"{reason}: {count:,}" for reason, count in of_reason.most_common())
         files = counted(len({group[2] for group in counts}), "file")
         said.append(
-            f"{shown:,} of {total:,} rejected rows are shown ({reasons}; {files}). --limit "
-            f"{total} shows all, and so does --json without --limit"
+            f"{shown:,} of {total:,} rejected rows are shown ({reasons}; {files}). To see all: "
+            f"--limit {total}, or --json without --limit"
         )
     if unkept:
         said.append(f"{unkept:,} more rows were rejected by failed runs, which keep only a sample")

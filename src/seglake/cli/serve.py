@@ -19,14 +19,14 @@ def serve(
     conf_file: Path | None = None,
     insecure: bool = False,
 ) -> None:
-    """Serve the lake to Kafka's clients, which can read it and change nothing.
+    """Serve the lake read-only to Kafka clients.
 
     Log lines go to standard error.
 
     Args:
         listen: Address to listen on. Default: 127.0.0.1:9092.
         advertise: Address that clients connect to. Default: the listen address.
-        topics: Topics to serve, separated by commas. Default: all.
+        topics: Topics to serve, separated by commas. Default: all topics.
         listed: A window, version or tag to list as a topic: web.v12, 'web.q3-*'. Repeatable.
         conf_file: A settings file (TOML).
         insecure: Accept connections of other machines without TLS and SASL.

@@ -57,15 +57,15 @@ class Input(Section):
 
     paths: Locations = Field(
         default=(),
-        description="files, folders and globs (also `**`): local paths, relative to the current "
-        "directory, or URIs (`s3://…`); required unless the format is `dataframe`",
+        description="files, folders and globs (including `**`): local paths, relative to the "
+        "current directory, or URIs (`s3://…`); required unless the format is `dataframe`",
     )
     include: Globs = Field(
         default=(),
-        description="of the files in a folder or of a glob, ingest only these: globs for their "
-        "names or, with a `/`, for their paths below the folder",
+        description="ingest only these files of a folder or a glob: globs for file names or, with "
+        "a `/`, for paths below the folder",
     )
-    exclude: Globs = Field(default=(), description="leave these out; globs as in `include`")
+    exclude: Globs = Field(default=(), description="leave out these files; globs as in `include`")
     format: Annotated[FormatName, BeforeValidator(_format)] = Field(
         description="how to read a file; `dataframe`: the DataFrame that `seglake.ingest` gets"
     )
@@ -83,18 +83,18 @@ class Input(Section):
     on_empty: Literal["ok", "error"] = Field(
         default="error",
         description="what to do if a path or glob matches no file, or a path does not exist; the "
-        "parent folder must exist, so that a misspelt path is not an hour without events",
+        "parent folder must exist, so that a misspelt path is not treated as an empty hour",
     )
     records: EventArray | None = Field(
         default=None,
-        description="jsonl: the array that holds the events of a JSON document, which may have "
+        description="jsonl: the array that contains the events of a JSON document, which may have "
         "several lines: `Records[]`, nested `resourceLogs[].scopeLogs[].logRecords[]`, `[]` for a "
         "file that is one array, or `.` if each document is an event. Such files are not split",
     )
     inherit: MemberNames = Field(
         default=(),
         description="jsonl: members of the objects around `records` that each event gets, in front "
-        "of its own; an outermost object then has at most 32 MiB and a million events",
+        "of its own; an outermost object may then have 32 MiB and a million events",
     )
     delimiter: OneByte = Field(
         default=",", description="csv: separator of fields, one ASCII character"
@@ -102,9 +102,8 @@ class Input(Section):
     quote: OneByte = Field(default='"', description="csv: quote around a field; doubled inside one")
     escape: Escape | None = Field(
         default=None,
-        description='csv: `"\\\\"` reads files of `df.write.csv` of Spark and of MySQL: in quotes, '
-        "it escapes a quote or itself; in front of another character, and outside of quotes, "
-        "it is an ordinary character",
+        description='csv: `"\\\\"` for files that MySQL or Spark\'s `df.write.csv` wrote: inside '
+        "quotes, it escapes a quote or itself; elsewhere it is an ordinary character",
     )
     multiline: bool = Field(
         default=True,

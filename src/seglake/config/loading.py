@@ -178,5 +178,5 @@ def tables_of(
     loose = [key for key, value in document.items() if not isinstance(value, dict)]
     if loose:
         tables = " or ".join(f"[{name}]" for name in owners(loose[0]) or [first])
-        raise ConfigError(f"{file}: {loose[0]}: is not in a table; put it under {tables}")
+        raise ConfigError(f"{file}: the key {loose[0]} is not in a table; put it under {tables}")
     return {name: dict(flat(table)) for name, table in document.items()}

@@ -21,21 +21,21 @@ class Pipeline(Section):
     root: Root = Field(description="folder or URI of the lake")
     order: Literal["time", "arrival"] = Field(
         default="time",
-        description="`time`: sort by event time, source file, position; `arrival`: without the "
-        "time",
+        description="`time`: sort by event time, source file, position; `arrival`: by source file "
+        "and position only",
     )
     max_quarantine_ratio: float = Field(
         default=0.05,
         ge=0,
         le=1,
-        description="a run fails if a larger part of its rows is rejected, or if all rows are; "
-        "every ratio but 0 allows one reject",
+        description="a run fails if a larger part of its rows is rejected, or if all rows are "
+        "rejected; every ratio except 0 allows one reject",
     )
     on_changed_source: Literal["fail", "skip", "ingest-as-new"] = Field(
         default="fail",
-        description="what to do with a file that changed since it was ingested into the topic: an "
-        "error, nothing, or ingest all of its lines, also lines that the topic already has. If the "
-        "run is committed, nothing is ingested, and only `fail` is an error",
+        description="what to do with a file that changed since it was ingested into the topic: "
+        "end with an error, skip it, or ingest all of its lines, including lines that the topic "
+        "already has. If the run is committed, nothing is ingested, and only `fail` is an error",
     )
     on_outside_interval: Literal["report", "fail"] = Field(
         default="report",

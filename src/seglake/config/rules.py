@@ -63,7 +63,7 @@ def _listed(value: object) -> object:
 def _topic_name(name: str) -> str:
     if not is_topic_name(name):
         raise ValueError(
-            "a topic name has 1 to 249 characters from a-z A-Z 0-9 . _ - and is not '.' or '..'"
+            "a topic name must have 1 to 249 characters a-z A-Z 0-9 . _ - and not be '.' or '..'"
         )
     return name
 

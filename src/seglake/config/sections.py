@@ -57,34 +57,34 @@ class Timestamp(Section):
     )
     format: TimeFormatText | None = Field(
         default=None,
-        description="`epoch_s`, `epoch_ms`, `epoch_us`, `epoch_ns` (numbers, also in quotes and "
+        description="`epoch_s`, `epoch_ms`, `epoch_us`, `epoch_ns` (numbers, even in quotes or "
         "with a decimal comma), `iso8601` (such as `2026-01-31T12:00:00.5+01:00`; fraction, "
         "seconds, time and zone may be missing, and ` UTC` is a zone) or a strptime pattern, in "
         "which names of months and days are English; a part in brackets with seconds, a fraction "
-        "or a zone may be missing: `%H:%M:%S[.%f]`; times of a Parquet or Avro type need none",
+        "or a zone may be missing: `%H:%M:%S[.%f]`; time types of Parquet and Avro need no format",
     )
     zone: Zone = Field(default="UTC", description="IANA zone of times without a zone")
     ambiguous: Literal["earliest", "latest", "reject"] = Field(
         default="earliest",
-        description="a local time that clocks show twice: use the earlier instant, the later one, "
-        "or quarantine the row",
+        description="for a local time that clocks show twice: use the earlier instant, the later "
+        "instant, or quarantine the row",
     )
     nonexistent: Literal["earliest", "latest", "reject"] = Field(
         default="latest",
-        description="a local time that clocks skip: use the last millisecond before the gap, the "
-        "first instant after it, or quarantine the row",
+        description="for a local time that clocks skip: use the last millisecond before the gap, "
+        "the first instant after the gap, or quarantine the row",
     )
     year: int | None = Field(
         default=None,
         ge=1970,
         le=9999,
-        description="the year of all times, for patterns without one; lines of another year need "
-        "another pipeline: `seglake check` and the report say where a file has some",
+        description="year of all times, for patterns without a year. `seglake check` and the "
+        "report name files with lines of another year: ingest those lines with a separate pipeline",
     )
     allow_1970: bool = Field(
         default=False,
-        description="allow files (or a DataFrame) whose times are all in January 1970; without it "
-        "such a run stops, because seconds that are read as milliseconds are there",
+        description="allow files (or a DataFrame) whose times are all in January 1970. By default "
+        "such a run stops, because seconds that are read as milliseconds become such times",
     )
     type_field: FieldName | None = Field(
         default=None,
@@ -158,7 +158,7 @@ class Key(Section):
     fields: KeyFields = Field(
         default=(),
         description="one field: its bytes; several: joined by `separator`; none: the key is null. "
-        "An inner list is one field, the first of its names that is not null: "
+        "An inner list is one field: the first of the named fields that is not null, such as "
         '`[["after.id", "before.id"]]`',
     )
     separator: str = Field(default="\0", description="text between the fields of a key")
@@ -190,7 +190,7 @@ class Value(Section):
     field: FieldName | None = Field(default=None, description='the field, with `from = "field"`')
     columns: FieldNames = Field(
         default=(),
-        description='with `from = "columns"`: its fields; default: all, but not for jsonl',
+        description='with `from = "columns"`: its fields; default: all, but required for jsonl',
     )
 
     def _contradictions(self) -> Iterator[str]:

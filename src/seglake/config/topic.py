@@ -59,8 +59,8 @@ class Topic(Section):
     )
     offset_field: FieldName | None = Field(
         default=None,
-        description="the field that has the offset: records keep it, with its gaps, and rows "
-        "below the end of their log partition are skipped. Needs `partition_field` and "
+        description="the field that has the offset: records keep their offsets, including gaps, "
+        "and rows below the end of their log partition are skipped. Needs `partition_field` and "
         '`pipeline.order = "arrival"`',
     )
     message_timestamp_type: Literal["CreateTime", "LogAppendTime"] = Field(
@@ -82,14 +82,14 @@ class Topic(Section):
         description="add an index entry after more than this number of bytes; 0: for every batch",
     )
     index_interval_records: int | None = Field(
-        default=None, ge=1, le=INT64_MAX, description="instead: after this number of records"
+        default=None, ge=1, le=INT64_MAX, description="instead of bytes: number of records"
     )
     index_interval_ms: Ms | None = Field(
-        default=None, ge=1, description="instead: for each interval of event time"
+        default=None, ge=1, description="instead of bytes: interval of event time"
     )
     index_keys: bool = Field(
         default=False,
-        description="new segments get a key index, with which `seglake find` reads few blocks. "
+        description="new segments get a key index, so that `seglake find` reads few blocks. "
         "`seglake reindex` adds it to older segments",
     )
     index_fields: IndexNames = Field(
@@ -100,9 +100,9 @@ class Topic(Section):
     )
     value_format: Literal["json", "csv", "text"] = Field(
         default="json",
-        description="how values have fields, for searches, indexes and columns: JSON objects, CSV "
-        "records or lines of text. An ingest that creates a topic of raw CSV lines, or of text "
-        "with a pattern, sets it",
+        description="format of the values' fields, for searches, indexes and columns: JSON "
+        "objects, CSV records or lines of text. An ingest sets it if it creates a topic of raw "
+        "CSV lines, or of text with a pattern",
     )
     value_columns: ColumnNames = Field(
         default=(), description="csv: names of the columns, in order; an empty name skips a column"
@@ -110,7 +110,7 @@ class Topic(Section):
     value_delimiter: OneByte = Field(default=",", description="csv: separator of fields")
     value_quote: OneByte = Field(default='"', description="csv: quotes a field; doubled inside one")
     value_escape: Escape | None = Field(
-        default=None, description="csv: inside quotes, precedes a quote or itself"
+        default=None, description="csv: character that escapes a quote or itself inside quotes"
     )
     value_pattern: Pattern | None = Field(
         default=None,
@@ -174,13 +174,13 @@ class Topic(Section):
         default=INT64_MAX,
         ge=0,
         description="rows whose time is more than this before the end of the run's interval (or, "
-        "without one, before the start of the run) are quarantined; default: no limit",
+        "if the run has no interval, before its start) are quarantined; default: no limit",
     )
     message_timestamp_after_max_ms: Ms = Field(
         default=INT64_MAX,
         ge=0,
-        description="rows whose time is more than this after that end (or start) are quarantined; "
-        "default: no limit (Kafka's: an hour)",
+        description="rows whose time is more than this after the same end (or start) are "
+        "quarantined; default: no limit (in Kafka: an hour)",
     )
     kafka_topic_id: TopicId | None = Field(
         default=None,
@@ -190,7 +190,7 @@ class Topic(Section):
     quarantine_retention_ms: Ms = Field(
         default=-1,
         ge=-1,
-        description="`seglake maintain` removes rejects of runs that ended earlier; -1: never",
+        description="`seglake maintain` removes rejects of runs that ended longer ago; -1: never",
     )
 
     @model_validator(mode="before")

@@ -98,7 +98,7 @@ def append(  # noqa: PLR0913  # the settings that most topics need
     """
     root, settings, paths = fspath(lake), settings or {}, _paths(data)
     if run_id is None and paths is None:
-        raise UsageError("run_id is missing: rows have no files, so it must identify them")
+        raise UsageError("run_id is missing. Rows need one, because no file identifies them")
     storage = {name[8:]: text for name, text in settings.items() if name.startswith("storage.")}
     run = declare_run(run_id, interval)
     own = {**_partitions(root, storage, topic), **settings}

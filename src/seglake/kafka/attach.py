@@ -159,9 +159,9 @@ def _require_plain(extent: Extent) -> None:
     """Raise UsageError for a log with transactions: it can only be imported."""
     if extent.unsettled is not None:
         raise UsageError(
-            f"{extent.folder.path}: the record batch at offset {extent.unsettled} is of a "
-            "transaction, or ends one; and an attached log cannot be rewritten without aborted "
-            "records. Import the topic from the same source: `seglake import`"
+            f"{extent.folder.path}: the record batch at offset {extent.unsettled} belongs to a "
+            "transaction, or ends one, and aborted records cannot be removed from an attached log. "
+            "Import the topic from the same source: `seglake import`"
         )
 
 

@@ -256,9 +256,7 @@ class TopicIntake:
                 if self._attempt():
                     return self.report
             self.survey(self._lake.newest())
-        raise CommitConflict(
-            f"other commits to {self._name} were faster in every try. Try again later"
-        )
+        raise CommitConflict(f"concurrent commits to {self._name} won all retries. Try again later")
 
     def _has_anything_new(self) -> bool:
         """Return whether the folders have records or partitions that are not in the lake."""
@@ -386,8 +384,8 @@ def _require_imported(row: TopicRow | None, folders: Iterable[PartitionFolder], 
     if len(ids) > 1:
         one, other = list(ids.values())[:2]
         raise UsageError(
-            f"{one.path} is of topic id {one.topic_id}, {other.path} of {other.topic_id}: the "
-            f"topic was deleted and created again. Import each under its own name"
+            f"{one.path} has the topic id {one.topic_id}, and {other.path} has {other.topic_id}: "
+            f"the topic was deleted and created again. Import each under a separate name"
         )
     if row is None:
         return
@@ -400,8 +398,8 @@ def _require_imported(row: TopicRow | None, folders: Iterable[PartitionFolder], 
     for topic_id, folder in ids.items():
         if had is not None and had != topic_id:
             raise UsageError(
-                f"{folder.path} is of topic id {topic_id}, and {name} came from {had}: the topic "
-                f"was deleted and created again. Import it under another name"
+                f"{folder.path} has the topic id {topic_id}, but {name} was imported from {had}: "
+                f"the topic was deleted and created again. Import it under another name"
             )
 
 
@@ -605,7 +603,7 @@ def _disagreement(sides: tuple[_Side, _Side], batches: tuple[Any, Any]) -> Input
     differ = ours[:both] != theirs[:both]
     byte = int(differ.argmax()) if differ.any() else both
     return InputError(
-        f"byte {place + byte} of {other} is not what byte {at + byte} of {one} is, in the record "
-        f"batch of offset {batches[0]['base_offset']}: two folders of one partition differ. "
+        f"byte {place + byte} of {other} differs from byte {at + byte} of {one}, in the record "
+        f"batch at offset {batches[0]['base_offset']}: two folders of one partition differ. "
         f"Import only the right one"
     )

@@ -203,4 +203,4 @@ def check_hours(name: str, hours: float) -> float:
     """
     if math.isfinite(hours) and hours >= 0:
         return hours
-    raise UsageError(f"{name} is {hours:g}. Give a number of hours, 0 or more")
+    raise UsageError(f"{name} must be a number of hours, 0 or more, not {hours:g}")

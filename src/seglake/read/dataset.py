@@ -193,7 +193,7 @@ class LogScanner:
         batch_size: int,
     ) -> None:
         if batch_size < 1:
-            raise UsageError(f"a batch has at least 1 row, not {batch_size}")
+            raise UsageError(f"batch_size must be at least 1, not {batch_size}")
         self.dataset_schema, self._batches = schema, batches
         self._columns, self._where, self._batch_size = columns, where, batch_size
         self.projected_schema = self._of(schema, []).projected_schema

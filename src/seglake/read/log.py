@@ -328,7 +328,7 @@ class Log(ShowsTable):
         """
         numbers = np.asarray(offsets)
         if numbers.ndim != 1 or (len(numbers) and numbers.dtype.kind not in "iu"):
-            raise UsageError("offsets are one array of integers")
+            raise UsageError("offsets must be a one-dimensional array of integers")
         return records_at(self.reader(partition), numbers.astype(np.int64), schema_of(columns))
 
     def read(
@@ -521,7 +521,7 @@ class Log(ShowsTable):
         log: Log = self.at(version)
         ways: dict[str, _Read] = {"offset": in_offset_order, "time": in_time_order}
         if order not in ways:
-            raise UsageError(f"order is 'offset' or 'time', not {order!r}")
+            raise UsageError(f"order must be 'offset' or 'time', not {order!r}")
         beside = FieldReader.of(fields, columns, log.value_format)
         window = open_window(start, end)
         readers = [log.reader(p) for p in _chosen(log, partitions)]
@@ -594,7 +594,7 @@ class Log(ShowsTable):
             17
         """
         if newest is not None and newest < 0:
-            raise UsageError(f"newest is a number of records, not {newest}")
+            raise UsageError(f"newest must be 0 or more, not {newest}")
         log: Log = self.at(version)
         beside = FieldReader.of(fields, columns, log.value_format)
         criteria, window = Criteria.of(key, keys, where, headers), open_window(start, end)

@@ -124,7 +124,7 @@ def _also_unread(subject: Subject, hashes: Hashes) -> Hashes:
 
 def _pairs(what: str, conditions: Conditions | None) -> Iterable[tuple[str, Any]]:
     if conditions is not None and not isinstance(conditions, Mapping):
-        raise UsageError(f"{what} is a dictionary such as {{'name': value}}, not {conditions!r}")
+        raise UsageError(f"{what} must be a dict such as {{'name': value}}, not {conditions!r}")
     return (conditions or {}).items()
 
 

@@ -90,8 +90,8 @@ def _group_offsets(log: Log, groups: Sequence[str]) -> dict[str, dict[int, Group
     offsets = {stood.group: stood.offsets for stood in log.kept_groups()}
     if missing := sorted({*groups} - offsets.keys()):
         raise UsageError(
-            f"the lake has no offsets of group {missing[0]!r} in topic {log.topic!r}. "
-            f"It has offsets of {', '.join(offsets) or 'no group'}"
+            f"the lake has no offsets of group {missing[0]!r} in topic {log.topic!r}, only "
+            f"offsets of {', '.join(offsets) or 'no group'}"
         )
     return {group: offsets[group] for group in groups}
 

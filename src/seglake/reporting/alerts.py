@@ -67,10 +67,10 @@ def _holes(figures: TopicFigures) -> Iterator[Alert]:
         missing = duration(sum(end - start for start, end in holes))
         yield Alert(
             figures.topic, "hole", "problem",
-            f"Declared intervals leave {counted(len(holes), 'hole')}, {missing} in all: "
+            f"Declared intervals leave {counted(len(holes), 'hole')}, {missing} in total: "
             f"{named}{more}. No window that ends after the first hole is closed.",
             "Ingest the missing input with --interval-start and --interval-end. If there is none, "
-            "a run over empty input (`on_empty = \"ok\"`) declares the interval, too.",
+            "declare the interval with a run over empty input (`on_empty = \"ok\"`).",
         )  # fmt: skip
 
 
@@ -127,7 +127,7 @@ def _rejects(figures: TopicFigures) -> Iterator[Alert]:
         yield Alert(
             figures.topic, "rejects", "warning" if share >= _REJECTED_SHARE else "note",
             f"{counted(figures.open_rejects, 'row')} rejected and not yet redriven, "
-            f"{share:.2%} of all{': ' if why else ''}{why}.",
+            f"{share:.2%} of all rows{': ' if why else ''}{why}.",
             "`seglake quarantine` shows them; `seglake redrive` ingests them with corrected "
             "settings.",
         )  # fmt: skip

@@ -63,7 +63,7 @@ def open_store(uri: str, storage_options: Mapping[str, str] | None = None) -> St
         raise ConfigError(f"Seglake does not support the storage {scheme}:. Use one of {schemes}")
     user, at, _ = urlsplit(uri).netloc.rpartition("@")
     if at and (":" in user or not scheme.startswith("abfs")):
-        raise ConfigError(f"a {scheme}: URI must not hold credentials; use the environment")
+        raise ConfigError(f"a {scheme}: URI must not contain credentials; use the environment")
     # A query may have a secret, so the message does not repeat it.
     if "?" in rest or "#" in rest:
         raise ConfigError(

@@ -88,7 +88,7 @@ def object_store(uri: str, storage_options: dict[str, str]) -> Store:
     """
     for name, value in storage_options.items():
         if "endpoint" in name.lower() and has_credentials(value):
-            raise ConfigError(f"storage option {name} must not hold credentials")
+            raise ConfigError(f"storage option {name} must not contain credentials")
     return _ObjectStore(uri, storage_options)
 
 

@@ -177,7 +177,7 @@ def _replay(it: Place) -> None:
         )  # fmt: skip
         it.tell(*asked, "--last", "1h", "--group", "g", "--group", "h")
         it.refused("needs --start and --end", *asked, "--start", str(T))
-        it.refused("is not a number above 0", *asked, "--last", "1h", "--speed", "0")
+        it.refused("must be a number above 0", *asked, "--last", "1h", "--speed", "0")
         it.refused("KEY=VALUE", *asked, "--last", "1h", "--kafka", "secret")
     first, second = sent
     assert first[:3] == (1, "kafka:9", "new")
@@ -528,7 +528,7 @@ def _read_form(it: Place) -> None:
     assert len(it.tell(*read, "--format", "csv").splitlines()) == 304
     for form in ("csv", "table", "arrow", "parquet"):
         it.refused(f"contradicts --format {form}", *read, "--json", "--format", form)
-    it.refused("--output cannot take a table", *read, "--format", "table", "--output", file)
+    it.refused("--output needs another format", *read, "--format", "table", "--output", file)
 
 
 @TABLE.shows("read --explain")
@@ -626,7 +626,7 @@ def _find_form(it: Place) -> None:
     total = it.json(*find, "--explain")[-1]
     assert (total["by_index"], total["scanned"], total["partition"]) == (0, 2, None)
     it.refused("Leave out --newest", *find, "--explain", "--newest", 1)
-    it.refused("--output cannot take a table", *find, "--format", "table", "--output", file)
+    it.refused("--output needs another format", *find, "--format", "table", "--output", file)
 
 
 @TABLE.shows("dump --deep", "dump --json")
@@ -745,7 +745,7 @@ def _settings(it: Place) -> None:
     it.refused("write retention.ms=VALUE", *alter, "retention.ms")
     it.refused("write KEY=VALUE", *alter, "retention")
     it.refused("--delete index.fields removes", *alter, "index.fields=")
-    it.refused("given twice", *alter, "retention.ms=1", "retention.ms=2")
+    it.refused("set twice", *alter, "retention.ms=1", "retention.ms=2")
     with pytest.raises(ConfigError, match=r"index\.keys"):
         it.tell(*alter, "index.keys=yes")
     assert "seglake reindex" not in it.tell(*alter, "retention.ms=7d")

@@ -156,7 +156,7 @@ MISTAKES = [
     ({"key.fields": 1}, "key.fields: 1 should be a valid list"),
     ({"topic.segment.bytes": 2**31}, "topic.segment.bytes: 2147483648 should be less than"),
     ({"pipeline.max_quarantine_ratio": 5}, "pipeline.max_quarantine_ratio: 5 should be less than"),
-    ({"topic.name": "a b"}, "topic.name: a topic name has 1 to 249 characters"),
+    ({"topic.name": "a b"}, "topic.name: a topic name must have 1 to 249 characters"),
     ({"timestamp.format": "%Y-%m-%d %Q"}, "timestamp.format: %Q is not supported; use %Y"),
     ({"timestamp.format": "unix"}, "timestamp.format: 'unix' is not a format; use epoch_s"),
     ({"timestamp.format": "%d %b"}, "timestamp.format has no year; add timestamp.year"),
@@ -318,7 +318,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         "root": "[pipeline]",
         "nonsense": "[pipeline]",
     }.items():
-        told = f"{key}: is not in a table; put it under {tables}"
+        told = f"the key {key} is not in a table; put it under {tables}"
         assert told in problem(tmp_path, f'{key} = "x"\n')
 
 

@@ -223,7 +223,7 @@ def test_export_and_import_go_on(tmp_path: Path) -> None:
     more = BrokerLog([*STEPS, *last])
     shutil.rmtree(bucket)
     tier(more.write(tmp_path / "more"), bucket, TIERINGS[1])
-    with pytest.raises(UsageError, match=r"offset 12 is of a transaction.*seglake import"):
+    with pytest.raises(UsageError, match=r"offset 12 belongs to a transaction.*seglake import"):
         take(root, bucket)
     (report,) = import_logs(str(root), [str(bucket)], topic="events")
     assert report.records == 2
@@ -342,7 +342,7 @@ def test_a_refused_topic_keeps_no_other_out(tmp_path: Path) -> None:
         bad, good, worse = attach_logs(root, [str(bucket)], dry_run=dry_run)
         assert (bad.version, good.segments, worse.version) == (-1, 3, -1)
         assert good.refused is None
-        assert "is of a transaction" in str(bad.refused)
+        assert "belongs to a transaction" in str(bad.refused)
         assert "this is not the manifest" in str(worse.refused)
     assert seglake.open(root).topics() == ["good"]
     good, none = attach_logs(root, [str(bucket)], topic=["none", "good"])

@@ -412,7 +412,7 @@ def test_folders_that_disagree_name_the_byte(tmp_path: Path) -> None:
     second = BrokerLog(changed).write(tmp_path / "b" / "events-0")
     ours, theirs = ((each / f"{0:020d}.log").read_bytes() for each in (first, second))
     byte = int(np.argmax(np.frombuffer(ours, np.uint8) != np.frombuffer(theirs, np.uint8)))
-    with pytest.raises(InputError, match=f"byte {byte} of .* is not what byte {byte} of"):
+    with pytest.raises(InputError, match=f"byte {byte} of .* differs from byte {byte} of"):
         take(tmp_path / "lake", first, second)
     third = BrokerLog([Step(-1, ONE), Step(-1, ONE), Step(-1, TWO)]).write(tmp_path / "c/events-0")
     with pytest.raises(InputError, match="two folders of one partition differ"):
@@ -440,7 +440,7 @@ def test_an_import_over_a_gap_below_the_end_or_of_another_topic(tmp_path: Path) 
     ):
         with pytest.raises(UsageError, match=word):
             take(root, source)
-    with pytest.raises(UsageError, match=r"of topic id .* of"):
+    with pytest.raises(UsageError, match=r"has the topic id .* has"):
         take(tmp_path / "new", folder, again)
     take(root, later, name="second")
     assert open_catalog(str(root)).snapshot().version == before + 1

@@ -46,7 +46,7 @@ def test_hours_that_cannot_be_meant_are_refused(
     call: Callable[..., Any], name: str, hours: float, root: str
 ) -> None:
     before = files(root)
-    with pytest.raises(UsageError, match=r"hours .* Give a number of hours, 0 or more"):
+    with pytest.raises(UsageError, match=r"hours must be a number of hours, 0 or more, not"):
         call(root, **{name: hours})
     assert files(root) == before
 

@@ -273,7 +273,7 @@ def test_the_same_again__changes_nothing(maker: LakeMaker) -> None:
 def test_what_is_no_name(maker: LakeMaker) -> None:
     for name in ("", "Q3", "3q", "a" * 65, "v7", "x10", "key", "key64", "a b", "a.b", "ä", "q3\n"):
         for call in (tag, seglake.open):
-            with pytest.raises(UsageError, match="has 1 to 64 characters from a-z 0-9 _ -"):
+            with pytest.raises(UsageError, match="must have 1 to 64 characters from a-z 0-9 _ -"):
                 call(str(maker.root), name)
     assert not (maker.root / "catalog/tags").exists()
 

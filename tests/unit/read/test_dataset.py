@@ -551,7 +551,7 @@ def test_errors_name_the_remedy(asked: Asked, maker: LakeMaker, full: pa.Table) 
         web.scanner(filter=field("timestamp") >= "yesterday")
     with pytest.raises(TypeError, match="filters"):
         web.scanner(filters=field("offset") == 1)
-    with pytest.raises(UsageError, match="at least 1 row"):
+    with pytest.raises(UsageError, match="at least 1, not"):
         web.scanner(batch_size=0)
     with pytest.raises(UsageError, match=r"log\.dataset\(partitions="):
         web.get_fragments()

@@ -221,7 +221,7 @@ def test_what_is_no_array_of_offsets_is_refused(tmp_path: Path) -> None:
     maker.run({0: [Event(T), Event(T + 1)]})
     log = seglake.open(str(tmp_path)).topic("events")
     for wrong in ([0.5], [[0]], ["0"]):
-        with pytest.raises(UsageError, match="one array of integers"):
+        with pytest.raises(UsageError, match="one-dimensional array of integers"):
             log.records_at(0, wrong)
     assert log.records_at(0, [], columns=["value"]).column_names == ["value"]
     assert log.records_at(0, [1, 0, 1], columns=["offset"])["offset"].to_pylist() == [1, 0, 1]

@@ -110,7 +110,7 @@ def test_nothing_is_read_until_it_is_asked_for(log: Log) -> None:
 def test_mistakes_are_errors_at_the_call(log: Log) -> None:
     with pytest.raises(UnknownTopic):
         log.read_range(T, T + 1, partitions=[7])
-    with pytest.raises(UsageError, match="order is"):
+    with pytest.raises(UsageError, match="order must be"):
         log.read_range(T, T + 1, order="key")
 
 

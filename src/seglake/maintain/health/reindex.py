@@ -138,12 +138,9 @@ def _check_bytes(row: SegmentRow, suffix: Suffix, data: memoryview, expected: by
     both = min(len(data), len(expected))
     differ = np.frombuffer(data, np.uint8, both) != np.frombuffer(expected, np.uint8, both)
     position = int(np.argmax(differ)) if differ.any() else both
-    what = f"differs from the file that the log gives: {len(data)} bytes instead of {len(expected)}"
+    what = f"differs from a rebuilt file: {len(data)} bytes instead of {len(expected)}"
     if differ.any():
-        what = (
-            f"differs from the file that the log gives: byte {data[position]} instead of "
-            f"{expected[position]}"
-        )
+        what = f"differs from a rebuilt file: byte {data[position]} instead of {expected[position]}"
     raise CorruptData(what, file=row.key(suffix), position=position)
 
 

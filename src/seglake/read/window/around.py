@@ -268,7 +268,7 @@ def _times(column: Array) -> tuple[Int64s, npt.NDArray[np.bool_]]:
     if pa.types.is_integer(kind):
         return to_epoch_ms_array(column.fill_null(0).to_numpy()), valid
     if not pa.types.is_timestamp(kind) or kind.tz is None:
-        raise UsageError(f"times are timestamps with a zone, or integer milliseconds, not {kind}")
+        raise UsageError(f"times must be timestamps with a zone, or integer ms, not {kind}")
     if kind.unit == "s":
         column = column.cast(pa.timestamp("ms", kind.tz))
     units = {"s": 1, "ms": 1, "us": 1_000, "ns": 1_000_000}[kind.unit]
@@ -280,7 +280,7 @@ def _bytes(column: Array) -> Array:
     try:
         return column.cast(pa.binary())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        raise UsageError(f"a key is text or binary, not {column.type}: cast it") from None
+        raise UsageError(f"a key must be text or binary, not {column.type}: cast it") from None
 
 
 def _spans(items: Array) -> Spans:

@@ -68,7 +68,7 @@ class Criteria:
         conditions = Where(where, headers)
         if key is None and keys is None:
             if not conditions:
-                raise UsageError("find takes a key, keys, where or headers: give one of them")
+                raise UsageError("find needs one of key, keys, where and headers")
             return Criteria(None, conditions)
         return Criteria(keys_of(key, keys), conditions)
 
@@ -113,13 +113,13 @@ class Criteria:
 def keys_of(key: str | bytes | None, keys: Sequence[str | bytes] | None) -> list[bytes]:
     """Return the distinct keys that a caller passed. Encodes text as UTF-8. Raises UsageError."""
     if (key is None) == (keys is None):
-        raise UsageError("find takes a key or keys: give one of them")
+        raise UsageError("find needs either key or keys")
     if isinstance(keys, str | bytes):
-        raise UsageError("keys is a list of keys; one key is key=…")
+        raise UsageError("keys must be a list. Pass a single key as key=…")
     asked = [key] if key is not None else [*(keys or ())]
     for each in asked:
         if not isinstance(each, str | bytes):
-            raise UsageError(f"a key is bytes or text, not {each!r}")
+            raise UsageError(f"a key must be bytes or text, not {each!r}")
     return [*dict.fromkeys(each.encode() if isinstance(each, str) else each for each in asked)]
 
 

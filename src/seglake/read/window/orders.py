@@ -163,7 +163,7 @@ def records_from(
     negative count, CorruptData and StoreError.
     """
     if max_records < 0:
-        raise UsageError(f"max_records is {max_records}. Give 0 or more")
+        raise UsageError(f"max_records must be 0 or more, not {max_records}")
     reader.require(offset, reader.view.end_offset)
     pieces = pieces_of([(reader, Window(start_offset=offset))])
     memory_bytes = min(MEMORY_BYTES, 8 * reader.bytes_of(max_records))

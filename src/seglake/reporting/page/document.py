@@ -96,7 +96,7 @@ def _tiles(figures: TopicFigures) -> list[tuple[str, str, str]]:
         ("Records", f"{figures.records:,}", f"in {len(figures.partitions)} log partitions"),
         ("Segments", f"{figures.segments:,}", f"{short_bytes(figures.log_bytes)} of logs"),
         ("Closed until", "never" if closed is None else format_minute(closed),
-         "no run declares an interval" if lag is None else f"{duration(lag)} ago: coverage lag"),
+         "no run declares an interval" if lag is None else f"coverage lag: {duration(lag)}"),
         ("Newest event", format_minute(figures.newest_ms),
          "in the future: see the alerts" if figures.future.segments
          else f"oldest {format_minute(figures.oldest_ms)}"),

@@ -5,7 +5,6 @@
     catalog/log.unfinished/rebuilt                                the last rebuild that has ended
     catalog/quarantine/                                           Delta: rejected input rows
     catalog/deletions                                             notifies readers of deleted logs
-    catalog/groups/<digest of group>/<topic>.json                 offsets of a consumer group
     catalog/tags/<attempt>/version.json                           the version that a tag names
     catalog/tags/<attempt>/kind=<kind>/topic=<topic>/<file>       the rows of that version
     topics/<topic>-<partition>/<attempt>/<base offset>.<suffix>   a segment's files, immutable
@@ -23,7 +22,7 @@
     attempts/<digest of topic and run id>/failed/<digest>         the last failure of a pipeline
 
 A key is relative to the root, and "/" separates its parts. No part is arbitrary text: topics follow
-Kafka's rule, attempts are UUIDs, and run ids and names of groups are hashed.
+Kafka's rule, attempts are UUIDs, and run ids are hashed.
 """
 
 import hashlib
@@ -41,7 +40,6 @@ REBUILDING = "catalog/log.unfinished/rebuild"
 REBUILT = "catalog/log.unfinished/rebuilt"
 QUARANTINE_TABLE = "catalog/quarantine"
 DELETIONS = "catalog/deletions"
-GROUPS = "catalog/groups"
 TAGS = "catalog/tags"
 WHOLE_LAKE = "@lake"  # topic of rows that belong to no topic; no topic can have this name
 TOPICS = "topics"
@@ -245,16 +243,6 @@ def new_blobs_key(attempt_id: str) -> str:
 def _attempt_key(attempt_id: str, name: str) -> str:
     check_attempt(attempt_id)
     return f"{ATTEMPTS}/{attempt_id}/{name}"
-
-
-def group_folder(group: str) -> str:
-    """Return the folder with the offsets of a consumer group in its topics."""
-    return f"{GROUPS}/{_digest(group)}"
-
-
-def is_group_key(key: str) -> bool:
-    """Return whether this is an object in a group folder, not a leftover of a crashed write."""
-    return re.fullmatch(rf"{GROUPS}/{_UUID}/{_TOPIC}\.json", key) is not None
 
 
 def tag_folder(attempt_id: str) -> str:

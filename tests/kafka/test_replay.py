@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 import seglake
@@ -28,8 +28,7 @@ from tests.harness.ports import free_ports
 from tests.harness.tiers import rest_but
 from tests.judges.kafka_broker import Broker
 from tests.judges.oracle import as_written
-from tests.makers.kept_groups import store_offsets
-from tests.makers.lakes import Event, LakeMaker, Shape, open_catalog
+from tests.makers.lakes import Event, LakeMaker, Shape
 
 T = 1_750_000_000_000
 TOPIC = "replayed"
@@ -185,72 +184,6 @@ def wait_until(done: Any, seconds: float = 300) -> None:
     while not done():
         assert time.monotonic() < deadline
         time.sleep(0.05)
-
-
-@pytest.mark.rest
-def test_groups_go_on_at_the_target_where_they_stood(log: Log, lake: Path, broker: Broker) -> None:
-    """Below the window, within it, in a gap, behind its last record; a kept commit stays."""
-    table = open_catalog(str(lake))
-    first, last = (archived(log, 0)[at].offset for at in (0, -1))
-    gap = next(
-        a.offset + 1
-        for a, b in zip(archived(log, 1), archived(log, 1)[1:], strict=False)
-        if b.offset > a.offset + 1
-    )
-    stood = {"a": {0: first - 1, 1: gap, 3: 0}, "b": {0: last + 1, 1: archived(log, 1)[777].offset}}
-    for group, offsets in stood.items():
-        store_offsets(table, TOPIC, group, offsets, "m")
-    done = subprocess.run(
-        command(lake, broker, "--topic", "grouped", "--group", "a", "--group", "b", "--json"),
-        check=True, capture_output=True,
-    )  # fmt: skip
-    committed = json.loads(done.stdout)["groups"]
-    assert set(committed["a"]) == set(committed["b"]) == {"0", "1"}
-    for group, offsets in stood.items():
-        for partition in (0, 1):
-            left = [s for s in archived(log, partition) if s.offset >= offsets[partition]]
-            assert goes_on(broker, group, "grouped", partition) == [s.offset for s in left[:5]]
-    again = replay_window(log, START, END, Target(broker.address, "grouped", {}), groups=["a", "b"])
-    assert (again.records, again.groups) == (0, {"a": {}, "b": {}})
-    with pytest.raises(UsageError, match=r"no offsets of group 'c' .* has offsets of a, b"):
-        replay_window(log, START, END, Target(broker.address, "never", {}), groups=["c"])
-    assert ended(broker, "never") == 0
-    member = Consumer({"bootstrap.servers": broker.address, "group.id": "d"})
-    member.subscribe(["grouped"])
-    while not member.assignment():
-        member.poll(0.1)
-    store_offsets(table, TOPIC, "d", {0: last})
-    target = Target(broker.address, "grouped", {})
-    with pytest.raises(StoreError, match=r"offsets of group 'd': .*Stop the group's members"):
-        replay_window(log, START, END, target, groups=["d"])
-    member.close()
-    assert replay_window(log, START, END, target, groups=["d"]).groups["d"][0] > 0
-
-
-def goes_on(broker: Broker, group: str, topic: str, partition: int) -> list[int]:
-    """The offsets in the lake of the next five records that the group gets."""
-    consumer = Consumer({
-        "bootstrap.servers": broker.address, "group.id": group, "enable.auto.commit": False,
-        "isolation.level": "read_committed", "enable.partition.eof": True,
-        "auto.offset.reset": "error",
-    })  # fmt: skip
-    try:
-        (place,) = consumer.committed([TopicPartition(topic, partition)], 60)
-        assert (place.offset >= 0, place.metadata) == (True, "m")
-        consumer.assign([place])
-        found = list[int]()
-        deadline = time.monotonic() + 60
-        while len(found) < 5:
-            assert time.monotonic() < deadline
-            for message in consumer.consume(5 - len(found), timeout=0.3):
-                if (error := message.error()) is not None:
-                    assert error.code() == KafkaError._PARTITION_EOF
-                    return found
-                headers: Any = dict(message.headers() or [])
-                found.append(int(headers[OFFSET_HEADER]))
-        return found
-    finally:
-        consumer.close()
 
 
 @pytest.mark.rest

@@ -41,7 +41,7 @@ class Object(NamedTuple):
 class Bucket:
     """All objects of a world by their URI without the scheme.
 
-    `told` is called with each object of a Delta log or of a group, `listed` with who looks at
+    `told` is called with each object of a Delta log, `listed` with who looks at
     input files.
     """
 
@@ -55,7 +55,7 @@ class Bucket:
         self._puts += 1
         etag = f"{int(self.world.now_ms):x}-{self._puts:x}"
         self.objects[key] = Object(data, int(self.world.now_ms), etag, owner)
-        if "/_delta_log/" in key or "/catalog/groups/" in key:
+        if "/_delta_log/" in key:
             self.told(key, data, owner)
         elif owner and key.endswith("/begun"):  # another attempt, which lists anew
             owner.about |= {"listed_ms": None, "begun_ms": self.world.now_ms}

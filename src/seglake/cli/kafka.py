@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from json import dumps
 from pathlib import Path
@@ -28,14 +28,6 @@ if TYPE_CHECKING:
     from seglake.kafka.exporting import ExportResult
     from seglake.kafka.importing import ImportResult
     from seglake.replay.run import ReplayReport
-
-
-def print_groups(groups: Mapping[str, Mapping[int, int]]) -> None:
-    """Print, for each group, the offset at which it continues in each partition."""
-    for group, offsets in groups.items():
-        stands = ", ".join(f"{partition}: {offset}" for partition, offset in offsets.items())
-        words = f"continues at (partition: offset) {stands}" if stands else "keeps its offsets"
-        print(f"Group {group} {words}")
 
 
 _EXPORT_COLUMNS = [
@@ -83,7 +75,6 @@ def export(
 def _show_exported(report: ExportResult) -> None:
     rows = Listing(_EXPORT_COLUMNS, [part.as_dict() for part in report.partitions])
     show(f"{report.topic}, version {report.version}, for a broker", rows)
-    print_groups(report.groups)
 
 
 _IMPORTED = [
@@ -216,7 +207,6 @@ def replay(
     max_rate: Annotated[int | None, typer.Option(min=1)] = None,
     new_topic: Annotated[str | None, typer.Option("--topic")] = None,
     name: str | None = None,
-    group: list[str] | None = None,
     kafka: list[str] | None = None,
     kafka_file: Path | None = None,
     version: Version = None,
@@ -230,16 +220,13 @@ def replay(
         max_rate: Limit of records per second. Default: no limit.
         new_topic: Name of the target topic. Default: the name of the topic in the lake.
         name: Name of the replay. Another name sends everything again.
-        group: A consumer group with offsets in the lake, to continue on the target. Repeatable.
         kafka: KEY=VALUE, a setting of librdkafka. Repeatable.
         kafka_file: A properties file with more Kafka settings.
 
-    Examples:
+    Example:
         seglake replay ./lake web --to broker:9092 --last 1h --speed 10
-        seglake replay ./lake web --to broker:9092 --last 1h --group billing
     """
     import seglake
-    from seglake.config.client_settings import client_settings
 
     with extra("replay", "`seglake replay`"):
         from seglake.replay.run import Tempo, replay_window
@@ -253,13 +240,36 @@ def replay(
             f"--speed {speed} must be a number above 0: 1 for the original speed, 10 for ten times "
             f"that speed"
         )
-    target = Target(to, new_topic or topic, client_settings(kafka or [], kafka_file))
+    target = Target(to, new_topic or topic, _client_settings(kafka or [], kafka_file))
     log = seglake.open(root, version).topic(topic)
     with log_lines(), line_every(_LINE_S):
-        report = replay_window(
-            log, start, end, target, name=name, tempo=Tempo(speed, max_rate), groups=group or []
-        )
+        report = replay_window(log, start, end, target, name=name, tempo=Tempo(speed, max_rate))
     _show_replay(report, as_json=json)
+
+
+def _client_settings(pairs: Sequence[str], file: Path | None) -> dict[str, str]:
+    """Return the settings of the file and of the pairs. A pair overrides the file.
+
+    In the file, # and ! begin a comment, and a backslash at the end of a line continues it.
+
+    Raises:
+        UsageError: A setting has another form than KEY=VALUE, or the file cannot be read.
+    """
+    try:
+        text = "" if file is None else file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"the properties file {file} cannot be read: {error}") from error
+    lines = [line.strip() for line in text.replace("\\\n", "").splitlines()]
+    settings = {}
+    for pair in [*(line for line in lines if line and line[0] not in "#!"), *pairs]:
+        key, separator, value = pair.partition("=")
+        if not separator or not key.strip():
+            # The message does not quote the setting, which may be a secret.
+            raise UsageError(
+                "a setting of the Kafka client is not of the form KEY=VALUE. Correct it"
+            )
+        settings[key.strip()] = value.strip()
+    return settings
 
 
 def _show_replay(report: ReplayReport, *, as_json: bool) -> None:
@@ -267,7 +277,6 @@ def _show_replay(report: ReplayReport, *, as_json: bool) -> None:
     if not as_json:
         records = counted(report.records, "record")
         show(f"{records} sent to {report.target}", Listing(_REPLAY_COLUMNS, rows))
-        print_groups(report.groups)
         return
     document = {**asdict(report), "records": report.records, "partitions": rows}
     del document["sent"], document["resumed_after"]

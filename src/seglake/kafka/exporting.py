@@ -24,7 +24,6 @@ from typing import Any, NamedTuple
 import crc32c
 import numpy as np
 
-from seglake.catalog.groups import GroupInTopic, topic_offsets
 from seglake.catalog.schema import SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.version.snapshot import PartitionView
@@ -71,18 +70,13 @@ class ExportedPartition(MaintenanceReport):
 
 @dataclass(repr=False)
 class ExportResult(MaintenanceReport):
-    """The result of an export of one version of the lake.
-
-    `groups` has the stored offsets of consumer groups, clipped to the exported logs: by group and
-    partition, the next offset to read.
-    """
+    """The result of an export of one version of the lake."""
 
     topic: str
     version: int
     segments: int = 0
     log_bytes: int = 0
     partitions: list[ExportedPartition] = field(default_factory=list)
-    groups: dict[str, dict[int, int]] = field(default_factory=dict)
 
 
 def export_logs(
@@ -135,25 +129,9 @@ def export_logs(
             report.partitions.append(_finish(target, view, own, topic_id, whole=window is None))
         starts = {(topic, part.partition): part.log_start_offset for part in report.partitions}
         target.put(folders.LOG_STARTS, folders.format_offsets(starts))
-    report.groups = _within(report.partitions, topic_offsets(table.store, table.lake, topic))
     report.segments = sum(part.segments for part in report.partitions)
     report.log_bytes = sum(part.log_bytes for part in report.partitions)
     return report
-
-
-def _within(
-    partitions: Iterable[ExportedPartition], groups: Iterable[GroupInTopic]
-) -> dict[str, dict[int, int]]:
-    """Return the offsets of groups in exported partitions, clipped to the exported logs."""
-    bounds = {part.partition: (part.log_start_offset, part.end_offset) for part in partitions}
-    return {
-        stood.group: {
-            partition: min(max(each.offset, bounds[partition][0]), bounds[partition][1])
-            for partition, each in stood.offsets.items()
-            if partition in bounds
-        }
-        for stood in groups
-    }
 
 
 def require_outside(lake: Store, target: Store) -> None:

@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from seglake.catalog.groups import GroupInTopic, topic_offsets
 from seglake.catalog.schema import TopicRow
 from seglake.catalog.version.snapshot import PartitionView, Snapshot
 from seglake.errors import UsageError
@@ -124,17 +123,6 @@ class Log(ShowsTable):
             2
         """
         return self._snapshot.version
-
-    def kept_groups(self) -> list[GroupInTopic]:
-        """Return the committed offsets of consumer groups that an archive of this topic saved.
-
-        They are sorted by name, and do not depend on the version of this log.
-
-        Example:
-            >>> log.kept_groups()
-            []
-        """
-        return topic_offsets(self.store, self._origin.lake, self.topic)
 
     def at(self, version: int | str | None) -> Log:
         """Return the topic in another version.

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from seglake.catalog.groups import GroupOffset
 from seglake.errors import UsageError
 from seglake.format.records import Int64s
 from seglake.limits import INT64_MAX
@@ -39,7 +38,6 @@ def replay_window(
     *,
     name: str | None = None,
     tempo: Tempo | None = None,
-    groups: Sequence[str] = (),
 ) -> ReplayReport:
     """Write the records with start <= timestamp < end into a topic of a real Kafka.
 
@@ -47,11 +45,7 @@ def replay_window(
     topic and window, identifies a replay. A call with the same name continues after the last record
     that an earlier call committed, and does nothing if that was the last record of the window.
 
-    After the last record, the consumer `groups` whose offsets are stored with the lake get their
-    offsets at the target, unless they have committed offsets there (`commit_groups`).
-
-    Raises UsageError (for example for a group that is not stored), CorruptData, and, like `Target`,
-    ConfigError and StoreError.
+    Raises UsageError, CorruptData, and, like `Target`, ConfigError and StoreError.
 
     Example:
         >>> target = seglake.Target("broker:9092", "incident")  # doctest: +SKIP
@@ -64,7 +58,6 @@ def replay_window(
             "a replay must start after 1970 (librdkafka replaces the timestamp 0 by the current "
             "time), and must not end before its start"
         )
-    group_offsets = _group_offsets(log, groups)
     name = name or f"{log.topic}/{format_ms(start_ms)}/{format_ms(end_ms)}"
     tempo, created = tempo or Tempo(), target.prepare(len(log.partitions()))
     sender = target.sender(name)
@@ -77,23 +70,8 @@ def replay_window(
         p: Window(start_ms, end_ms, start_offset=behind.get(p, -1) + 1) for p in log.partitions()
     }
     _send(log, windows, sender, tempo, report)
-    if group_offsets:
-        report.groups = target.commit_groups(name, group_offsets)
     report.seconds = time.monotonic() - began
     return report
-
-
-def _group_offsets(log: Log, groups: Sequence[str]) -> dict[str, dict[int, GroupOffset]]:
-    """Return the stored offsets of the requested groups. Raises UsageError for a missing one."""
-    if not groups:
-        return {}
-    offsets = {stood.group: stood.offsets for stood in log.kept_groups()}
-    if missing := sorted({*groups} - offsets.keys()):
-        raise UsageError(
-            f"the lake has no offsets of group {missing[0]!r} in topic {log.topic!r}, only "
-            f"offsets of {', '.join(offsets) or 'no group'}"
-        )
-    return {group: offsets[group] for group in groups}
 
 
 def _send(
@@ -154,10 +132,7 @@ def _rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
 
 @dataclass
 class ReplayReport:
-    """The result of a replay. `resumed_after` has, by partition, the last offset sent before.
-
-    `groups` has the offsets that this call committed at the target, by group and partition.
-    """
+    """The result of a replay. `resumed_after` has, by partition, the last offset sent before."""
 
     name: str
     topic: str
@@ -168,7 +143,6 @@ class ReplayReport:
     created: bool
     resumed_after: dict[int, int]
     sent: dict[int, int] = field(default_factory=dict)
-    groups: dict[str, dict[int, int]] = field(default_factory=dict)
     seconds: float = 0.0
 
     @property

@@ -12,12 +12,10 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeout  # another class before Python 3.11
-from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 
 from confluent_kafka import (
     Consumer,
-    ConsumerGroupTopicPartitions,
     IsolationLevel,
     KafkaError,
     KafkaException,
@@ -27,8 +25,6 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec
 
-from seglake.catalog.groups import GroupOffset
-from seglake.config.client_settings import UNREACHABLE
 from seglake.errors import ConfigError, StoreError, UsageError
 from seglake.terminal.wording import counted
 
@@ -43,6 +39,10 @@ OURS = {  # settings that a replay depends on, so only it may set them
     "bootstrap.servers", "enable.idempotence", "transactional.id", *CONSUMER,
 }  # fmt: skip
 
+_UNANSWERED = (  # ends the error if a broker does not answer
+    "; check host and port, that the broker runs, and --kafka security.protocol=… if it requires "
+    "TLS or a login"
+)
 _FOR_EVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 _UNREACHABLE = {  # librdkafka's names
     KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE,  # noqa: SLF001
@@ -156,81 +156,16 @@ class Target:
 
         Partitions without such a record are left out. Call `sender` first, to fence off others.
         """
-        with self._search() as (_, progress):
-            return progress.last_offsets(name, partitions)
-
-    def commit_groups(
-        self, name: str, groups: Mapping[str, Mapping[int, GroupOffset]]
-    ) -> dict[str, dict[int, int]]:
-        """Commit offsets of consumer groups in this topic that correspond to their lake offsets.
-
-        A group gets the offset of the replay's first record at or above its lake offset, or else
-        the offset after the last record. Offsets that a group has already committed are kept, and
-        partitions without a record of the replay are left out. Return the offsets that this call
-        committed, by group and partition. Raises StoreError, for example for a group with members.
-        """
-        bounds = dict[int, set[int]]()
-        for offsets in groups.values():
-            for partition, each in offsets.items():
-                bounds.setdefault(partition, set()).add(each.offset)
-        with self._search() as (admin, progress):
-            places = progress.first_offsets(name, bounds)
-            return {
-                group: self._committed(admin, group, offsets, places)
-                for group, offsets in groups.items()
-            }
-
-    @contextmanager
-    def _search(self) -> Iterator[tuple[AdminClient, ReplaySearch]]:
-        """Open clients that search the topic. In the block, their errors become StoreError."""
         consumer = self._client(Consumer, CONSUMER)
         try:
-            admin = self._client(AdminClient, {})
-            yield admin, ReplaySearch(self.topic, admin, consumer, self._patience_s)
+            search = ReplaySearch(
+                self.topic, self._client(AdminClient, {}), consumer, self._patience_s
+            )
+            return search.last_offsets(name, partitions)
         except (KafkaException, FutureTimeout) as error:
             raise self._failed(error) from error
         finally:
             consumer.close()
-
-    def _committed(
-        self,
-        admin: AdminClient,
-        group: str,
-        offsets: Mapping[int, GroupOffset],
-        places: Mapping[tuple[int, int], int],
-    ) -> dict[int, int]:
-        """Commit offsets of one group. Return the new offsets by partition."""
-        chosen = {
-            partition: TopicPartition(self.topic, partition, place, each.metadata)
-            for partition, each in offsets.items()
-            if (place := places.get((partition, each.offset))) is not None
-        }
-        if not chosen:
-            return {}
-        asked = [TopicPartition(self.topic, partition) for partition in chosen]
-        listing = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group, asked)])
-        for commit in listing[group].result(self._patience_s).topic_partitions:
-            if commit.offset >= 0:
-                del chosen[commit.partition]
-        if chosen:
-            self._alter(admin, ConsumerGroupTopicPartitions(group, [*chosen.values()]))
-        return {partition: each.offset for partition, each in chosen.items()}
-
-    def _alter(self, admin: AdminClient, new: ConsumerGroupTopicPartitions) -> None:
-        (future,) = admin.alter_consumer_group_offsets([new]).values()
-        try:
-            altered = future.result(self._patience_s).topic_partitions
-        except KafkaException as error:
-            raise self._unmoved(new.group_id, _words(error)) from error
-        for each in altered:
-            if each.error is not None:
-                raise self._unmoved(new.group_id, each.error.str())
-
-    def _unmoved(self, group: str, words: str) -> StoreError:
-        return StoreError(
-            f"{self._servers}: cannot set the offsets of group {group!r}: {words}. All records "
-            f"are sent. Stop the group's members, and run the same replay again"
-        )
 
     def _client(self, kind: Callable[[Any], _Client], settings: Mapping[str, Any]) -> _Client:
         try:
@@ -242,7 +177,7 @@ class Target:
         silent = f"the broker has not answered for {self._patience_s:g} s"
         words = _words(error) if isinstance(error, KafkaException) else silent
         return StoreError(
-            f"{self._servers}: {words}{UNREACHABLE if _is_unreachable(error) else ''}"
+            f"{self._servers}: {words}{_UNANSWERED if _is_unreachable(error) else ''}"
         )
 
 
@@ -381,14 +316,6 @@ class OffsetSearch(NamedTuple):
         return cls(low, max(low, end - size), end)
 
 
-class ReplayedRecord(NamedTuple):
-    """A record of a replay: its offset in the topic (`place`), and its offset in the lake."""
-
-    partition: int
-    place: int
-    lake_offset: int
-
-
 class ReplaySearch:
     """Searches a topic from its end backwards for records of a replay."""
 
@@ -402,68 +329,19 @@ class ReplaySearch:
         Raises StoreError if a transaction of another producer stays open: records after its begin
         cannot be read yet, and the replay would send them again.
         """
-        offsets = dict[int, int]()
-
-        def look(searches: Mapping[int, OffsetSearch]) -> Collection[int]:
-            offsets.update((each.partition, each.lake_offset) for each in self._in(name, searches))
-            return offsets
-
-        self._backwards(partitions, look)
-        return offsets
-
-    def first_offsets(
-        self, name: str, bounds: Mapping[int, Collection[int]]
-    ) -> dict[tuple[int, int], int]:
-        """Return the topic offsets of the replay's first records at or above lake offsets.
-
-        `bounds` has the lake offsets by partition. The result has the topic offsets by partition
-        and lake offset. If there is no such record, it is the offset after the replay's last one.
-        Partitions without a record of the replay are left out. Raises StoreError like
-        `last_offsets`.
-        """
-        places = dict[tuple[int, int], int]()
-
-        def look(searches: Mapping[int, OffsetSearch]) -> Collection[int]:
-            first, done = dict[tuple[int, int], int](), set[int]()
-            last = dict[int, int]()
-            for partition, place, lake_offset in self._in(name, searches):
-                last[partition] = place
-                for bound in bounds[partition]:
-                    if lake_offset >= bound:
-                        first.setdefault((partition, bound), place)
-                if lake_offset <= min(bounds[partition]):
-                    done.add(partition)  # all earlier records have lower offsets
-            places.update(first)
-            for partition, place in last.items():
-                for bound in bounds[partition]:
-                    places.setdefault((partition, bound), place + 1)
-            return done
-
-        self._backwards([partition for partition, offsets in bounds.items() if offsets], look)
-        return places
-
-    def _backwards(
-        self,
-        partitions: Collection[int],
-        look: Callable[[Mapping[int, OffsetSearch]], Collection[int]],
-    ) -> None:
-        """Search the partitions from their ends backwards, in steps that grow.
-
-        `look` is called with the searches of a step, and returns the partitions that need no
-        further step.
-        """
-        ends = self._ends(partitions)
+        offsets, ends = dict[int, int](), self._ends(partitions)
         lows = self._offsets(partitions, OffsetSpec.earliest(), IsolationLevel.READ_COMMITTED)
         size = _FIRST_SEARCH
         searches = {p: OffsetSearch.before(lows[p], ends[p], size) for p in partitions}
         while searches := {p: each for p, each in searches.items() if each.start < each.end}:
-            done = look(searches)
+            offsets.update(self._in(name, searches))
             size *= 4
             searches = {
                 p: OffsetSearch.before(each.low, each.start, size)
                 for p, each in searches.items()
-                if p not in done
+                if p not in offsets
             }
+        return offsets
 
     def _ends(self, partitions: Collection[int]) -> dict[int, int]:
         """Return the ends of the partitions. Wait until all records below them can be read.
@@ -502,8 +380,8 @@ class ReplaySearch:
                     raise
                 time.sleep(_WAIT_S)
 
-    def _in(self, name: str, searches: Mapping[int, OffsetSearch]) -> Iterator[ReplayedRecord]:
-        """Yield the replay's records in these searches, in offset order for each partition."""
+    def _in(self, name: str, searches: Mapping[int, OffsetSearch]) -> Iterator[tuple[int, int]]:
+        """Yield partition and lake offset of the replay's records in these searches, in order."""
         self._consumer.assign(
             [TopicPartition(self._topic, p, each.start) for p, each in searches.items()]
         )
@@ -518,11 +396,10 @@ class ReplaySearch:
                 quiet_since, partition = time.monotonic(), message.partition()
                 if partition not in left:
                     continue
-                place = message.offset() or 0
-                if _is_end(message) or place >= searches[partition].end:
+                if _is_end(message) or (message.offset() or 0) >= searches[partition].end:
                     left.discard(partition)
                 elif (offset := _lake_offset(message, name)) is not None:
-                    yield ReplayedRecord(partition, place, offset)
+                    yield partition, offset
 
 
 def _is_end(message: Message) -> bool:

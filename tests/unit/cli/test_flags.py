@@ -150,7 +150,7 @@ def _demo(it: Place) -> None:
 
 @TABLE.shows(
     "replay --to", "replay --start", "replay --end", "replay --last", "replay --zone",
-    "replay --speed", "replay --max-rate", "replay --topic", "replay --name", "replay --group",
+    "replay --speed", "replay --max-rate", "replay --topic", "replay --name",
     "replay --kafka",
     "replay --kafka-file", "replay --version", "replay --json",
 )  # fmt: skip
@@ -161,8 +161,8 @@ def _replay(it: Place) -> None:
 
     def send(log: Any, start: Any, end: Any, target: Any, **how: Any) -> ReplayReport:
         tempo = how["tempo"]._speed, how["tempo"]._rate
-        sent.append((log.version, *target, how["name"], how["groups"], start, end, *tempo))
-        return ReplayReport("n", log.topic, target[1], log.version, 1, 2, True, {0: 4}, {1: 5}, {})
+        sent.append((log.version, *target, how["name"], start, end, *tempo))
+        return ReplayReport("n", log.topic, target[1], log.version, 1, 2, True, {0: 4}, {1: 5})
 
     replays: Any = SimpleNamespace(replay_window=send, Tempo=Tempo)
     targets: Any = SimpleNamespace(Target=lambda *given: given)
@@ -175,7 +175,7 @@ def _replay(it: Place) -> None:
             "Europe/Berlin", "--speed", "2.5", "--max-rate", "7", "--topic", "new", "--name",
             "once", "--kafka", "client.rack=a", "--kafka-file", file, "--version", "1",
         )  # fmt: skip
-        it.tell(*asked, "--last", "1h", "--group", "g", "--group", "h")
+        it.tell(*asked, "--last", "1h")
         it.refused("needs --start and --end", *asked, "--start", str(T))
         it.refused("must be a number above 0", *asked, "--last", "1h", "--speed", "0")
         it.refused("KEY=VALUE", *asked, "--last", "1h", "--kafka", "secret")
@@ -183,9 +183,9 @@ def _replay(it: Place) -> None:
     assert first[:3] == (1, "kafka:9", "new")
     assert (first[3]["client.rack"], first[3]["sasl.password"]) == ("a", "x=y")
     window = "2026-06-01T10:00:00.000Z", "2026-06-01T11:00:00.000Z"
-    assert first[4:] == ("once", [], *window, 2.5, 7)
-    assert (second[2], second[5]) == ("events", ["g", "h"])
-    assert to_epoch_ms(second[7]) - to_epoch_ms(second[6]) == 3_600_000
+    assert first[4:] == ("once", *window, 2.5, 7)
+    assert second[2] == "events"
+    assert to_epoch_ms(second[6]) - to_epoch_ms(second[5]) == 3_600_000
     assert (report["records"], report["created"]) == (5, True)
 
 

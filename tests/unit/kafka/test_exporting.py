@@ -22,8 +22,7 @@ from seglake.maintain.merge import merge
 from seglake.store import open_store
 from tests.judges.oracle import as_written
 from tests.makers.broker_folders import TOPIC_ID, BrokerLog, Step
-from tests.makers.kept_groups import store_offsets
-from tests.makers.lakes import Event, LakeMaker, Shape, Written, open_catalog
+from tests.makers.lakes import Event, LakeMaker, Shape, Written
 from tests.makers.strategies import T, event_lists, examples
 from tests.unit.kafka.test_importing import ONE, TWO, read, take
 from tests.unit.log.test_segments import MEMORY, with_gaps
@@ -131,27 +130,6 @@ def test_a_log_without_records_keeps_its_end(tmp_path: Path) -> None:
         f"{5:020d}.log"
     ]
     assert (report.partitions[0].log_start_offset, report.partitions[0].end_offset) == (5, 5)
-
-
-def test_groups_with_offsets_in_the_lake_are_listed(tmp_path: Path) -> None:
-    """A window may end before the place where a group stood, or begin behind it."""
-    maker = LakeMaker(tmp_path / "lake", partitions=1)
-    maker.run({0: [Event(T + at) for at in range(5)]})
-    maker.run({0: [Event(T + at) for at in range(5, 9)]})
-    table = open_catalog(str(maker.root))
-    stood = {0: 6, 1: 6}
-    store_offsets(table, "events", "g", stood)
-    store_offsets(table, "other", "h", stood)
-    report = export_logs(str(maker.root), "events", str(tmp_path / "out"))
-    assert report.as_dict()["groups"] == {"g": {0: 6}}
-    report = export_logs(str(maker.root), "events", str(tmp_path / "early"), end=T + 5)
-    assert (report.partitions[0].end_offset, report.groups) == (5, {"g": {0: 5}})
-    report = export_logs(str(maker.root), "events", str(tmp_path / "late"), start=T + 8)
-    part = report.partitions[0]
-    assert report.groups == {"g": {0: max(6, part.log_start_offset)}}
-    store_offsets(table, "events", "g", {0: 1})
-    report = export_logs(str(maker.root), "events", str(tmp_path / "again"), start=T + 8)
-    assert report.groups == {"g": {0: part.log_start_offset}} != {"g": {0: 1}}
 
 
 def test_what_is_refused(tmp_path: Path) -> None:

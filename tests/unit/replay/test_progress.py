@@ -97,36 +97,19 @@ def found(broker: Broker, patience_s: float = 30) -> dict[int, int]:
     return ReplaySearch("t", admin, consumer, patience_s).last_offsets("r", [0])
 
 
-def test_a_place_is_that_of_the_first_record_at_or_above_an_offset(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The replay has every third offset of the lake, among records of others and of replays."""
-
-    def record(name: bytes, offset: int) -> Headers:
-        return [(NAME_HEADER, name), (OFFSET_HEADER, b"%d" % offset)]
-
-    monkeypatch.setattr(target, "_FIRST_SEARCH", 2)
-    ours = [(5 + 4 * at, 30 + 3 * at) for at in range(40)]  # offsets there, and in the lake
-    topic: Topic = [[]] * 200
-    for place, offset in ours:
-        topic[place], topic[place + 1] = record(b"r", offset), record(b"another", 500)
-    for wanted in (range(20, 160), [0], [149], [10**9], [88, 31], [147]):
-        broker = Broker(list(topic), lambda _: None)
-        admin, consumer = cast("AdminClient", broker), cast("Consumer", broker)
-        found = ReplaySearch("t", admin, consumer, 30).first_offsets("r", {0: [*wanted]})
-        behind = ours[-1][0] + 1
-        assert found == {
-            (0, each): next((place for place, offset in ours if offset >= each), behind)
-            for each in wanted
-        }
-    broker = Broker([[]] * 9, lambda _: None)
-    admin, consumer = cast("AdminClient", broker), cast("Consumer", broker)
-    assert ReplaySearch("t", admin, consumer, 30).first_offsets("r", {0: [3]}) == {}
-
-
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(target, "_PAUSE_S", 0.001)
+
+
+@pytest.mark.parametrize("last", [0, 1, 70, 99])
+def test_each_further_search_reads_what_is_before(
+    last: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(target, "_FIRST_SEARCH", 2)
+    topic: Topic = [[(NAME_HEADER, b"another"), (OFFSET_HEADER, b"500")]] * 100
+    topic[last] = OURS
+    assert found(Broker(topic, lambda _: None)) == {0: 41}
 
 
 @pytest.mark.parametrize("before", [0, 7])

@@ -33,8 +33,7 @@ from seglake.serve.settings import Groups
 from tests.harness.lake_server import Serving, Wire, serving
 from tests.makers import groups
 from tests.makers.fetches import metadata, topic_id
-from tests.makers.kept_groups import store_offsets
-from tests.makers.lakes import Event, LakeMaker, open_catalog
+from tests.makers.lakes import Event, LakeMaker
 from tests.makers.strategies import T, examples
 
 Offsets = dict[groups.Place, tuple[int, str | None]]
@@ -84,39 +83,6 @@ def fetch(wire: Wire, group: str, version: int, asked: list[int] | None) -> dict
     """What is committed for partitions of the topic `events`, or for all."""
     topics = groups.fetch(wire, group, version, asked).topics
     return {p.partition_index: p for t in topics for p in t.partitions}
-
-
-def test_a_group_begins_at_its_kept_offsets_until_it_commits(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Partition 0 ends at 9: a kept offset above what is served would be out of range."""
-    lake = LakeMaker(tmp_path / "lake", partitions=2)
-    lake.run({p: [Event(T + at) for at in range(9)] for p in range(2)})
-    table = open_catalog(str(tmp_path / "lake"))
-
-    def kept(*offsets: int) -> None:
-        for topic in ("events", "gone"):
-            store_offsets(table, topic, "big", dict(enumerate(offsets)), "m")
-
-    kept(12, 4, 1)
-    with serving(tmp_path / "lake", QUICK) as server, Wire(server.address) as wire:
-
-        def stands(group: str, asked: list[int] | None) -> dict[int, Any]:
-            return {
-                p: (each.committed_offset, each.metadata, each.committed_leader_epoch)
-                for p, each in fetch(wire, group, 8, asked).items()
-            }
-
-        assert stands("big", [0, 1]) == stands("big", None) == {0: (9, "m", -1), 1: (4, "m", -1)}
-        assert stands("other", [0]) == {0: (-1, "", -1)}
-        assert commit(wire, "big", {("events", 1): (2, "own")}) == {("events", 1): Code.NONE}
-        kept(7, 8)
-        assert stands("big", [0, 1]) == {0: (7, "m", -1), 1: (2, "own", 3)}
-        for item in [*table.store.list("catalog/groups")]:
-            table.store.put(item.key, b"{")
-        assert stands("big", [1]) == {1: (2, "own", 3)}
-        assert stands("big", [0]) == {}  # COORDINATOR_NOT_AVAILABLE: nobody begins anywhere
-        assert "Delete it, or write it again" in caplog.text
 
 
 def leave(wire: Wire, group: str, member_id: str, version: int = 2) -> int:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import base64
 import os
 import uuid
-from functools import partial
 from pathlib import Path
 
 from seglake.serve.api import ServerCounts
 from seglake.serve.groups.coordinator import Coordinator
-from seglake.serve.groups.offsets import OffsetStore, archived_offsets
+from seglake.serve.groups.offsets import OffsetStore
 from seglake.serve.settings import Groups
 from seglake.serve.topics.catalog import ServedTopics, is_removed
 
@@ -20,7 +19,7 @@ def open_groups(settings: Groups, counts: ServerCounts, topics: ServedTopics) ->
     store = OffsetStore(settings.file or _default_file(topics.root), topics.lake)
     every_name = topics.every_name()
     store.forget([name for name in store.topic_names() if is_removed(name, every_name)])
-    return Coordinator(store, settings, counts, partial(archived_offsets, topics))
+    return Coordinator(store, settings, counts)
 
 
 def _default_file(root: str) -> Path:

@@ -189,8 +189,7 @@ class GroupApis:
     async def fetch(self, request: Any, connection: Connection) -> Any:
         """OffsetFetch, versions 1 to 9, for one group; since version 8 for several.
 
-        Since version 2 null requests all topics. A group without own offsets gets those that an
-        archive has stored with the lake.
+        Since version 2 null requests all topics.
         """
         response = consumer.OffsetFetchResponse
         if connection.version < 8:
@@ -213,7 +212,7 @@ class GroupApis:
     ) -> tuple[Code, dict[Where, CommittedOffset]]:
         """Return the requested committed offsets, -1 for partitions without one."""
         wheres = asked and [(each.name, part) for each in asked for part in each.partition_indexes]
-        offsets = await self._groups.committed(group_id, wheres)
+        offsets = await self._groups.committed(group_id)
         if isinstance(offsets, Code):
             return offsets, {}
         if wheres is not None:

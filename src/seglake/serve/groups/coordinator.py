@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import NamedTuple, TypeVar
 
 from seglake.clock import now_ms
-from seglake.errors import SeglakeError, StoreError
+from seglake.errors import StoreError
 from seglake.limits import INT64_MAX
 from seglake.serve.api import ServerCounts
 from seglake.serve.codes import Code
@@ -45,8 +45,7 @@ class Coordinator:
     """Answers the requests of groups. All calls must come from one event loop.
 
     A storage error is logged and answered with COORDINATOR_NOT_AVAILABLE, after which clients try
-    again. `archived` returns what a group committed before its topics were archived. `clock_ms` is
-    a monotonic clock, and `wall_ms` the time of day.
+    again. `clock_ms` is a monotonic clock, and `wall_ms` the time of day.
     """
 
     def __init__(
@@ -54,13 +53,11 @@ class Coordinator:
         store: OffsetStore,
         settings: Groups,
         counts: ServerCounts,
-        archived: Callable[[str], Awaitable[dict[Where, CommittedOffset]]] | None = None,
         clock_ms: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000,
         wall_ms: Callable[[], int] = now_ms,
     ) -> None:
         self._store, self._settings, self._counts = store, settings, counts
         self._clock_ms, self._wall_ms = clock_ms, wall_ms
-        self._archived = archived
         self._groups: dict[str, Group] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._thread = ThreadPoolExecutor(1, "seglake-offsets")  # SQLite waits for the disk
@@ -160,23 +157,9 @@ class Coordinator:
         self._counts.offset_commits += not done
         return done or Code.NONE
 
-    async def committed(
-        self, group_id: str, asked: Collection[Where] | None = None
-    ) -> dict[Where, CommittedOffset] | Code:
-        """Return all offsets that a group committed here, or else before an archive.
-
-        The archive is read unless every requested partition (`asked`) has an offset here.
-        """
-        offsets = await self._stored(lambda: self._store.group_offsets(group_id))
-        if isinstance(offsets, Code) or self._archived is None:
-            return offsets
-        if asked is not None and offsets.keys() >= set(asked):
-            return offsets
-        try:
-            return {**await self._archived(group_id), **offsets}
-        except SeglakeError as error:
-            _log.error("cannot read archived offsets of group %.80r: %s", group_id, error)
-            return Code.COORDINATOR_NOT_AVAILABLE
+    async def committed(self, group_id: str) -> dict[Where, CommittedOffset] | Code:
+        """Return all offsets that a group committed."""
+        return await self._stored(lambda: self._store.group_offsets(group_id))
 
     async def forget(self, group_id: str, wheres: Iterable[Where] | None) -> Code:
         """Delete some offsets of a group, or all if `wheres` is None.
@@ -187,7 +170,7 @@ class Coordinator:
         group, chosen = self._groups.get(group_id), None if wheres is None else list(wheres)
         if group is not None and not group.idle:
             return Code.NON_EMPTY_GROUP
-        offsets = await self._stored(lambda: self._store.group_offsets(group_id))
+        offsets = await self.committed(group_id)
         if isinstance(offsets, Code):
             return offsets
         if not offsets:

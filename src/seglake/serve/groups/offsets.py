@@ -6,17 +6,12 @@ ConfigError. After a server was killed, the next one can use its file.
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from seglake.catalog import groups
 from seglake.errors import ConfigError, StoreError
-
-if TYPE_CHECKING:
-    from seglake.serve.topics.catalog import ServedTopics
 
 _FORMAT = 2
 _TABLE = """
@@ -178,23 +173,3 @@ class OffsetStore:
             return self._db.execute(query, values).fetchall()
         except sqlite3.Error as error:
             raise StoreError(f"{self._file}: {error}") from error
-
-
-# ---------------- archived
-# The offsets of groups on a broker when their topics were archived from it.
-
-
-async def archived_offsets(topics: ServedTopics, group_id: str) -> dict[Where, CommittedOffset]:
-    """Return the offsets of a group in the served topics, as archives recorded them last.
-
-    An offset is at most the served end, because the server may not have read the records yet that
-    were archived with it. Leader epochs are left out: they are a broker's, and do not apply to a
-    lake. Raises StoreError and CorruptData.
-    """
-    positions = await asyncio.to_thread(groups.group_offsets, topics.store, topics.lake, group_id)
-    return {
-        (stood.topic, partition): CommittedOffset(min(each.offset, end), -1, each.metadata)
-        for stood in positions
-        for partition, each in stood.offsets.items()
-        if (end := topics.end_offset(stood.topic, partition)) is not None
-    }

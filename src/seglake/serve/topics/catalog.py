@@ -74,7 +74,7 @@ class ServedTopics:
         self._lake, self._reads, self._settings, self._counts = lake, reads, settings, counts
         self.batch_ranges = BatchRanges(reads, self._count_damage)
         self._forgotten = reads.forgotten
-        self.lake, self.root, self.store = lake.identity, reads.store.uri, reads.store
+        self.lake, self.root = lake.identity, reads.store.uri
         self._namespace = uuid.uuid5(uuid.NAMESPACE_URL, f"seglake:{self.lake}")
         self.cluster_id = base64.urlsafe_b64encode(self._namespace.bytes).decode().rstrip("=")
         self._derived = OrderedDict[str, asyncio.Future[ServedTopic]]()
@@ -123,13 +123,6 @@ class ServedTopics:
         if made is None or not made.done() or made.cancelled() or made.exception():
             return None
         return len(made.result().partitions)
-
-    def end_offset(self, name: str, partition: int) -> int | None:
-        """Return the end of a log partition of the lake; None if it is not served."""
-        topic = self._topics.get(name)
-        if topic is None or not 0 <= partition < len(topic.partitions):
-            return None
-        return topic.partitions[partition].end
 
     async def limit(self, name: str, partition: int) -> int | None:
         """Return the end of a partition of a derived topic; None for any other."""

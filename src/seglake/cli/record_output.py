@@ -25,7 +25,6 @@ from seglake.log.execute import ReadStats
 from seglake.read.consumers import offset_of_last
 from seglake.read.fields import FieldReader, Fields
 from seglake.read.log import Log
-from seglake.read.missing_fields import without_hints
 from seglake.read.window.find import FIND_COLUMNS, FIND_NAMES, FindPlan, newest_of
 from seglake.read.window.plan import PLAN_COLUMNS, Plan
 from seglake.read.window.reader import WindowReader
@@ -194,7 +193,6 @@ def find_rows(planned: FindPlan) -> Listing:
     return Listing(columns, [*map(dict, planned.rows), total])
 
 
-@without_hints()  # `sought` prints the hints
 def write_matches(
     reader: WindowReader,
     log: Log,

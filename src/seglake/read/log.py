@@ -26,7 +26,6 @@ from seglake.read.consumers import Lag
 from seglake.read.field_list import FieldList, listed
 from seglake.read.fields import AnyFields, FieldReader, Fields
 from seglake.read.listings import SUMS, SegmentList, summed
-from seglake.read.missing_fields import with_hints
 from seglake.read.origin import Origin
 from seglake.read.record import Record, offsets_for_times, records_at
 from seglake.read.where import Conditions
@@ -592,8 +591,6 @@ class Log(ShowsTable):
             window_table, log.topic, log.version, readers, window, criteria=str(criteria)
         )
         read = partial(log._after_a_look, partial(search_records, searches, schema, newest, stats))
-        if where:
-            read = partial(with_hints, read, log.topic, [*where], log.fields)
         return beside.over(WindowReader(schema, read, describe), stats)
 
     def plan_find(

@@ -428,18 +428,3 @@ def test_bad_questions_are_refused(maker: LakeMaker) -> None:
             log.find(**question)
     with pytest.raises(UnknownTopic):
         log.find("a", partitions=[9]).read_all()
-
-
-def test_a_field_that_no_value_has_is_told_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """In the log; a value that is not there, and a search that finds something, need no hint."""
-    values = [b'{"user": "ann", "at": {"day": 1}, "offset": 7}', b'{"user": "bob"}']
-    LakeMaker(tmp_path, topic="hinted").run({0: [Event(T, None, value) for value in values]})
-    log = seglake.open(str(tmp_path)).topic("hinted")
-    for where in ({"user": "eve"}, {"at": 1}, {"offset": "8"}, {"usr": None}):
-        log.find(where=where).read_all()
-    assert not caplog.messages
-    for _ in range(2):
-        assert len(log.find(where={"usr": "ann"}).read_all()) == 0
-    assert caplog.messages == ["hinted: no sampled value has the field 'usr'; did you mean user?"]

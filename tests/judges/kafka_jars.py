@@ -8,6 +8,7 @@ no Kafka distribution, no compiler.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyspark
@@ -21,94 +22,63 @@ CONNECT = PROJECT / ".jars" / f"connect-{KAFKA_VERSION}"
 MIRROR = PROJECT / ".jars" / f"mirror-{KAFKA_VERSION}"
 SPARK_KAFKA = PROJECT / ".jars" / f"spark-kafka-{pyspark.__version__}"
 
-# kafka-tools comes alone: what it needs beyond kafka_2.13's own dependencies serves Connect.
-# Kafka 4.2 is built against slf4j 1.7 and its POMs name no backend.
-_KAFKA_MODULE = f"""<ivy-module version="2.0">
-  <info organisation="seglake.tests" module="kafka-judge"/>
-  <dependencies>
-    <dependency org="org.apache.kafka" name="kafka_2.13" rev="{KAFKA_VERSION}"
-                conf="default->default"/>
-    <dependency org="org.apache.kafka" name="kafka-tools" rev="{KAFKA_VERSION}"
-                conf="default->default" transitive="false"/>
-    <dependency org="org.slf4j" name="slf4j-simple" rev="1.7.36" conf="default->default"/>
-  </dependencies>
-</ivy-module>
-"""
+_SLF4J = ("org.slf4j", "slf4j-simple", "1.7.36")  # Kafka's POMs name no backend
 
-_CONNECT_MODULE = f"""<ivy-module version="2.0">
-  <info organisation="seglake.tests" module="connect-judge"/>
-  <dependencies>
-    <dependency org="org.apache.kafka" name="connect-runtime" rev="{KAFKA_VERSION}"
-                conf="default->default"/>
-    <dependency org="org.apache.kafka" name="connect-file" rev="{KAFKA_VERSION}"
-                conf="default->default"/>
-    <dependency org="org.slf4j" name="slf4j-simple" rev="1.7.36" conf="default->default"/>
-  </dependencies>
-</ivy-module>
-"""
 
-_MIRROR_MODULE = f"""<ivy-module version="2.0">
-  <info organisation="seglake.tests" module="mirror-judge"/>
-  <dependencies>
-    <dependency org="org.apache.kafka" name="connect-runtime" rev="{KAFKA_VERSION}"
-                conf="default->default"/>
-    <dependency org="org.apache.kafka" name="connect-mirror" rev="{KAFKA_VERSION}"
-                conf="default->default"/>
-    <dependency org="org.slf4j" name="slf4j-simple" rev="1.7.36" conf="default->default"/>
-  </dependencies>
-</ivy-module>
-"""
+def _module(name: str, *jars: tuple[str, ...], alone: Sequence[tuple[str, ...]] = ()) -> str:
+    """An Ivy module of jars (organisation, name, version) with their dependencies, or alone."""
+    lines = [
+        f'<dependency org="{org}" name="{jar}" rev="{version}" conf="default->default"{more}/>'
+        for chosen, more in ((jars, ""), (alone, ' transitive="false"'))
+        for org, jar, version in chosen
+    ]
+    return (
+        f'<ivy-module version="2.0"><info organisation="seglake.tests" module="{name}"/>'
+        f"<dependencies>{''.join(lines)}</dependencies></ivy-module>"
+    )
 
-# Spark's Kafka source, and the libraries that it needs and pyspark does not ship. Later patches of
-# the source are not released, nor is a token provider after 4.0.0; these two work.
-_SPARK_MODULE = f"""<ivy-module version="2.0">
-  <info organisation="seglake.tests" module="spark-kafka"/>
-  <dependencies defaultconf="default->default">
-    <dependency org="org.apache.spark" name="spark-sql-kafka-0-10_2.13"
-                rev="{pyspark.__version__.rpartition(".")[0]}.0" transitive="false"/>
-    <dependency org="org.apache.spark" name="spark-token-provider-kafka-0-10_2.13" rev="4.0.0"
-                transitive="false"/>
-    <dependency org="org.apache.kafka" name="kafka-clients" rev="3.9.1" transitive="false"/>
-    <dependency org="org.apache.commons" name="commons-pool2" rev="2.12.0" transitive="false"/>
-  </dependencies>
-</ivy-module>
-"""
 
-_CLIENT_MODULE = """<ivy-module version="2.0">
-  <info organisation="seglake.tests" module="kafka-client"/>
-  <dependencies>
-    <dependency org="org.apache.kafka" name="kafka-clients" rev="{version}"
-                conf="default->default"/>
-    <dependency org="org.slf4j" name="slf4j-simple" rev="1.7.36" conf="default->default"/>
-  </dependencies>
-</ivy-module>
-"""
+def _kafka(name: str, version: str = KAFKA_VERSION) -> tuple[str, ...]:
+    return ("org.apache.kafka", name, version)
 
 
 def kafka_jars() -> list[Path]:
     """Kafka's jars with their dependencies; SeglakeError if they cannot be fetched."""
-    return _cached(_KAFKA_MODULE, KAFKA)
+    # kafka-tools comes alone: what it needs beyond kafka_2.13's own dependencies serves Connect.
+    tools = [_kafka("kafka-tools")]
+    return _cached(_module("kafka-judge", _kafka("kafka_2.13"), _SLF4J, alone=tools), KAFKA)
 
 
 def spark_kafka_jars() -> list[Path]:
     """The four jars of Spark's Kafka source; SeglakeError if they cannot be fetched."""
-    return _cached(_SPARK_MODULE, SPARK_KAFKA)
+    # Later patches of the source are not released, nor is a token provider after 4.0.0.
+    spark = "org.apache.spark"
+    source = f"{pyspark.__version__.rpartition('.')[0]}.0"
+    alone = [
+        (spark, "spark-sql-kafka-0-10_2.13", source),
+        (spark, "spark-token-provider-kafka-0-10_2.13", "4.0.0"),
+        _kafka("kafka-clients", "3.9.1"),
+        ("org.apache.commons", "commons-pool2", "2.12.0"),
+    ]
+    return _cached(_module("spark-kafka", alone=alone), SPARK_KAFKA)
 
 
 def client_jars(version: str) -> list[Path]:
     """The jars of a version of Kafka's Java client; SeglakeError as `kafka_jars`."""
     folder = PROJECT / ".jars" / f"kafka-clients-{version}"
-    return _cached(_CLIENT_MODULE.format(version=version), folder)
+    return _cached(_module("kafka-client", _kafka("kafka-clients", version), _SLF4J), folder)
 
 
 def connect_jars() -> list[Path]:
     """The jars of a Connect worker with the connector for files; SeglakeError as `kafka_jars`."""
-    return _cached(_CONNECT_MODULE, CONNECT)
+    worker, files = _kafka("connect-runtime"), _kafka("connect-file")
+    return _cached(_module("connect-judge", worker, files, _SLF4J), CONNECT)
 
 
 def mirror_jars() -> list[Path]:
     """The jars of MirrorMaker 2; SeglakeError as `kafka_jars`."""
-    return _cached(_MIRROR_MODULE, MIRROR)
+    worker, mirror = _kafka("connect-runtime"), _kafka("connect-mirror")
+    return _cached(_module("mirror-judge", worker, mirror, _SLF4J), MIRROR)
 
 
 def pyspark_jar(prefix: str) -> Path:

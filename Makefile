@@ -43,8 +43,9 @@ BENCH := --document docs/benchmarks.md --tables build/benchmarks.md --json build
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo tools test test-all test-rest test-whole test-unit test-spark test-kafka test-clients test-s3 test-browser test-airflow test-wheel test-archive test-matrix \
-  s3-server size lint style types fmt docs golden bench chaos fuzz simulate explore coverage lock wheel archive site picture check-java
+.PHONY: help setup demo tools test test-all test-rest test-whole test-unit test-clients test-airflow test-wheel \
+  test-archive test-matrix s3-server size lint style types fmt docs bench chaos fuzz simulate lock wheel archive site \
+  picture check-java
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -77,15 +78,6 @@ test-whole: tools ## Run what make test leaves out, on any day: long tests, all 
 test-unit: $(INSTALLED) $(COMPILED) ## Run the tests that need no Java (three minutes)
 	$(PYTEST) $(PARALLEL) $(QUICK) -m "$(NO_JAVA)" $(DURATIONS)
 
-test-spark: setup ## Run the tests that need a Spark session
-	$(PYTEST) -m spark
-
-test-kafka: setup ## Run the tests that compare with Kafka's own classes
-	$(PYTEST) -m kafka
-
-test-s3: setup ## Run the tests on a real S3 server, which Go builds the first time
-	$(PYTEST) -m s3
-
 test-clients: setup ## Let every client family read the same lakes through a server; print a table (a quarter of an hour)
 	$(PYTEST) tests/clients/test_matrix.py
 
@@ -105,9 +97,6 @@ test-archive: setup archive ## Run a job on a cluster whose machines have nothin
 
 test-matrix: $(INSTALLED) ## Run unit tests on each Python, short ones on each Spark and Java found; MATRIX=--help
 	$(BIN)/python -m tests.matrix $(MATRIX)
-
-test-browser: $(INSTALLED) $(COMPILED) ## Look at the report in a headless Chromium, which apt-get fetches the first time
-	$(PYTEST) -m browser
 
 test-airflow: setup ## Run the DAGs in a whole Airflow: retries, kills, clears, backfills (a quarter of an hour)
 	$(PYTEST) tests/scheduled -o python_files="test_*.py long_*.py"
@@ -149,9 +138,6 @@ site: $(INSTALLED) ## Build the docs as a site into build/site, with references 
 	.venv-site/bin/pip install --quiet --disable-pip-version-check -r conf/site/requirements.txt
 	NO_MKDOCS_2_WARNING=1 .venv-site/bin/mkdocs build --quiet -f conf/site/mkdocs.yml
 
-golden: setup ## Let Kafka write the golden files of the tests anew
-	$(BIN)/python -m tests.kafka.make_golden
-
 chaos: setup ## Kill ingests and maintenance at every step; CHAOS=--help lists the options
 	$(BIN)/python -m tests.chaos.kill $(CHAOS)
 
@@ -160,15 +146,8 @@ fuzz: $(INSTALLED) ## Try a million hostile inputs on every reader; FUZZ="--inpu
 	$(BIN)/python -m tests.fuzz $(FUZZ)
 
 simulate: $(INSTALLED) $(COMPILED) ## Play histories of a simulated world for MINUTES=60, then cut the power for a sixth of that
-	$(BIN)/python -m tests.simulation --minutes $(MINUTES) $(SIMULATE)
+	$(BIN)/python -m tests.simulation --minutes $(MINUTES)
 	$(BIN)/python -m tests.simulation.power --minutes $$(( $(MINUTES) / 6 ))
-
-explore: $(INSTALLED) $(COMPILED) ## Try thousands of new examples on every property that needs no Java
-	$(PYTEST) $(PARALLEL) --hypothesis-profile=explore \
-	  -m "hypothesis and not spark and not kafka and not s3 and not slow"
-
-coverage: $(INSTALLED) ## Run the tests that need no Java; fail below the floor, name the lines not reached
-	$(PYTEST) $(PARALLEL) --hypothesis-profile=quick --hypothesis-seed=1 -m "$(NO_JAVA)" --cov=seglake
 
 bench: setup ## Measure beside Spark, DuckDB, Polars and Kafka; BENCH=--help lists the options
 	$(PIP) install --target build/bench --upgrade --no-deps -r tests/bench/requirements.txt

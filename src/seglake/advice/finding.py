@@ -1,12 +1,17 @@
-"""Define findings: facts that `init`, `check` or a run noticed about input."""
+"""Define findings, facts that `init`, `check` or a run noticed about input, and their sentences.
+
+This is the only place with sentences about input. A sentence describes the problem and its remedy.
+`{count:row}` in a template is the count with its noun, such as "1 row" or "12 rows".
+"""
 
 from __future__ import annotations
 
+import string
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from seglake.advice.words import describe
+from seglake.terminal.wording import counted
 
 
 @dataclass(frozen=True)
@@ -40,3 +45,173 @@ def merge_findings(findings: Iterable[Finding]) -> list[Finding]:
         before = counts.get(key)
         counts[key] = each if before is None else replace(before, count=before.count + each.count)
     return [*counts.values()]
+
+
+_SENTENCES = {
+    # which files
+    "other-files": "Files of other kinds are left out: {count:,}, such as {subject}.",
+    "partition-folder": "Files in folders such as {folder} are read, but {subject} is not a "
+    "field of their rows. To keep the path of each record's file, set headers.source = true.",
+    "file-left-out": "A file is left out with input.exclude: {why}",
+    "encoding": "The files are not UTF-8. Check that input.encoding = {encoding!r} reads letters "
+    "correctly.",
+    "other-encoding": "Files with another encoding: {count:,}, such as {subject}. Leave them out "
+    "with input.exclude.",
+    "other-format": "{subject} has no {kind}. Leave it out with input.exclude.",
+    # which rows
+    "not-json": "{count:,} of {lines:,} sampled lines are not JSON objects, and become rejects.",
+    "no-match": "{count:,} of {lines:,} sampled lines do not match {subject}, and become rejects.",
+    "continued-lines": "{count:,} of {lines:,} sampled lines do not begin with a time, so they "
+    "continue the event before them.",
+    "no-header": "The first line does not name the columns, so a pattern calls them c1, c2 and so "
+    "on. Add a header to use input.format = 'csv'.",
+    "uneven-rows": "{count:,} of {rows:,} sampled rows do not have {width} columns, and become "
+    "rejects.",
+    "unusable-column": "The header has the column {subject!r} without a name or more than once, "
+    "so it is not a field.",
+    "events-in-array": "The events are taken to be in {subject}. Other members of the documents "
+    "are left out, except those in input.inherit. If a document is an event, set input.records = "
+    "'.'.",
+    # the time
+    "no-time": "No field has a time in nearly all rows, so records get the time of the run. If "
+    "one of the fields is the time, set timestamp.field and timestamp.format, and remove "
+    "pipeline.order and "
+    "topic.message.timestamp.type. Fields: {fields}.",
+    "other-times": "These fields have times, too: {fields}.",
+    "mixed-formats": "{count:,} of {rows:,} times of {subject} are not in the format {format!r}, "
+    "and become rejects.",
+    "no-year": "The times of {subject} have no year. timestamp.year = {year} is a guess.",
+    "no-zone": "{count:,} of {rows:,} times of {subject} have no zone. Set timestamp.zone if it "
+    "is not 'UTC'.",
+    "zone-name": "The times of {subject} end with {zone}, which cannot be read as a zone. Set "
+    "timestamp.zone to "
+    "the region, such as 'Europe/Berlin'.",
+    "date-order": "Days and months of {subject} may be the other way round: timestamp.format = "
+    "{other!r}.",
+    "whole-days": "{subject} has whole days. If another field has the time of day, set "
+    "timestamp.fields to both.",
+    "times-ahead": "{subject} has times up to {last}, which is in the future.",
+    "before-1970": "{count:,} of {rows:,} times of {subject} are before 1970, and become rejects. "
+    "Kafka has no such times. Set another timestamp.field, or topic.message.timestamp.type = "
+    "'LogAppendTime' and pipeline.order = 'arrival'.",
+    "doubtful-number": "{subject} has numbers that are plausible times as {format}, but its name "
+    "does not suggest a time.",
+    # rows that cannot be read
+    "is-parquet": "{subject} is a Parquet file. Set input.format = 'parquet'.",
+    "is-utf-16": "{subject} begins like UTF-16. Set input.encoding = 'utf-16'.",
+    "not-utf-8": "{subject} has rows that are not UTF-8. If all its rows are in another encoding, "
+    "set input.encoding to it, such as 'cp1252' or 'latin-1'. Otherwise correct these rows.",
+    "documents": "The rows are the events of {count:document}.",
+    "json-documents": "{subject} has JSON documents that are not one event a line. Set "
+    "input.records = {records!r}.",
+    "nan-constants": "Some rows have NaN or Infinity, which are not JSON, though Python's "
+    "json.dumps writes them. Write null instead.",
+    "not-json-lines": "{subject} is not JSON lines: none of {rows:row} at its start is an object. "
+    "Set input.format to csv or text; `seglake init` writes a pipeline.",
+    "no-match-at-start": "{subject} does not match input.pattern: none of {rows:row} at its start "
+    "does. Correct the pattern, or leave the file out with input.exclude.",
+    "no-event-start": "{subject} has no event at its start: none of {lines:line} matches "
+    "input.multiline_start_pattern, so all lines become one event. Correct the pattern, or leave "
+    "the file out with input.exclude.",
+    "escaped-quotes": "{count:row} that cannot be read have a backslash before a quote, as Spark "
+    "and MySQL write it. Set input.escape = '\\'.",
+    "comments": "{count:row} that cannot be read begin with '#'. If they are comments, set "
+    "input.comment = '#'.",
+    "continued-times": "{count:line} inside events begin with a time. If events begin there, "
+    "correct input.multiline_start_pattern and input.pattern.",
+    "absent-field": "{subject} {name!r} is not a field of any row; {near_or_has}",
+    "object-as-key": "key.fields: {subject!r} is an object, so its JSON text is the key. Set a "
+    "field of it, such as {field!r}, if that is the key.",
+    # times that cannot be read, or are suspicious
+    "all-times-in-format": "{subject}: {count:row} can be read as {format}, none as {given!r}. Set "
+    "timestamp.format = {format!r}.",
+    "times-in-two-orders": "{subject}: {count:row} can be read as {format}, none as {given!r}. Set "
+    "timestamp.format = {format!r}, or {other!r} if days and months are in that order.",
+    "times-in-region": "{subject}: {count:row} can be read as {format}, none as {given!r}. Set "
+    "timestamp.format = {format!r} and timestamp.zone = {zone!r}.",
+    "times-in-named-zone": "{subject}: {count:row} can be read as {format}, none as {given!r}. Set "
+    "timestamp.format = {format!r}, and timestamp.zone to the region, such as 'Europe/Berlin': "
+    "{zone} is not read.",
+    "some-times-in-format": "{subject}: {count:row} can be read as {format}, and {records:other} "
+    "as {given!r}. Correct these rows, or ingest them with a separate pipeline.",
+    "other-order": "{subject}: {count:row} can be read as {format}, and {records:other} as "
+    "{given!r}, which has another order. Set timestamp.format = {format!r} if it is right for all, "
+    "else correct these rows.",
+    "fraction-in-some-times": "{subject}: {count:row} differ from timestamp.format only in the "
+    "fraction. Set timestamp.format = {format!r}, which reads both.",
+    "several-zones": "{subject}: the times end with the zones {zones}, which a format cannot read. "
+    "Remove the zones and set timestamp.zone to the region, such as 'America/Los_Angeles', or use "
+    "a pipeline for each zone.",
+    "no-zone-in-times": "{count:time} without a zone are read in UTC. Set timestamp.zone to their "
+    "region, or to 'UTC'.",
+    "ambiguous-times": "{count:local time} occur twice in {subject}, and are read by "
+    "timestamp.ambiguous = {way!r}.",
+    "nonexistent-times": "{count:local time} do not exist in {subject}, and are read by "
+    "timestamp.nonexistent = {way!r}.",
+    "january-1970": "{subject}: all times are in January 1970, the latest at {newest} "
+    "({count:such file}). With timestamp.format = {format!r} that is {then}. If they are right, "
+    "set timestamp.allow_1970 = true.",
+    "january-1970-unknown-unit": "{subject}: all times are in January 1970, the latest at {newest} "
+    "({count:such file}). Correct the unit, or the field that timestamp.field names. If they are "
+    "right, set timestamp.allow_1970 = true.",
+    "some-in-january-1970": "{early:,} of {records:time} of {subject} are in January 1970 "
+    "({count:such file}). Check their unit, and the clock that wrote them.",
+    "times-go-back": "{subject}: times go back from {from} to {to} ({count:such file}). They have "
+    "no year, and get timestamp.year = {year}. Ingest lines of another year from their own files.",
+    "times-not-read": "{subject} is not read, because message.timestamp.type = 'LogAppendTime' "
+    "gives records the time of the run. Remove one of the two.",
+    "run-time-only": "No timestamp.field is set, so records get the time of the run.",
+    "no-timestamps": "No timestamp.field is set, so records have no timestamp.",
+    "outside-interval": "{count:record} are outside the declared interval {start} to {end}, and "
+    "no record is inside: the times are {low} to {high}. Such a run does not close its interval. "
+    "If this input belongs to another interval, ingest it with that interval, after undoing this "
+    "run if it was committed.",
+    # the run and its topic
+    "no-keys-to-compact": "No key.fields is set, and {subject} = {policy!r}: compaction removes "
+    "records without a key. Set key.fields, or cleanup.policy = 'delete'.",
+    "more-partitions": "This run raises the topic's partitions from {before} to {now}. New "
+    "records of a key may go to another partition than before, and topic.partitions cannot be "
+    "lowered again.",
+    "other-value-format": "The topic has {subject} = {has!r}, but this input has {own!r}, so "
+    "readers cannot find the fields of its values. Ingest it into another topic, or change the "
+    "setting with `seglake alter`.",
+    "other-pipeline": "Pipeline {subject!r} ingested these files, but this pipeline is {own!r}. "
+    "Its name is pipeline.name, or else the name of the settings file.",
+    "missing-path": "{subject} does not exist, so a run reads nothing there.",
+    "unsplit-encoding": "A file in {encoding} cannot be split: one task reads all {size:,} bytes "
+    "of "
+    "the largest.",
+    "archive-member": "{subject}: the sample ends in {member}; later members were not read.",
+    # the key
+    "no-key-field": "No field is used as the key, so a record may go to any log partition. To "
+    "use one, set key.fields.",
+    "other-keys": "These fields could be keys, too: {fields}.",
+    "no-key": "{count:,} of {rows:,} sampled rows have no {subject}, which is the key.",
+}
+
+
+class _Words(string.Formatter):
+    """Formats counts with their nouns, and lists as text."""
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        if format_spec.replace(" ", "").isalpha() and isinstance(value, int):
+            return counted(value, format_spec)
+        if isinstance(value, list):
+            return ", ".join(map(str, value)) or "none"
+        return str(super().format_field(value, format_spec))
+
+
+def describe(code: str, subject: str, facts: Mapping[str, Any], count: int) -> str:
+    """Return the sentence of a finding with these fields, see `Finding`.
+
+    Example:
+        >>> describe("no-zone", "ts", {"rows": 40}, 12)
+        "12 of 40 times of ts have no zone. Set timestamp.zone if it is not 'UTC'."
+    """
+    values = {"subject": subject, "count": count, **facts}
+    if code == "absent-field":
+        near, has = " or ".join(map(repr, values["near"])), ", ".join(map(repr, values["has"]))
+        values["near_or_has"] = (
+            f"did you mean {near}?" if near else f"a row has {has or 'no field'}."
+        )
+    return _Words().vformat(_SENTENCES[code], (), values)

@@ -4,13 +4,43 @@ The module of a command imports what the command needs only when the command run
 `seglake --help` is fast.
 """
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from seglake.cli import health, ingest, inspect, jobs, kafka, lifecycle, read, serve
+import seglake
+from seglake.cli import health, ingest, inspect, kafka, lifecycle, read
+from seglake.cli.arguments.options import Json
 from seglake.cli.arguments.spelling import Command, Program
 from seglake.cli.demo.run import demo
+from seglake.errors import UsageError
+from seglake.terminal.tables import Column, Listing, show
+
+
+def jobs(name: Annotated[str | None, typer.Argument()] = None, json: Json = False) -> None:
+    """Show the files of the jobs, for spark-submit.
+
+    Args:
+        name: Print only this job's file.
+
+    Examples:
+        seglake jobs
+        seglake jobs ingest > ingest.py
+    """
+    folder = Path(seglake.__file__).resolve().parent / "jobs"
+    files = {path.stem: str(path) for path in sorted(folder.glob("[a-z]*.py"))}
+    if name is None:
+        columns = [Column("job", "job"), Column("module", "module"), Column("file", "file")]
+        rows = [
+            {"job": job, "module": f"seglake.jobs.{job}", "file": file}
+            for job, file in files.items()
+        ]
+        show("jobs", Listing(columns, rows), as_json=json)
+    elif name in files:
+        typer.echo(files[name])
+    else:
+        raise UsageError(f"unknown job {name!r}. The jobs are {', '.join(files)}")
 
 
 def help_(
@@ -31,7 +61,7 @@ def help_(
 GROUPS = {
     "Begin": (demo, ingest.init, ingest.check, health.warm, help_),
     "Ingest": (
-        *(ingest.append, ingest.ingest, ingest.redrive, lifecycle.undo, jobs.jobs),
+        *(ingest.append, ingest.ingest, ingest.redrive, lifecycle.undo, jobs),
         *(inspect.run_status, inspect.quarantine),
     ),
     "Inspect and read": (
@@ -45,7 +75,7 @@ GROUPS = {
     "Maintenance of a lake": (
         *(lifecycle.tag, health.verify, health.repair, health.reindex, health.vacuum),
     ),
-    "Kafka": (*(serve.serve, kafka.import_, kafka.attach, kafka.export, kafka.replay),),
+    "Kafka": (kafka.serve, kafka.import_, kafka.attach, kafka.export, kafka.replay),
 }
 COMMANDS = tuple(command for commands in GROUPS.values() for command in commands)
 

@@ -1,4 +1,4 @@
-"""Define the commands `import`, `attach`, `export` and `replay`, for Kafka."""
+"""Define the commands `serve`, `import`, `attach`, `export` and `replay`, for Kafka."""
 
 # ruff: noqa: PLC0415, PLR0913, PLR0917  # imports when a command runs; options are arguments
 
@@ -18,7 +18,7 @@ from seglake.cli.arguments.window import absolute, window
 from seglake.cli.result import finish
 from seglake.cli.terminal.output import log_lines
 from seglake.cli.terminal.progress import display
-from seglake.errors import UsageError
+from seglake.errors import StoreError, UsageError
 from seglake.extras import extra
 from seglake.terminal.progress import line_every
 from seglake.terminal.tables import Column, Listing, number, show, size
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from seglake.kafka.exporting import ExportResult
     from seglake.kafka.importing import ImportResult
     from seglake.replay.run import ReplayReport
-
 
 _EXPORT_COLUMNS = [
     Column("folder", "folder"),
@@ -281,3 +280,47 @@ def _show_replay(report: ReplayReport, *, as_json: bool) -> None:
     document = {**asdict(report), "records": report.records, "partitions": rows}
     del document["sent"], document["resumed_after"]
     typer.echo(dumps(document, ensure_ascii=False))
+
+
+def serve(
+    root: Root,
+    listen: str | None = None,
+    advertise: str | None = None,
+    topics: str | None = None,
+    listed: Annotated[list[str] | None, typer.Option("--list")] = None,
+    conf_file: Path | None = None,
+    insecure: bool = False,
+) -> None:
+    """Serve the lake read-only to Kafka clients.
+
+    Log lines go to standard error.
+
+    Args:
+        listen: Address to listen on. Default: 127.0.0.1:9092.
+        advertise: Address that clients connect to. Default: the listen address.
+        topics: Topics to serve, separated by commas. Default: all topics.
+        listed: A window, version or tag to list as a topic: web.v12, 'web.q3-*'. Repeatable.
+        conf_file: A settings file (TOML).
+        insecure: Accept connections of other machines without TLS and SASL.
+
+    Examples:
+        seglake serve ./lake
+        seglake serve s3://bucket/lake --conf-file server.toml --topics web,users
+        seglake serve ./lake --list web.v12 --list 'web.q3-*'
+    """
+    import logging
+
+    from seglake.serve.settings import load
+
+    with extra("serve", "`seglake serve`"):
+        from seglake.serve import run
+    names = tuple(filter(None, topics.split(","))) if topics else None
+    opts = {"listen": listen, "advertise": advertise, "topics": names, "insecure": insecure or None}
+    opts["list"] = tuple(listed) if listed else None
+    settings = load(conf_file, {f"server.{key}": v for key, v in opts.items() if v is not None})
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    try:
+        run.serve_lake(root, settings, started=lambda at: typer.echo(f"serving {root} at {at}"))
+    except OSError as error:
+        where = settings.server.listen
+        raise StoreError(f"cannot listen at {where}: {error.strerror or error}") from None

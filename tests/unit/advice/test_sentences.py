@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 import seglake
-from seglake.advice.finding import Finding
-from seglake.advice.words import _SENTENCES
+from seglake.advice.finding import _SENTENCES, Finding
 
 SOURCES = Path(seglake.__file__).parent
 COUNTED = {"times-in-format"}  # `conclude` makes others of it

@@ -112,8 +112,8 @@ class SimFrame:
     """A DataFrame of one partition, as far as an ingest knows it."""
 
     def __init__(self, table: pa.Table, read: Callable[[], None] = lambda: None) -> None:
-        self.sparkSession, self.dtypes, self._table = _Told(), list[Any](), table
-        self._read = read
+        self.sparkSession, self._table, self._read = _Told(), table, read
+        self.dtypes = [(name, "binary") for name in table.column_names]
 
     @property
     def columns(self) -> list[str]:

@@ -17,6 +17,8 @@ from seglake.maintain.health.repair import rebuild_catalog as rebuild_catalog
 from seglake.maintain.health.repair import repair_indexes as repair_indexes
 from seglake.maintain.health.verify import verify as verify
 from seglake.maintain.merge import merge as merge
+from seglake.maintain.publish.publish import PublishResult as PublishResult
+from seglake.maintain.publish.publish import publish as publish
 from seglake.maintain.schedule import maintain_lake as maintain_lake
 from seglake.maintain.tagging import tag as tag
 from seglake.maintain.topic_settings import alter as alter
@@ -34,6 +36,7 @@ from seglake.read.listings import SegmentList as SegmentList
 from seglake.read.listings import Tags as Tags
 from seglake.read.log import Log as Log
 from seglake.read.record import Record as Record
+from seglake.read.tables import TableStatus as TableStatus
 from seglake.read.window.find import FindPlan as FindPlan
 from seglake.read.window.plan import Plan as Plan
 from seglake.read.window.reader import WindowReader as WindowReader

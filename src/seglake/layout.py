@@ -20,6 +20,7 @@
     attempts/<attempt>/rejects | rejects-<n>                      rejects that an erasure removes
     attempts/<attempt>/report.json                                why an attempt failed
     attempts/<digest of topic and run id>/failed/<digest>         the last failure of a pipeline
+    tables/<topic>/                                               Delta: a published table
 
 A key is relative to the root, and "/" separates its parts. No part is arbitrary text: topics follow
 Kafka's rule, attempts are UUIDs, and run ids are hashed.
@@ -46,7 +47,8 @@ TOPICS = "topics"
 ATTEMPTS = "attempts"
 CHRONICLES = "chronicles"
 TOMBSTONES = "chronicles/tombstones"
-FOLDERS = (CATALOG, TOPICS, ATTEMPTS, CHRONICLES)  # all folders below the root of a lake
+TABLES = "tables"
+FOLDERS = (CATALOG, TOPICS, ATTEMPTS, CHRONICLES, TABLES)  # all folders below the root of a lake
 
 KEY_INDEX: Literal["keyindex"] = "keyindex"
 Suffix = Literal["log", "index", "timeindex", "zonemap", "keyindex"]

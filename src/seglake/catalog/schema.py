@@ -23,9 +23,10 @@ from seglake.format.value_format import ValueFormat, value_format_of
 from seglake.layout import KEY_INDEX, LINK, SUFFIXES, WHOLE_LAKE, SegmentFile, Suffix, segment_key
 from seglake.times.intervals import Interval
 
-Kind = Literal["segment", "run", "source", "topic", "partition", "maintenance", "tag"]
+Kind = Literal["segment", "run", "source", "topic", "partition", "maintenance", "tag", "table"]
 RunState = Literal["committed", "undone", "replaced"]
 TagState = Literal["tagged", "deleted"]
+TableState = Literal["published", "forgotten"]
 
 _SAMPLE = 10  # items of a list that a report in a row keeps
 
@@ -315,9 +316,33 @@ class TagRow:
     until_ms: int | None = None
 
 
-Row = SegmentRow | RunRow | SourceRow | TopicRow | PartitionRow | MaintenanceRow | TagRow
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TableRow:
+    """A published table of a topic. The row of a path with the highest `sequence` is current.
+
+    `path` is relative to the root for a table in the lake, else the URI of the table. `settings` is
+    JSON with the columns of the table.
+    """
+
+    KIND: ClassVar[Kind] = "table"
+    topic: str
+    path: str
+    sequence: int
+    state: TableState = "published"
+    settings: str
+
+
+Row = SegmentRow | RunRow | SourceRow | TopicRow | PartitionRow | MaintenanceRow | TagRow | TableRow
 AnyRow = TypeVar(
-    "AnyRow", SegmentRow, RunRow, SourceRow, TopicRow, PartitionRow, MaintenanceRow, TagRow
+    "AnyRow",
+    SegmentRow,
+    RunRow,
+    SourceRow,
+    TopicRow,
+    PartitionRow,
+    MaintenanceRow,
+    TagRow,
+    TableRow,
 )
 
 PARTITION_COLUMNS = ["kind", "topic"]
@@ -325,7 +350,7 @@ _INT32 = frozenset({"partition", "partitions"})
 
 
 def _field(name: str, hint: object) -> pa.Field[Any]:
-    if hint in (str, RunState, TagState) or str in get_args(hint):
+    if hint in (str, RunState, TagState, TableState) or str in get_args(hint):
         return pa.field(name, pa.string())
     return pa.field(name, pa.int32() if name in _INT32 else pa.int64())
 

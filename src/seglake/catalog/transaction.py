@@ -43,17 +43,19 @@ from seglake.catalog.table import CatalogTable, sync_commits
 from seglake.catalog.topic_change import Change
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.errors import CommitConflict, MissingObject, SeglakeError, StoreError
-from seglake.layout import announcement_key, attempt_folder, success_key
+from seglake.layout import announcement_key, attempt_folder, new_attempt, success_key
 from seglake.store import Store
 
 PATIENCE = 100  # an attempt ends when the costs of its lost races and storage failures reach this
 RACE_COST, FAILURE_COST = 1, 20
 PAUSE_S = 0.5  # after a failure of storage
+_ANNOUNCE_S = 600  # between two announcements of one attempt
 _FINISHED = "finished_at_ms"
 _MARK_TRIES = 4  # tries to write a success marker, after the try in the commit itself
 _RECENT = 100  # maintenance commits whose markers are checked
 
 Plan = Callable[[Snapshot], Change | None]
+Progress = Callable[[int, int], None]  # the amount that is done, and the total
 
 _log = logging.getLogger(__name__)
 
@@ -179,6 +181,31 @@ def announce(
             _log.warning(
                 "cannot delete an announcement; `seglake vacuum` deletes it later: %s", error
             )
+
+
+@contextmanager
+def announce_copies(store: Store, topic: str, progress: Progress) -> Iterator[tuple[str, Progress]]:
+    """Announce an attempt that copies records of a topic and makes no commit to the catalog.
+
+    Yields its id, and `progress` with a side effect: it announces the attempt again now and then,
+    because an attempt that writes nothing to the lake would count as dead. Raises StoreError.
+    """
+    attempt_id, announced_s = new_attempt(), time.monotonic()
+    put = partial(store.put, announcement_key(attempt_id), json.dumps({"topic": topic}).encode())
+
+    def told(done: int, total: int) -> None:
+        nonlocal announced_s
+        if time.monotonic() - announced_s > _ANNOUNCE_S:
+            put()
+            announced_s = time.monotonic()
+        progress(done, total)
+
+    put()
+    try:
+        yield attempt_id, told
+    finally:
+        with suppress(StoreError):
+            store.delete([announcement_key(attempt_id)])
 
 
 def _delete_own_segments(

@@ -71,6 +71,7 @@ GROUPS = {
     "Lifecycle of a topic": (
         *(inspect.describe, lifecycle.alter, lifecycle.maintain, lifecycle.retain),
         *(lifecycle.compact, lifecycle.delete_records, lifecycle.erase, lifecycle.merge),
+        lifecycle.publish,
     ),
     "Maintenance of a lake": (
         *(lifecycle.tag, health.verify, health.repair, health.reindex, health.vacuum),

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from seglake.maintain.erasure.erase import EraseResult
     from seglake.maintain.expiry.retention import DeleteRecordsResult, RetainResult
     from seglake.maintain.merge import MergeResult
+    from seglake.maintain.publish.publish import PublishResult
     from seglake.maintain.schedule import MaintainResult
     from seglake.maintain.tagging import TagResult, TagUsage
     from seglake.maintain.topic_settings import AlterResult
@@ -290,6 +291,8 @@ def _show_erased(report: EraseResult) -> None:
     for name, count in report.tags.items():
         lost = "would lose" if report.dry_run else "lost"
         print(f"tag {name!r} {lost} {counted(count, 'record')}")
+    for table, why in report.tables.items():
+        print(f"table {table} may still have erased records: {why}")
     for attempt_id in report.running:
         now = f"may still run: {IF_RUNNING}" if report.dry_run else _RAN
         print(f"attempt {attempt_id} {now}")
@@ -304,7 +307,7 @@ _MAINTAIN_COLUMNS = [
 _COUNTS = {
     "segments": "segment", "records": "record", "rejects": "reject", "log_bytes": "log byte",
     "deleted_bytes": "deleted byte", "superseded": "superseded record",
-    "expired_tombstones": "expired tombstone", "null_keys": "record",
+    "expired_tombstones": "expired tombstone", "null_keys": "record", "added": "file of a table",
 }  # fmt: skip
 _BEHIND = {"null_keys": " without a key"}  # follows the noun
 _OF_COMPACTION = ("superseded", "expired_tombstones", "null_keys")
@@ -353,7 +356,7 @@ def _result(part: dict[str, Any]) -> str:
     if not texts:
         apart = report.get("apart")  # of a merge
         return f"nothing to do: {_why_apart(apart)}" if apart else "nothing to do"
-    deed = " would be removed" if report["dry_run"] else " removed"
+    deed = " would be removed" if report.get("dry_run") else " removed"
     return ", ".join(texts) + deed * ("partitions" in report)  # only a compaction has them
 
 
@@ -425,6 +428,77 @@ def _show_merged(report: MergeResult) -> None:
         f"{counted(report.segments, 'segment')} {became} {report.new_segments:,}: "
         f"{counted(report.log_bytes, 'byte')} read, {report.new_log_bytes:,} written{changed}"
     )
+
+
+def publish(
+    context: typer.Context,
+    root: Root,
+    topic: Topic,
+    table: Annotated[str | None, typer.Argument(metavar="[TABLE]")] = None,
+    fields: str | None = None,
+    value: bool = False,
+    key_as: str = "binary",
+    timestamp_ms: bool = False,
+    strict: bool = False,
+    replace: bool = False,
+    forget: bool = False,
+    memory_mib: int = 256,
+    dry_run: DryRun = False,
+    json: Json = False,
+) -> None:
+    r"""Publish a topic as a Delta table that equals the log, and keep it equal.
+
+    The lake remembers the columns: give them once, all together. Then `maintain` publishes the
+    table, too.
+
+    Args:
+        table: The table's path or URI. By default, tables/TOPIC in the lake.
+        fields: Columns from the values, such as user,status:int32,at=created_at:timestamp.
+        value: Add a column with the whole value.
+        key_as: The type of the key's column, binary or string.
+        timestamp_ms: Add a column with the timestamp in milliseconds.
+        strict: Fail if a value does not fit its column. Otherwise it is null, and counted.
+        replace: Publish from the beginning, also over a table of another lake.
+        forget: Keep the table, and stop to publish it.
+        memory_mib: Memory for each task, in MiB.
+
+    Examples:
+        seglake publish ./lake web --fields user,status:int32
+        seglake publish ./lake web
+    """
+    from seglake.maintain.publish.columns import TableColumns
+    from seglake.maintain.publish.publish import publish as publish_table
+
+    job: Job | None = context.obj
+    spark = job.session() if job else None
+    with display("publishing", job, logs=True) as shown:
+        report = publish_table(
+            root, topic, table, fields=None if fields is None else TableColumns.parse(fields),
+            value=value, key=key_as, timestamp_ms=timestamp_ms, strict=strict, replace=replace,
+            forget=forget, dry_run=dry_run, memory_bytes=memory_mib * 2**20, spark=spark,
+            progress=shown.amount,
+        )  # fmt: skip
+    finish(report, _show_published, as_json=json)
+
+
+def _show_published(report: PublishResult) -> None:
+    for change in report.mended:
+        print(f"mended: {change}")
+    for column, count in report.misfits.items():
+        print(f"column {column!r}: {counted(count, 'value')} did not fit, so they are null")
+    if report.forgotten:
+        print(f"the lake forgot {report.table}, which was not changed")
+        return
+    files = f"{counted(report.added, 'file')} added, {report.removed:,} removed"
+    if report.status == "dry run":
+        print(f"would publish {report.table}: {files}")
+    elif report.status == "already done":
+        print(f"{report.table} already shows version {report.lake_version} (nothing changed)")
+    else:
+        print(
+            f"published {report.table} (version {report.version}), which shows version "
+            f"{report.lake_version}: {files}, {counted(report.rows, 'row')}"
+        )
 
 
 def retain(root: Root, topic: OneOrAll = None, dry_run: DryRun = False, json: Json = False) -> None:

@@ -1,8 +1,8 @@
 """Run the scheduled upkeep: what each topic's settings require, and then a vacuum.
 
-The parts of a topic run in this order: retention, compaction, merge, expiry of rejects. The first
-parts remove data that the later ones would copy. A part that fails is reported, and the others
-still run.
+The parts of a topic run in this order: retention, compaction, merge, expiry of rejects, publishing
+of its tables. The first parts remove data that the later ones would copy. A part that fails is
+reported, and the others still run.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from seglake.catalog.published import published_tables
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.config import Topic
@@ -25,6 +26,7 @@ from seglake.maintain.commit import Clock, MaintenanceReport, check_hours
 from seglake.maintain.compaction.compact import CompactResult, compact_in
 from seglake.maintain.expiry.retention import RetainResult, expire_rejects, retain_topic
 from seglake.maintain.merge import MergeResult, merge_in
+from seglake.maintain.publish.publish import publish_in
 from seglake.maintain.vacuum import vacuum
 from seglake.store import open_store
 from seglake.store.dry import dry_store, keeping_segments
@@ -98,6 +100,8 @@ def maintain_lake(
 ) -> MaintainResult:
     """Run the upkeep of every topic, or of one topic, and then a vacuum of the lake.
 
+    The published tables of a topic are published after the other parts.
+
     An error in a part does not stop the other parts. It is in the report.
 
     Args:
@@ -135,6 +139,10 @@ def maintain_lake(
         for asked in settings.values():
             for operation, do in _of_topic(table, asked, clock, spark, dry_run=dry_run):
                 result.parts.append(_done(operation, asked.name, do, progress))
+            tasks = SegmentTasks.of(own, None if dry_run else spark, None)
+            for row in published_tables(table, snapshot, asked.name):
+                publishing = partial(publish_in, table, row, tasks, dry_run=dry_run)
+                result.parts.append(_done("publish", asked.name, publishing, progress))
     sweep = partial(
         vacuum, root, dry_run=dry_run, grace_hours=grace_hours, storage_options=storage_options
     )

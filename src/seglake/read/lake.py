@@ -13,6 +13,7 @@ from seglake.log.reads import CACHE_BYTES, SharedReads
 from seglake.read.listings import SUMS, Commits, Tags, summed
 from seglake.read.log import Log
 from seglake.read.origin import Origin
+from seglake.read.tables import TableStatus, status_of
 from seglake.store import Store, open_store
 from seglake.terminal.tables import Column, ShowsTable, Table, number
 
@@ -138,6 +139,27 @@ class Lake(ShowsTable):
                 self._forgotten = self._origin.reads.forgotten
                 self._snapshot = self._origin.standing(self._snapshot)
         return Log(self._snapshot, name, self._origin)
+
+    def table(self, topic: str, table: str | None = None) -> TableStatus:
+        """Return the state of a published table of a topic, compared with the open version.
+
+        Args:
+            topic: The topic.
+            table: The path or URI of the table, if it is not the default one.
+
+        Raises:
+            UnknownTopic: This version has no such topic.
+            UsageError: The open version has no such table.
+            CorruptData: The table cannot be read.
+            StoreError: Storage failed.
+
+        Example:
+            >>> published = seglake.publish("lake", "web")
+            >>> seglake.open("lake").table("web").segments_behind
+            0
+        """
+        row = self._origin.table_row(self._snapshot, self._snapshot.topic(topic).topic, table)
+        return status_of(self.reads, self.identity, self._snapshot, row)
 
     def tags(self) -> Tags:
         """Return the current tags of the lake, sorted by name. The open version does not matter.

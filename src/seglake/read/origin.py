@@ -10,14 +10,15 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from seglake.catalog.schema import Kind, MaintenanceRow, RunRow, TagRow
+from seglake.catalog.published import locate, published_tables
+from seglake.catalog.schema import Kind, MaintenanceRow, RunRow, TableRow, TagRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.tags import is_tagged_version
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.catalog.version.snapshot_files import retained
 from seglake.compile.locks import Lock
 from seglake.credentials import from_environment
-from seglake.errors import MissingObject, SeglakeError, VersionExpired
+from seglake.errors import MissingObject, SeglakeError, UsageError, VersionExpired
 from seglake.log.reads import CACHE_BYTES, SharedReads
 from seglake.log.segment import LogSegment
 from seglake.store import Store, open_store
@@ -150,6 +151,16 @@ class Origin:
     def maintenance(self, snapshot: Snapshot, topic: str) -> list[MaintenanceRow]:
         """Return all maintenance commits of a topic."""
         return self._read(snapshot, lambda whole: self._catalog.maintenance(whole, topic))
+
+    def table_row(self, snapshot: Snapshot, topic: str, table: str | None) -> TableRow:
+        """Return the row of a published table of a topic. Raises UsageError if it has none."""
+        rows = self._read(snapshot, lambda whole: published_tables(self._catalog, whole, topic))
+        path = locate(self.store, topic, table)
+        live = {row.path: row for row in rows}
+        if path not in live:
+            lists = f"its tables: {', '.join(live)}" if live else "`seglake publish` makes one"
+            raise UsageError(f"version {snapshot.version} has no table {path} of {topic}; {lists}")
+        return live[path]
 
     def _read(self, snapshot: Snapshot, read: Callable[[Snapshot], _Result]) -> _Result:
         """Read from the snapshot after its list of data files is loaded: pickling drops the list.

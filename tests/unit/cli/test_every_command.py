@@ -139,6 +139,7 @@ DRY = {
     "redrive": Case(
         ("redrive", LAKE, "events", "--run-id", "1", "--conf-file", "{}/corrected.toml")
     ),
+    "publish": Case(("publish", LAKE, "events", "--value")),
     "maintain": Case(("maintain", LAKE, *GRACE), _orphans),
     "vacuum": Case(("vacuum", LAKE, *GRACE), _orphans),
     "repair": Case(("repair", LAKE), _lost_index),
@@ -176,6 +177,7 @@ UNWRITTEN = {  # a redrive's dry run reads and sorts, and writes no segment
     "redrive": {
         "segments", "output_bytes", "index_bytes", "min_timestamp", "max_timestamp", "end_offsets",
     },
+    "publish": {"rows", "lake_version", "data_change"},  # no segment is decoded
 }  # fmt: skip
 
 

@@ -828,6 +828,25 @@ def _verify(it: Place) -> None:
     assert (len(it.json("verify", it.root, "--topic", "events")["findings"]), it.code) == (1, 1)
 
 
+@TABLE.shows(
+    *(f"publish --{name}" for name in ("fields", "value", "key-as", "timestamp-ms", "strict")),
+    *(f"publish --{name}" for name in ("replace", "forget", "memory-mib", "json")),
+)
+def _publish(it: Place) -> None:
+    LakeMaker(it.root, partitions=2).run({0: [Event(T, b"k", b'{"n": 1, "s": "x"}')]})
+    publish = "publish", it.root, "events"
+    columns = "--fields", "n:int32,other=s", "--value", "--key-as", "string", "--timestamp-ms"
+    it.refused("cannot hold the value", *publish, *columns, "--strict")
+    done = it.json(*publish, *columns, "--memory-mib", 1)
+    assert (done["rows"], done["misfits"]) == (304, {"n": 303, "other": 303})
+    (row,) = pq.read_table(it.root / "tables/events", filters=[("n", "=", 1)]).to_pylist()
+    assert (row["key"], row["other"], row["timestamp_ms"]) == ("k", "x", T)
+    assert "nothing changed" in it.tell(*publish)
+    assert it.json(*publish, "--replace")["removed"] == done["added"]
+    assert "forgot" in it.tell(*publish, "--forget")
+    it.refused("knows no table", *publish, "--forget")
+
+
 @TABLE.shows("tag --version", "tag --until", "tag --delete", "tag --json")
 def _tags(it: Place) -> None:
     tag = "tag", it.root

@@ -73,6 +73,7 @@ class DeltaLog:
         beside: Iterable[str] = (),
         info: Mapping[str, str] | None = None,
         operation: Operation = "WRITE",
+        follow: bool = True,
     ) -> list[DeltaCommit]:
         """Append a commit that continues a version.
 
@@ -85,6 +86,8 @@ class DeltaLog:
             beside: The ids of further app transactions.
             info: Further fields of the description.
             operation: Delta's name of the operation.
+            follow: Whether the commit may follow others that do not conflict with it. Otherwise,
+                it must be the next commit after `base`.
 
         Returns:
             All commits after `base`. The new commit is the last.
@@ -107,7 +110,7 @@ class DeltaLog:
             if news and news[0].token == token:
                 # An earlier put of this commit succeeded, and its reply was lost.
                 return [*between, news[0]]
-            if not news or any(commit.conflicts_with(mine) for commit in news):
+            if not (news and follow) or any(commit.conflicts_with(mine) for commit in news):
                 raise CommitConflict(f"{self.table_uri} changed after version {base}")
             between += news
         self._seen = mine._replace(version=base + 1 + len(between))

@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 from deltalake import DeltaTable, Schema
@@ -166,8 +166,7 @@ def create_table(
         StoreError: Storage failed.
     """
     log = f"{folder}/_delta_log"
-    # An old table no longer has its first commit, so look for any commit or checkpoint.
-    if any(LOGGED.fullmatch(item.key) for item in store.list(log)):
+    if exists(store, folder):
         return
     protocol = {"minReaderVersion": READER, "minWriterVersion": WRITER}
     described = Schema.from_arrow(schema).to_json()
@@ -204,8 +203,7 @@ def renumber(log: DeltaLog, made: int, version: int) -> None:
             raise StoreError(f"{log.table_uri}: a delayed writer created version {version}")
     last = json.loads(bytes(store.read_all(f"{folder}/_last_checkpoint")))
     store.put(f"{folder}/_last_checkpoint", json.dumps({**last, "version": version}).encode())
-    logged = ((item.key, LOGGED.fullmatch(item.key)) for item in store.list(folder))
-    store.delete([key for key, match in logged if match and int(match[1]) < version])
+    _delete_before(log, version)
 
 
 def open_table(log: DeltaLog) -> DeltaTable:
@@ -224,6 +222,66 @@ def open_table(log: DeltaLog) -> DeltaTable:
         except TableNotFoundError as error:
             raise MissingObject(f"{log.table_uri}: the table does not exist") from error
     return _checked(log, table)
+
+
+class TableDescription(NamedTuple):
+    """A version of a table that Seglake publishes: its definition, and one app transaction."""
+
+    version: int
+    id: str
+    properties: Mapping[str, str]
+    schema: str
+    transaction: int | None
+
+
+def describe(log: DeltaLog, application: str) -> tuple[TableDescription, list[AddedFile]]:
+    """Return the newest version of a table with its files, and the version of an app transaction.
+
+    Raises what `open_table` raises.
+    """
+    table = open_table(log)
+    metadata, described = table.metadata(), table.schema().to_json()
+    found = TableDescription(
+        table.version(),
+        str(metadata.id),
+        metadata.configuration,
+        described,
+        table.transaction_version(application),
+    )
+    return found, list(live_files(table, ()))
+
+
+def schema_json(schema: pa.Schema) -> str:
+    """Return a schema as Delta's JSON."""
+    return str(Schema.from_arrow(schema).to_json())
+
+
+def exists(store: Store, folder: str) -> bool:
+    """Return whether a folder has a table."""
+    # An old table no longer has its first commit, so look for any commit or checkpoint.
+    listed = store.list(f"{folder}/_delta_log")
+    return any(LOGGED.fullmatch(item.key) for item in listed)
+
+
+def newest_version(log: DeltaLog) -> int:
+    """Return the number of the newest version. Raises what `open_table` raises."""
+    return open_table(log).version()
+
+
+def keep_newest(log: DeltaLog) -> None:
+    """Delete all versions of a table but the newest, which gets a checkpoint. Raises StoreError."""
+    with _delta_errors(log.table_uri, "a checkpoint cannot be written"):
+        table = _table(log.store, log.folder)
+        _create_checkpoint(log, table)
+    _delete_before(log, table.version())
+
+
+def _delete_before(log: DeltaLog, version: int) -> None:
+    logged = (
+        (item.key, LOGGED.fullmatch(item.key))
+        for item in log.store.list(f"{log.folder}/_delta_log")
+    )
+    log.store.delete([key for key, match in logged if match and int(match[1]) < version])
 
 
 def live_files(table: DeltaTable, partition_by: Iterable[str]) -> Iterator[AddedFile]:

@@ -21,8 +21,10 @@ themselves before they read input or copy records: ingests, merges, compactions,
        its keys, takes the listed rejects too.
     6. Remove rows from the samples of failed runs.
     7. With `wait`, wait for the attempts that ran before the commit, and erase what they added.
-    8. With `vacuum`, delete the old objects that have a key. Repeat this until abandoned attempts
-       have written nothing more.
+    8. Fence the published tables of the topic, so that no publisher that ran before the commit can
+       add its files.
+    9. With `vacuum`, delete the old objects that have a key. Repeat this until abandoned attempts
+       have written nothing more. Publish the tables, and delete the files of removed segments.
 
 No report has a key, since the history would keep it.
 """
@@ -46,6 +48,7 @@ import pyarrow.compute as pc
 from seglake import layout
 from seglake.catalog.attempts import is_abandoned
 from seglake.catalog.failed_run import rewrite_failed_run
+from seglake.catalog.published import published_tables
 from seglake.catalog.quarantine.files import only_attempt, read_all_rejects, writing_attempt
 from seglake.catalog.quarantine.open_rejects import (
     ERASE,
@@ -78,6 +81,7 @@ from seglake.maintain.erasure.logs import (
     require_own,
     samples_to_erase,
 )
+from seglake.maintain.publish.publish import clear_tables
 from seglake.maintain.vacuum import (
     TEMPORARY,
     NamedFiles,
@@ -347,7 +351,9 @@ class EraseResult(TopicReport):
     remain, for each attempt that lost any. `samples` is the number of rows removed from the
     samples of failed runs. `tags` counts the records removed from each tag, by its name. `deleted`
     are the old objects that were deleted. `running` attempts began in the meantime; after they have
-    ended, the erasure must be repeated.
+    ended, the erasure must be repeated. `tables` are the published tables that may have erased
+    records, and why: until their next publish and vacuum, or, if a vacuum was requested, because it
+    failed. The latter are also in `uncleared`.
     """
 
     dry_run: bool = False
@@ -361,11 +367,13 @@ class EraseResult(TopicReport):
     running: list[str] = field(default_factory=list)
     deleted: list[str] = field(default_factory=list)
     deleted_bytes: int = 0
+    tables: dict[str, str] = field(default_factory=dict)
+    uncleared: list[str] = field(default_factory=list)
 
     @property
     def exit_code(self) -> int:
         """Return 0 if nothing remains to be done, else 1."""
-        return 1 if self.running else 0
+        return 1 if self.running or self.uncleared else 0
 
     def followed_by(self, other: EraseResult) -> EraseResult:
         """Return the report of this erasure and of `other`, which erased what attempts added.
@@ -508,6 +516,14 @@ class _Erasure:
             self._commit(before)
         self._note_running()
         self._erase_samples()
+        self._clear_tables(vacuum=False)
+
+    def _clear_tables(self, *, vacuum: bool) -> None:
+        report = self.report
+        if self._criteria.keys:
+            rows = published_tables(self._table, self._newest, report.topic)
+            report.tables = clear_tables(self._table, rows, self._tasks, vacuum=vacuum)
+        report.uncleared = sorted(report.tables) if vacuum else []
 
     def _erase_samples(self) -> None:
         """Remove rows from samples, including samples of attempts that failed since `_find`."""
@@ -518,7 +534,8 @@ class _Erasure:
     def _note_running(self) -> TopicAttempts:
         """Return the present attempts. Report those that may have read input before the commit."""
         attempts = self._find_attempts()
-        arrived = self._runs(self._table.snapshot()) - self._base_runs
+        self._newest = self._table.snapshot()
+        arrived = self._runs(self._newest) - self._base_runs
         running = {*attempts.running, *arrived}
         self.report.running = sorted(running.union(self.report.running))
         return attempts
@@ -572,7 +589,8 @@ class _Erasure:
             remains |= attempts.remains
             attempts = self._find_attempts()
             if remains >= attempts.remains:
-                return
+                break
+        self._clear_tables(vacuum=True)
 
     def _delete_old(self, attempts: TopicAttempts) -> None:
         dying = {

@@ -26,8 +26,9 @@ from seglake.catalog.attempts import (
     mark_committed,
     replaced_version,
 )
+from seglake.catalog.published import highest_shown
 from seglake.catalog.retention import committed_attempts
-from seglake.catalog.schema import Row, SegmentRow, TagRow
+from seglake.catalog.schema import Row, SegmentRow, TableRow, TagRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.tags import live_tags
 from seglake.catalog.topic_change import Change, check_change
@@ -279,8 +280,8 @@ def rebuild_catalog(
     """Rebuild the catalog from the manifests of committed attempts.
 
     The old catalog is copied to `catalog/log.backup-<time>` before it is deleted. The new version
-    is higher than all versions in manifests and in files of the catalog, so no version number is
-    used twice. Attempts without a success marker that are included get their marker.
+    is higher than all versions in manifests, in files of the catalog and in published tables, so no
+    version number is used twice. Included attempts without a success marker get their marker.
 
     No process may write to the lake during the rebuild. Until it has ended, the lake can neither be
     opened nor written to, and a killed rebuild must be started again.
@@ -328,12 +329,15 @@ def rebuild_catalog(
         for attempt_id in sorted(attempts_without_marker(store).keys() & set(report.attempts)):
             # The old catalog, which is deleted next, may be the only proof of their commits.
             mark_committed(store, attempt_id)
-        last_version = _last_version(store, history.manifests.values())
-        begin_rebuild(store, last_version)
         lake = history.lake()
         if not lake:
             with contextlib.suppress(SeglakeError):  # the old catalog may be unreadable
                 lake = CatalogTable(store).lake
+        tables = [row for row in chain(*topics.values()) if isinstance(row, TableRow)]
+        last_version = max(
+            _last_version(store, history.manifests.values()), highest_shown(store, lake, tables)
+        )
+        begin_rebuild(store, last_version)
         report.backup = _move_aside(store)
         report.version = _recreate(store, topics, last_version + 1, lake)
         end_rebuild(store, report.version)

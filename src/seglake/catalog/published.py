@@ -1,0 +1,361 @@
+"""Read and commit a published table: a Delta table with the decoded segments of one topic.
+
+A data file has the visible records of one segment. Its name identifies the segment and the attempt
+that wrote it, because a name survives checkpoints, and a file that no commit names has one, too.
+The property `seglake.lake` has the lake's identity, and the app transaction `seglake/<lake>` has
+the version of the lake that the table shows. A publisher could commit an old version last:
+
+    1. Publisher A reads version 7 of the lake, and pauses.
+    2. An erasure commits version 8, and publisher B publishes it.
+    3. Publisher A commits version 7: the table has the erased records again.
+
+So a publisher reads the table, then the lake, and its commit must be the next one of the table.
+Whichever commit comes between makes it lose, and it reads both again.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from hashlib import sha256
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from seglake import layout
+from seglake.catalog.delta import delta_rs
+from seglake.catalog.delta.actions import (
+    Action,
+    AddedFile,
+    Operation,
+    WrittenFile,
+    add_action,
+    definition_action,
+    remove_action,
+)
+from seglake.catalog.delta.commit_log import DeltaLog
+from seglake.catalog.delta.table_contract import LAKE, TableContract
+from seglake.catalog.schema import TableRow, rows_of
+from seglake.catalog.table import CatalogTable
+from seglake.catalog.version.snapshot import PartitionView, Snapshot
+from seglake.clock import now_ms
+from seglake.errors import MissingObject, SeglakeError, UsageError
+from seglake.limits import INT64_MAX
+from seglake.store import Store, is_local, open_store
+
+TOPIC = "seglake.topic"  # the property with the topic's name
+_FORMAT = 1  # of the columns; another one makes all files again
+_NO_COLUMNS = pa.schema([])  # a publisher compares the schema, and replaces another one
+_REMEDY = "delete the folder of the table and publish again, or give another table"
+CONTRACT = TableContract("the published table", _NO_COLUMNS, (), _REMEDY, guards=False)
+_NAME = re.compile(r"(\d+)-(\d+)-(\d+)-(\d+)-([0-9a-f-]{36})-([0-9a-f]{8})-[0-9a-f]{32}\.parquet")
+_log = logging.getLogger(__name__)
+_TEMPORARY = re.compile(r"\.[0-9a-f]{32}\.tmp$")
+
+
+class PublishedSegment(NamedTuple):
+    """What a data file has: the records of a segment from `first_offset` on, with some columns.
+
+    `columns` is a digest of everything but the log that the content depends on.
+    """
+
+    partition: int
+    base_offset: int
+    end_offset: int
+    first_offset: int
+    attempt_id: str
+    columns: str
+
+    @property
+    def log(self) -> tuple[int, int, str]:
+        """Return what identifies the segment's log: partition, base offset, attempt."""
+        return self.partition, self.base_offset, self.attempt_id
+
+    def path(self, attempt_id: str) -> str:
+        """Return the path, relative to the table's folder, of such a file by an attempt."""
+        return f"{'-'.join(map(str, self))}-{attempt_id.replace('-', '')}.parquet"
+
+    @staticmethod
+    def parse(path: str) -> PublishedSegment | None:
+        """Return what the file with this path has, or None if no publisher wrote it."""
+        match = _NAME.fullmatch(path)
+        if match is None:
+            return None
+        partition, base, end, first = map(int, match.groups()[:4])
+        return PublishedSegment(partition, base, end, first, match[5], match[6])
+
+
+class NewFile(NamedTuple):
+    """A data file that is written and not yet committed. `stats` are Delta's statistics."""
+
+    path: str
+    size_bytes: int
+    rows: int
+    stats: Mapping[str, object]
+
+
+class TableVersion(NamedTuple):
+    """A version of a published table.
+
+    `files` are its data files by path. `shows` is the version of the lake that it shows, or None if
+    no publisher of this lake has committed. `foreign` names the commits of other programs since the
+    last commit of a publisher that changed files.
+    """
+
+    version: int
+    files: Mapping[str, AddedFile]
+    definition: delta_rs.TableDescription
+    shows: int | None
+    foreign: list[str]
+
+    def segments(self) -> dict[str, PublishedSegment]:
+        """Return what each file has, without files of other programs. Two may have the same."""
+        parsed = {path: PublishedSegment.parse(path) for path in sorted(self.files)}
+        return {path: segment for path, segment in parsed.items() if segment}
+
+
+class PublishedTable:
+    """A published table of a lake. It need not exist.
+
+    Args:
+        store: The store of the lake.
+        lake: The identity of the lake.
+        row: The table's row in the catalog.
+    """
+
+    def __init__(self, store: Store, lake: str, row: TableRow) -> None:
+        self._lake, self._topic = lake, row.topic
+        self.uri = f"{store.uri}/{row.path}" if _is_inside(row.path) else row.path
+        if _is_inside(row.path):
+            self.store, self.folder = store, row.path
+        else:
+            parent, _, self.folder = row.path.rpartition("/")
+            self.store = open_store(parent, store.storage_options)
+
+    def read(self, *, replace: bool = False) -> TableVersion | None:
+        """Return the newest version, or None without a table.
+
+        With `replace`, the table may be of another lake or topic.
+
+        Raises:
+            UsageError: The table is of another lake or topic.
+            CorruptData: Seglake did not create the table, or it needs features that a publisher
+                does not support.
+            StoreError: Storage failed.
+        """
+        log = self._log()
+        try:
+            found, files = delta_rs.describe(log, self._application)
+        except MissingObject:
+            return None
+        other = found.properties.get(LAKE), found.properties.get(TOPIC)
+        if not replace and other not in {(self._lake, self._topic), (self._lake, None)}:
+            raise UsageError(
+                f"{self.uri} is the table of topic {other[1]} of lake {other[0]}, not of "
+                f"{self._topic} of {self._lake}. Give another table, or --replace"
+            )
+        foreign = [
+            each.title for each in log.foreign_commits(found.version) if each.added or each.removed
+        ]
+        by_path = {file.path: file for file in files}
+        return TableVersion(found.version, by_path, found, found.transaction, foreign)
+
+    def create(self, schema: pa.Schema) -> None:
+        """Create the table without rows, unless it exists. Raises StoreError."""
+        delta_rs.create_table(self.store, self.folder, schema, [], self._lake)
+
+    def commit(
+        self,
+        base: TableVersion,
+        schema: pa.Schema,
+        shows: int,
+        added: Iterable[NewFile],
+        removed: Collection[str],
+        *,
+        changes: bool = True,
+    ) -> int:
+        """Commit a change of the version `base`, and return the new version.
+
+        Args:
+            base: The version to continue.
+            schema: The columns of the table.
+            shows: The version of the lake that the table then shows.
+            added: The files to add.
+            removed: The paths of the files to remove.
+            changes: Whether the rows change, or are only in other files.
+
+        Raises:
+            CommitConflict: Another commit came first.
+            StoreError: Storage failed. The commit may have been made.
+        """
+        actions: list[Action] = [
+            {"txn": {"appId": self._application, "version": shows, "lastUpdated": now_ms()}},
+            *self._definition(base.definition, delta_rs.schema_json(schema)),
+        ]
+        for path in sorted(removed):
+            file = base.files[path]
+            actions.append(remove_action(path, file.size_bytes, file.partition, changes=changes))
+        for new in added:
+            stats = json.dumps({"numRecords": new.rows, **new.stats})
+            written = WrittenFile(new.path, new.size_bytes, {}, stats)
+            actions.append(add_action(written, changes=changes))
+        log = self._log()
+        operation: Operation = "REPLACE" if removed else "WRITE"
+        commits = log.commit(base.version, actions, operation=operation, follow=False)
+        version = commits[-1].version
+        delta_rs.checkpoint_if_due(log, [version])
+        return version
+
+    def _definition(self, found: delta_rs.TableDescription, schema: str) -> list[Action]:
+        """Return the actions that give the table this schema, this topic and this lake."""
+        own = {LAKE: self._lake, TOPIC: self._topic}
+        right = json.loads(found.schema) == json.loads(schema)
+        if right and own.items() <= found.properties.items():
+            return []
+        properties = {**found.properties, **own}
+        return [definition_action(found.id, schema, [], properties, now_ms())]
+
+    def fence(self) -> None:
+        """Commit nothing: publishers that have read the table lose, and read the lake again.
+
+        Does nothing without a table. Raises StoreError, CorruptData and CommitConflict.
+        """
+        log = self._log()
+        if self.exists():
+            log.fence(lambda: (delta_rs.newest_version(log), []))
+
+    def exists(self) -> bool:
+        """Return whether there is a table. Raises StoreError."""
+        return delta_rs.exists(self.store, self.folder)
+
+    def old_files(self, newest: Callable[[], Snapshot]) -> list[str]:
+        """Return the paths of the data files, named or not, of segments that the lake has not.
+
+        Files of other programs are among them, because they may have any record. `newest` returns
+        the newest version of the lake. It is called after the files are listed, so each segment of
+        a file that it does not have is gone for good.
+        """
+        keys = [item.key.removeprefix(f"{self.folder}/") for item in self.store.list(self.folder)]
+        live = {each.log for each in wanted_segments(newest(), self._topic, "")}
+        there = (path for path in keys if not path.startswith("_delta_log/"))
+        return [path for path in there if _log_of(path) not in live]
+
+    def files_of(self, attempt_id: str) -> list[str]:
+        """Return the paths of all data files that an attempt wrote, named or not."""
+        name = f"-{attempt_id.replace('-', '')}.parquet"
+        keys = (item.key for item in self.store.list(self.folder) if name in item.key)
+        return [key.removeprefix(f"{self.folder}/") for key in keys]
+
+    def delete(self, paths: Iterable[str]) -> None:
+        """Delete data files that the newest version does not name, and that no commit will name."""
+        there = self.read()
+        named: Collection[str] = there.files if there else ()
+        self.store.delete([f"{self.folder}/{path}" for path in paths if path not in named])
+
+    def keep_newest(self) -> None:
+        """Delete all versions but the newest, because their statistics may have erased values."""
+        delta_rs.keep_newest(self._log())
+
+    def _log(self) -> DeltaLog:
+        return DeltaLog(self.store, self.folder, CONTRACT)
+
+    @property
+    def _application(self) -> str:
+        return f"seglake/{self._lake}"
+
+
+# ---------------- rows of the catalog
+
+
+def locate(store: Store, topic: str, table: str | None) -> str:
+    """Return the path of a table as its row has it: below the root, or a URI without secrets.
+
+    Raises UsageError for a place where a table cannot be, and ConfigError for a URI with secrets.
+    """
+    if table is None:
+        return f"{layout.TABLES}/{topic}"
+    uri = open_store(table.rstrip("/")).uri
+    path = uri.removeprefix(f"{store.uri}/")
+    inside = path != uri
+    if f"{store.uri}/".startswith(f"{uri}/") or (
+        inside and not path.startswith(f"{layout.TABLES}/")
+    ):
+        raise UsageError(
+            f"{uri} cannot be a table: in a lake, tables are below {store.uri}/{layout.TABLES}"
+        )
+    if not inside and "/" not in uri.partition("://")[2] and not is_local(store):
+        raise UsageError(f"{uri} cannot be a table: give a folder in the bucket")
+    return path
+
+
+def _log_of(path: str) -> tuple[int, int, str] | None:
+    found = PublishedSegment.parse(_TEMPORARY.sub("", path))
+    return found and found.log
+
+
+def _is_inside(path: str) -> bool:
+    return path.startswith(f"{layout.TABLES}/")
+
+
+def published_tables(table: CatalogTable, snapshot: Snapshot, topic: str) -> list[TableRow]:
+    """Return the rows of the tables of a topic that are not forgotten, sorted by path."""
+    return [row for row in known_tables(table, snapshot, topic) if row.state == "published"]
+
+
+def known_tables(table: CatalogTable, snapshot: Snapshot, topic: str) -> list[TableRow]:
+    """Return the current rows of the tables of a topic, sorted by path, forgotten ones too."""
+    rows = rows_of(TableRow, topic, table.rows(snapshot, "table", topic))
+    return list(newest_tables(rows).values())
+
+
+def newest_tables(rows: Iterable[TableRow]) -> dict[str, TableRow]:
+    """Return the current row of each path, sorted by path."""
+    newest = {row.path: row for row in sorted(rows, key=lambda row: row.sequence)}
+    return dict(sorted(newest.items()))
+
+
+def columns_digest(row: TableRow, snapshot: Snapshot) -> str:
+    """Return the digest of everything but the log that the rows of a table depend on."""
+    settings = {**json.loads(row.settings), "strict": None}
+    parts = [_FORMAT, settings, snapshot.topic(row.topic).value_format]
+    return sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def wanted_segments(
+    snapshot: Snapshot, topic: str, columns: str
+) -> dict[PublishedSegment, tuple[PartitionView, int]]:
+    """Return what the files of a table must have, with the view and position of each segment.
+
+    If the log starts in a segment with gaps, the segment may have no visible record.
+    """
+    wanted = {}
+    for view in snapshot.partitions(topic):
+        bases, ends = (column.tolist() for column in view.segments.columns[:2])
+        logs: list[int] = view.segments.details["attempts"][:, 0].tolist() if len(view) else []
+        counts = view.record_counts.tolist()
+        for index, (base, end, log, count) in enumerate(
+            zip(bases, ends, logs, counts, strict=True)
+        ):
+            first = max(base, min(view.log_start_offset, INT64_MAX))
+            if count and first < end:
+                name = view.segments.attempts.name(log)
+                each = PublishedSegment(view.partition, base, end, first, name, columns)
+                wanted[each] = view, index
+    return wanted
+
+
+def highest_shown(store: Store, lake: str, rows: Iterable[TableRow]) -> int:
+    """Return the highest version of the lake that one of these tables shows, or -1.
+
+    A table that cannot be read is only logged: its next publish is refused if it shows more.
+    """
+    highest = -1
+    for row in newest_tables(rows).values():
+        try:
+            found = PublishedTable(store, lake, row).read(replace=True)
+            highest = max(highest, found.shows or 0 if found else -1)
+        except SeglakeError as error:
+            _log.warning("the published table %s cannot be read: %s", row.path, error)
+    return highest

@@ -1,0 +1,1 @@
+"""Published tables: decode segments of a topic to a Delta table that equals the log."""

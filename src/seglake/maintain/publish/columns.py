@@ -1,0 +1,190 @@
+"""Define the columns of a published table, and convert batches of records to them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+
+from seglake.errors import UsageError
+from seglake.format.value_format import ValueFormat
+from seglake.limits import INT64_MAX
+from seglake.log.columns import SCHEMA
+from seglake.read.fields import Fields
+from seglake.text.spans import from_arrow
+from seglake.text.utf8 import invalid_utf8
+from seglake.text.value_fields import Finder, field_finder
+
+pc: Any = pyarrow.compute  # its stubs require the type of each item
+Array = Any  # a pa.Array, for the same reason
+Flags = Any  # an array of bool
+
+TableFields = Mapping[str, str | Sequence[str]] | Sequence[str]
+"""Column → its type, or its field and type. A list of names has columns of text."""
+
+_MICROS = pa.timestamp("us", tz="UTC")
+_LOG: dict[str, Any] = {"partition": pa.int32(), "offset": pa.int64(), "timestamp": _MICROS}
+_MOST_MS = INT64_MAX // 1000  # the last time that Delta's microseconds can hold
+_FORBIDDEN = re.compile(r"[ ,;{}()\n\t=]|^$")  # in names of columns, by Delta
+_KEYS = {"binary": pa.binary(), "string": pa.string()}
+
+
+@dataclass(frozen=True)
+class TableColumns:
+    """The columns of a table, next to partition, offset, timestamp, key and headers.
+
+    `fields` maps a column to its field and the type of the field. `key` is the type of the key.
+    With `strict`, a value that does not fit is an error, and otherwise null.
+    """
+
+    fields: Mapping[str, tuple[str, str]]
+    value: bool = False
+    key: str = "binary"
+    timestamp_ms: bool = False
+    strict: bool = False
+
+    @staticmethod
+    def of(fields: TableFields, **options: Any) -> TableColumns:
+        """Return the checked columns. Raises UsageError for a forbidden name."""
+        if isinstance(fields, str):
+            raise UsageError(f"fields must be a list of names or a dictionary: [{fields!r}]")
+        pairs = fields if isinstance(fields, Mapping) else dict.fromkeys(fields, "string")
+        chosen = {
+            name: (name, kind) if isinstance(kind, str) else (kind[0], kind[1])
+            for name, kind in pairs.items()
+        }
+        columns = TableColumns(chosen, **options)
+        if columns.key not in _KEYS:
+            raise UsageError(f"the key is {columns.key!r}. Give {' or '.join(_KEYS)}")
+        columns._check_names()
+        columns._fields()
+        return columns
+
+    def _check_names(self) -> None:
+        taken = {*_LOG, "key", "headers", "value", "timestamp_ms"}
+        for name in self.fields:
+            wrong = (
+                "Delta forbids this name" if _FORBIDDEN.search(name)
+                else "another column has this name, perhaps in other case"
+                if name.lower() in taken else ""
+            )  # fmt: skip
+            if wrong:
+                raise UsageError(
+                    f"field {name!r} cannot be a column: {wrong}. Give the column a name, as in "
+                    f"--fields new_name={name}:string, or fields={{'new_name': ({name!r}, "
+                    f"'string')}}"
+                )
+            taken.add(name.lower())
+        sources = Counter(source for source, _ in self.fields.values())
+        if twice := [source for source, count in sources.items() if count > 1]:
+            raise UsageError(f"field {twice[0]!r} is in two columns. Leave out one of them")
+
+    def _fields(self) -> Fields | None:
+        kinds = dict(self.fields.values())
+        return Fields(kinds, self.strict) if kinds else None
+
+    @staticmethod
+    def parse(text: str) -> dict[str, tuple[str, str]]:
+        """Parse fields of a command line, such as `user,status:int32,at=created at:timestamp`."""
+        fields = {}
+        for each in filter(None, map(str.strip, text.split(","))):
+            name, _, source = each.rpartition("=")
+            field, _, kind = source.rpartition(":")
+            field, kind = (field, kind) if field else (kind, "string")
+            fields[name or field] = field, kind
+        return fields
+
+    def dump(self) -> str:
+        """Return the columns as JSON, for the catalog."""
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def load(settings: str) -> TableColumns:
+        """Return the columns with some settings, the inverse of `dump`."""
+        found = json.loads(settings)
+        return TableColumns.of(found.pop("fields"), **found)
+
+    @property
+    def read(self) -> list[str]:
+        """Return the columns to read from the log."""
+        value = ["value"] if self.value or self.fields else []
+        return ["partition", "offset", "timestamp", "key", "headers", *value]
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Return the columns of the table."""
+        own = self._fields()
+        kinds = {each.name: each.type for each in own.columns} if own else {}
+        columns = dict(_LOG)
+        if self.timestamp_ms:
+            columns["timestamp_ms"] = pa.int64()
+        columns |= {"key": _KEYS[self.key], "headers": SCHEMA.field("headers").type}
+        for name, (source, _) in self.fields.items():
+            kind = kinds[source]
+            columns[name] = _MICROS if pa.types.is_timestamp(kind) else kind
+        if self.value:
+            columns["value"] = pa.binary()
+        return pa.schema(columns)
+
+    def finder(self, value_format: ValueFormat) -> Finder | None:
+        """Return what finds the fields in values of a format."""
+        own = self._fields()
+        return field_finder(value_format, own.kinds) if own else None
+
+    def convert(
+        self, read: pa.RecordBatch, find: Finder | None, misfits: Counter[str]
+    ) -> pa.RecordBatch:
+        """Return records of the log as rows of the table. Count the values that do not fit.
+
+        Raises UsageError for such a value if `strict`.
+        """
+        ms = np.asarray(read["timestamp"].cast(pa.int64()))
+        columns: dict[str, Array] = {name: read[name] for name in ("partition", "offset")}
+        late = ms > _MOST_MS
+        self._note(read, "timestamp", late, misfits)
+        columns["timestamp"] = _micros(read["timestamp"], (ms >= 0) & ~late)
+        if self.timestamp_ms:
+            columns["timestamp_ms"] = pa.array(ms, mask=ms < 0)
+        columns["key"], columns["headers"] = read["key"], read["headers"]
+        if self.key == "string":
+            bad = invalid_utf8(*from_arrow(read["key"]))
+            self._note(read, "key", bad, misfits)
+            columns["key"] = pc.if_else(pa.array(bad), None, read["key"]).cast(pa.string())
+        if (own := self._fields()) and find:
+            arrays, wrong = own.read(read["value"], find)
+            for name, (source, _), array in zip(
+                self.fields, self.fields.values(), arrays, strict=True
+            ):
+                bad = wrong[source]
+                if pa.types.is_timestamp(array.type):
+                    times = np.asarray(array.cast(pa.int64()).fill_null(0))
+                    fits = np.abs(times) <= _MOST_MS
+                    bad, array = bad | ~fits, _micros(array, fits)  # noqa: PLW2901  # converted
+                self._note(read, name, bad, misfits)
+                columns[name] = array
+        if self.value:
+            columns["value"] = read["value"]
+        return pa.RecordBatch.from_arrays([*columns.values()], schema=self.schema)
+
+    def _note(self, read: pa.RecordBatch, name: str, wrong: Flags, misfits: Counter[str]) -> None:
+        count = int(np.count_nonzero(wrong))
+        if count and self.strict:
+            row = read.slice(int(np.argmax(wrong)), 1)
+            raise UsageError(
+                f"column {name!r} cannot hold the value of partition {row['partition'][0]}, offset "
+                f"{row['offset'][0]}. Give it another type, or publish without --strict to get null"
+            )
+        if count:
+            misfits[name] += count
+
+
+def _micros(times: Array, keep: Flags) -> Array:
+    """Return times (ms) in microseconds, with null where not `keep`."""
+    return pc.if_else(pa.array(keep), times, None).cast(_MICROS)

@@ -1,0 +1,151 @@
+"""Decode a segment, and write its visible records as a Parquet file of a published table."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from seglake.catalog.attempts import require_not_abandoned
+from seglake.catalog.published import NewFile, PublishedSegment
+from seglake.format.value_format import ValueFormat
+from seglake.log.columns import schema_of
+from seglake.log.execute import execute
+from seglake.log.fetch import LogFetch
+from seglake.log.piece import Piece, Window
+from seglake.log.segment import LogSegment
+from seglake.maintain.publish.columns import TableColumns
+from seglake.store import Store, Writer
+
+MEMORY_BYTES = 256 * 2**20
+_GROUP_ROWS = 2**20
+_SHORT = 32  # bytes; longer text has no statistics in the Delta log
+_YEARS = range(*np.array(["0001", "9999"], "M8[us]").view("i8").tolist())
+
+
+class SegmentToPublish(NamedTuple):
+    """A segment, and what its file must have."""
+
+    segment: LogSegment
+    content: PublishedSegment
+
+    @property
+    def log_bytes(self) -> int:
+        """Return the bytes of log to decode."""
+        return self.segment.log_bytes
+
+
+@dataclass(frozen=True)
+class FileWriter:
+    """The task: write the file of a segment in `folder` of `store`, for an attempt.
+
+    About `memory_bytes` are in use at any time. Raises AttemptAbandoned, because an erasure may
+    have read this folder, UsageError for a value that does not fit if the columns are strict,
+    CorruptData and StoreError.
+    """
+
+    columns: TableColumns
+    value_format: ValueFormat
+    store: Store
+    folder: str
+    attempt_id: str
+    memory_bytes: int
+
+    def __call__(self, lake: Store, work: SegmentToPublish) -> tuple[NewFile, Counter[str]]:
+        """Return the new file, and the number of values that do not fit in each column."""
+        require_not_abandoned(lake, self.attempt_id)
+        path, schema, misfits = (
+            work.content.path(self.attempt_id),
+            self.columns.schema,
+            Counter[str](),
+        )
+        footer: list[Any] = []
+        with self.store.writer(f"{self.folder}/{path}") as stream:
+            sink: Any = _Sink(stream)
+            with pq.ParquetWriter(sink, schema, metadata_collector=footer) as writer:
+                for group in self._groups(lake, work, misfits):
+                    writer.write_table(group, row_group_size=len(group))
+        (metadata,) = footer
+        rows = metadata.num_rows
+        return NewFile(path, sink.size, rows, _statistics(metadata, schema)), misfits
+
+    def _groups(
+        self, lake: Store, work: SegmentToPublish, misfits: Counter[str]
+    ) -> Iterator[pa.Table]:
+        """Yield the rows of the file, a row group at a time."""
+        segment, find = work.segment, self.columns.finder(self.value_format)
+        first = work.content.first_offset
+        window = Window() if first == segment.base_offset else Window(start_offset=first)
+        piece = Piece(segment, window, segment.log, segment.record_count)
+        read = schema_of(self.columns.read)
+        memory, some, rows, size = self.memory_bytes // 4, list[pa.RecordBatch](), 0, 0
+        for batch in execute(LogFetch(lake), [piece], read, memory_bytes=memory, threads=1):
+            some.append(self.columns.convert(batch, find, misfits))
+            rows, size = rows + len(batch), size + some[-1].nbytes
+            if rows >= _GROUP_ROWS or size >= memory:
+                yield pa.Table.from_batches(some)
+                some, rows, size = [], 0, 0
+        if some:
+            yield pa.Table.from_batches(some)
+
+
+class _Sink(io.RawIOBase):
+    """A file object over a stream of a store, which counts the bytes."""
+
+    def __init__(self, stream: Writer) -> None:
+        super().__init__()
+        self._stream, self.size = stream, 0
+
+    def write(self, data: Any) -> int:
+        self._stream.write(data)
+        count = memoryview(data).nbytes
+        self.size += count
+        return count
+
+    def tell(self) -> int:
+        return self.size
+
+    def writable(self) -> bool:
+        return True
+
+
+def _statistics(metadata: Any, schema: pa.Schema) -> dict[str, Any]:
+    """Return Delta's statistics of a file: of its offsets, times and fields, not of keys."""
+    found: dict[str, dict[str, Any]] = {"minValues": {}, "maxValues": {}, "nullCount": {}}
+    groups = [metadata.row_group(n) for n in range(metadata.num_row_groups)]
+    for number in range(metadata.num_columns if groups else 0):
+        chunks = [group.column(number) for group in groups]
+        name = chunks[0].path_in_schema
+        if name not in schema.names or name in ("key", "value"):
+            continue
+        each = [chunk.statistics for chunk in chunks]
+        found["nullCount"][name] = sum(one.null_count for one in each)
+        bounded = [one for one in each if one.has_min_max]
+        if not bounded:
+            continue
+        kind = schema.field(name).type
+        low = _plain(min(one.min_raw for one in bounded), kind)
+        high = _plain(max(one.max_raw for one in bounded), kind)
+        if low is not None and high is not None:
+            found["minValues"][name], found["maxValues"][name] = low, high
+    return found
+
+
+def _plain(value: Any, kind: pa.DataType) -> Any:
+    """Return a value of Parquet's statistics as Delta has it, or None without such a form."""
+    if pa.types.is_timestamp(kind):
+        if value not in _YEARS:
+            return None
+        return f"{np.datetime64(value // 1000, 'ms')}Z"
+    if isinstance(value, bytes):
+        return value.decode() if len(value) <= _SHORT else None
+    if isinstance(value, bool) or (isinstance(value, float) and not math.isfinite(value)):
+        return None
+    return value

@@ -1,0 +1,435 @@
+"""Publish a topic as a Delta table: make its files equal to the segments of one lake version.
+
+A publish has no state but the table and the lake:
+
+    1. The first publish commits a row of the table to the catalog, so that erasures know the table.
+    2. Read the newest version of the table, then the newest version of the lake. The order
+       matters, see `catalog.published`. End if the files are the segments.
+    3. Announce the attempt, because it copies records: an erasure waits for it, or abandons it.
+    4. Read the lake again, and after a lost try the table before it. Decode each segment that has
+       no file, and remember the new file.
+    5. Stop if an erasure or a vacuum has abandoned the attempt.
+    6. Commit to the table: the new files, the removal of all files that have no segment, and the
+       version of the lake. After another commit, or a failure of storage, continue with step 4.
+       What a commit with a lost reply has added is then in the table.
+    7. Delete the files that no commit names, and the announcement.
+
+An erasure fences the tables of its topic after its commit. So a publisher that read the lake before
+that commit, and paused for any time, loses, and then finds that it was abandoned. `clear_tables`
+deletes files that a publisher may be about to commit, so it works in this order:
+
+    1. List the files, then read the lake. The segment of a listed file that the lake does not have
+       is gone for good.
+    2. Publish, or commit a fence. A later publisher has read the lake after step 1, and does not
+       want these files.
+    3. Delete them. Begin again, until there are none.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from dataclasses import replace as replace_fields
+from functools import partial
+from typing import TYPE_CHECKING
+
+from seglake.catalog.attempts import require_not_abandoned
+from seglake.catalog.published import (
+    NewFile,
+    PublishedSegment,
+    PublishedTable,
+    TableVersion,
+    known_tables,
+    locate,
+)
+from seglake.catalog.schema import TableRow
+from seglake.catalog.table import CatalogTable
+from seglake.catalog.topic_change import Change
+from seglake.catalog.transaction import (
+    FAILURE_COST,
+    PATIENCE,
+    PAUSE_S,
+    RACE_COST,
+    announce_copies,
+    transact_upkeep,
+)
+from seglake.catalog.version.snapshot import Snapshot
+from seglake.engine import Progress, SegmentTasks
+from seglake.errors import CommitConflict, SeglakeError, StoreError, UsageError, VersionExpired
+from seglake.log.reads import SharedReads
+from seglake.log.segment import LogSegment
+from seglake.maintain.commit import MaintenanceReport, Status, TopicReport
+from seglake.maintain.publish.columns import TableColumns, TableFields
+from seglake.maintain.publish.encode import MEMORY_BYTES, FileWriter, SegmentToPublish
+from seglake.read.tables import visible_segments
+from seglake.store import open_store
+from seglake.terminal.wording import counted
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_CLEARINGS = 10  # tries to delete the files that other programs and abandoned publishers add
+
+
+@dataclass(repr=False)
+class PublishResult(MaintenanceReport):
+    """The result of a publish. `version` is the table's version, and `lake_version` what it shows.
+
+    `added` files with `rows` came, and `removed` files went. If `data_change` is false, these only
+    hold the same rows in other files. `misfits` counts the values of each column that are null
+    because they do not fit. `mended` names what other programs had changed. `created` is set if
+    there was no table, and `forgotten` if the lake no longer knows it.
+    """
+
+    topic: str
+    table: str
+    status: Status = "committed"
+    version: int = -1
+    lake_version: int = -1
+    added: int = 0
+    removed: int = 0
+    rows: int = 0
+    data_change: bool = False
+    created: bool = False
+    forgotten: bool = False
+    misfits: dict[str, int] = field(default_factory=dict)
+    mended: list[str] = field(default_factory=list)
+
+
+def publish(  # noqa: PLR0913  # each is an option of the command
+    root: str,
+    topic: str,
+    table: str | None = None,
+    *,
+    fields: TableFields | None = None,
+    value: bool = False,
+    key: str = "binary",
+    timestamp_ms: bool = False,
+    strict: bool = False,
+    replace: bool = False,
+    forget: bool = False,
+    dry_run: bool = False,
+    memory_bytes: int = MEMORY_BYTES,
+    spark: SparkSession | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    progress: Progress | None = None,
+) -> PublishResult:
+    """Publish a topic as a Delta table whose rows are the records of one version of the lake.
+
+    Only segments that are not in the table yet are decoded. The lake remembers the columns: without
+    any argument for columns, a later call keeps them. With one, it gives all of them again.
+
+    Args:
+        root: The folder or URI of the lake.
+        topic: The topic.
+        table: The path or URI of the table, by default `tables/<topic>` in the lake.
+        fields: Column → type, or (field, type), for columns of fields of the values. The types are
+            the types of `read_range(fields=…)`. A list of names has columns of text.
+        value: Whether to have a column with the whole value.
+        key: The type of the column with the key, "binary" or "string".
+        timestamp_ms: Whether to have a column with the timestamp in milliseconds.
+        strict: Whether a value that does not fit is an error. Otherwise it is null, and counted.
+        replace: Publish again from the beginning, also over a table of another lake or topic, or
+            one that shows a higher version than the lake has.
+        forget: Keep the table, and forget it: the lake does not publish or erase in it any more.
+        dry_run: Write nothing. The report has what would be done.
+        memory_bytes: The memory for each task.
+        spark: Decodes on its executors. Without it, this process decodes.
+        storage_options: Options of the stores.
+        progress: Called with the bytes of log that are done, and the total.
+
+    Returns:
+        The result. The status is "already done" if the table already equals the log.
+
+    Raises:
+        UnknownTopic: There is no such topic.
+        UsageError: A column cannot be, a value does not fit and `strict` is set, or the table is of
+            another lake or topic, or of a higher version than the lake has.
+        CorruptData: A log is damaged, or the table needs features that Seglake does not support.
+        AttemptAbandoned: An erasure abandoned the attempt.
+        CommitConflict: Other commits won again and again.
+        StoreError: Storage failed.
+
+    Example:
+        >>> published = seglake.publish("lake", "web", fields={"status": "int32"})
+        >>> published.rows
+        1200
+    """
+    catalog = CatalogTable.open(open_store(root, storage_options))
+    snapshot = catalog.snapshot(topics=[topic])
+    path = locate(catalog.store, snapshot.topic(topic).topic, table)
+    before = _row_at(catalog, snapshot, topic, path)
+    columns = TableColumns.of(
+        fields or {}, value=value, key=key, timestamp_ms=timestamp_ms, strict=strict
+    )
+    keeps = before is not None and fields is None and columns == TableColumns({})
+    row = TableRow(
+        topic=topic, path=path, sequence=before.sequence + 1 if before else 0,
+        state="forgotten" if forget else "published",
+        settings=before.settings if before and keeps else columns.dump(),
+    )  # fmt: skip
+    if forget and (before is None or before.state == "forgotten"):
+        raise UsageError(f"the lake knows no table {path} of {topic}")
+    there = PublishedTable(catalog.store, catalog.lake, row)
+    if not forget and before is None:
+        # Refuse a table of another lake before the lake knows it.
+        there.read(replace=replace)
+    if not dry_run and (before is None or not _is_same(before, row)):
+        _register(catalog, row)
+    if forget:
+        return PublishResult(topic, there.uri, forgotten=True)
+    tasks = SegmentTasks.of(catalog.store, spark, progress)
+    return publish_in(
+        catalog, row, tasks, replace=replace, dry_run=dry_run, memory_bytes=memory_bytes,
+        is_known=before is not None,
+    )  # fmt: skip
+
+
+def _row_at(table: CatalogTable, snapshot: Snapshot, topic: str, path: str) -> TableRow | None:
+    return next((r for r in known_tables(table, snapshot, topic) if r.path == path), None)
+
+
+def _register(table: CatalogTable, row: TableRow) -> None:
+    """Commit the row of a table, unless its path has this row already."""
+    report = TopicReport(row.topic)
+
+    def plan(base: Snapshot) -> Change | None:
+        before = _row_at(table, base, row.topic, row.path)
+        if before and _is_same(before, row):
+            return None
+        sequence = before.sequence + 1 if before else 0
+        return Change([replace_fields(row, sequence=sequence), report.row("publish")])
+
+    transact_upkeep(table, row.topic, report.attempt_id, plan)
+
+
+def _is_same(before: TableRow, row: TableRow) -> bool:
+    return (before.state, before.settings) == (row.state, row.settings)
+
+
+class _Plan:
+    """What makes a table equal to the log of a version of the lake."""
+
+    def __init__(
+        self,
+        base: TableVersion | None,
+        snapshot: Snapshot,
+        wanted: Mapping[PublishedSegment, LogSegment],
+        usable: Callable[[str], bool],
+    ) -> None:
+        self.base, self.snapshot, self.wanted = base, snapshot, wanted
+        there = (
+            {each: path for path, each in base.segments().items() if usable(path)} if base else {}
+        )
+        self.kept = {path for each, path in there.items() if each in wanted}
+        self.missing = [each for each in wanted if each not in there]
+        self.removed = {*base.files} - self.kept if base else set[str]()
+
+    @property
+    def is_due(self) -> bool:
+        return bool(self.base is None or self.missing or self.removed)
+
+    def is_rearranged(self, added: Mapping[PublishedSegment, NewFile]) -> bool:
+        """Return whether the new files have exactly the rows of the removed files.
+
+        A segment never has a record that an earlier segment of its offsets did not have. So they
+        have the same rows if they are from the same offsets, and are as many.
+        """
+        gone = {path: PublishedSegment.parse(path) for path in self.removed}
+        if self.base is None or self.base.foreign or None in gone.values() or not added:
+            return False
+        files = self.base.files
+        old = _extents((each, files[path].rows) for path, each in gone.items() if each)
+        return old == _extents((each, file.rows) for each, file in added.items())
+
+
+def _extents(
+    some: Iterable[tuple[PublishedSegment, int]],
+) -> dict[tuple[int, str], tuple[int, int, int]]:
+    """Return first offset, end offset and rows of the files of each partition and its columns."""
+    found = dict[tuple[int, str], tuple[int, int, int]]()
+    for each, rows in some:
+        key = each.partition, each.columns
+        first, end, count = found.get(key, (each.first_offset, each.end_offset, 0))
+        found[key] = min(first, each.first_offset), max(end, each.end_offset), count + rows
+    return found
+
+
+class _Publisher:
+    """One publish of a table. It fills in its report."""
+
+    def __init__(
+        self, catalog: CatalogTable, row: TableRow, tasks: SegmentTasks, *, replace: bool,
+        memory_bytes: int,
+    ) -> None:  # fmt: skip
+        self._catalog, self._row, self.tasks = catalog, row, tasks
+        self._replace, self._memory_bytes = replace, memory_bytes
+        self._table = PublishedTable(catalog.store, catalog.lake, row)
+        self._reads, self._patience = SharedReads(catalog.store), PATIENCE
+        self._written = dict[PublishedSegment, NewFile]()
+        self._committed = set[PublishedSegment]()
+        self._misfits = dict[PublishedSegment, Counter[str]]()
+        self.report = PublishResult(row.topic, self._table.uri)
+
+    def plan(self, base: TableVersion | None = None) -> _Plan:
+        """Read the table, unless `base` is passed, then the lake. Raises what `publish` raises."""
+        base = base or self._table.read(replace=self._replace)
+        snapshot = self._catalog.snapshot(topics=[self._row.topic])
+        # Another publisher may have given the table other columns, or forgotten it.
+        row = _row_at(self._catalog, snapshot, self._row.topic, self._row.path)
+        if row is not None and row.sequence >= self._row.sequence:
+            self._row = row
+        if self._row.state == "forgotten":
+            raise UsageError(
+                f"the lake does not know the table {self._row.path} any more: publish again"
+            )
+        shows = base.shows if base and not self._replace else None
+        if shows is not None and shows > snapshot.version:
+            raise UsageError(
+                f"{self._table.uri} shows version {shows} of the lake, and the lake has only "
+                f"{snapshot.version}: an older copy was put back. --replace publishes it again"
+            )
+        report, wanted = self.report, visible_segments(self._reads, snapshot, self._row)
+        plan = _Plan(base, snapshot, wanted, self._may_keep)
+        report.version, report.lake_version = (base.version if base else -1), snapshot.version
+        report.added, report.removed = len(plan.missing), len(plan.removed)
+        report.created = base is None
+        unknown = [path for path in plan.removed if not PublishedSegment.parse(path)]
+        report.mended = [] if not base else [*base.foreign, *sorted(unknown)]
+        return plan
+
+    def carry_out(self, attempt_id: str, base: TableVersion | None, *, force: bool) -> None:
+        """Write and commit until the table equals the log. Raises what `publish` raises.
+
+        `base` is a version of the table that was read before.
+        """
+        while True:
+            try:
+                plan, base = self.plan(base), None
+                if self._carry_out(plan, attempt_id, force=force):
+                    break
+            except (CommitConflict, StoreError, VersionExpired) as problem:
+                raced = not isinstance(problem, StoreError)
+                self._patience -= RACE_COST if raced else FAILURE_COST
+                if self._patience <= 0:
+                    raise
+                if not raced:
+                    time.sleep(PAUSE_S)
+        # Lost tries may have written files of segments that were removed since.
+        if self._written.keys() - self._committed:
+            self._table.delete(self._table.files_of(attempt_id))
+
+    def _carry_out(self, plan: _Plan, attempt_id: str, *, force: bool) -> bool:
+        """Return whether the table equals the log now."""
+        report, columns = self.report, TableColumns.load(self._row.settings)
+        if plan.base is None:
+            self._table.create(columns.schema)
+            return False
+        if not (plan.is_due or force):
+            report.status = "already done"
+            return True
+        self._write(plan, columns, attempt_id)
+        added = {each: self._written[each] for each in plan.missing}
+        report.data_change = not plan.is_rearranged(added)
+        require_not_abandoned(self._catalog.store, attempt_id)
+        report.version = self._table.commit(
+            plan.base, columns.schema, plan.snapshot.version, added.values(), plan.removed,
+            changes=report.data_change,
+        )  # fmt: skip
+        self._committed = {*added}
+        report.rows = sum(file.rows for file in added.values())
+        report.misfits = dict(sum((self._misfits[each] for each in added), Counter[str]()))
+        return True
+
+    def _write(self, plan: _Plan, columns: TableColumns, attempt_id: str) -> None:
+        """Write the missing files that this publish has not written yet."""
+        left = [each for each in plan.missing if each not in self._written]
+        if not left:
+            return
+        value_format = plan.snapshot.topic(self._row.topic).value_format
+        writer = FileWriter(
+            columns, value_format, self._table.store, self._table.folder, attempt_id,
+            self._memory_bytes,
+        )  # fmt: skip
+        work = [SegmentToPublish(plan.wanted[each], each) for each in left]
+        for each, (file, misfits) in zip(left, self.tasks.map(writer, work), strict=True):
+            self._written[each], self._misfits[each] = file, misfits
+
+    def _may_keep(self, path: str) -> bool:
+        """Return whether a file of the table may stay. With `replace`, only own files may."""
+        return not self._replace or any(path == file.path for file in self._written.values())
+
+    def give_up(self, attempt_id: str) -> None:
+        """Delete the files of this publish that no commit names, and that none can name later."""
+        with suppress(SeglakeError):
+            if files := self._table.files_of(attempt_id):
+                # An earlier commit may still arrive. A fence makes it lose.
+                self._table.fence()
+                self._table.delete(files)
+
+
+def publish_in(
+    catalog: CatalogTable,
+    row: TableRow,
+    tasks: SegmentTasks,
+    *,
+    replace: bool = False,
+    dry_run: bool = False,
+    force: bool = False,
+    memory_bytes: int = MEMORY_BYTES,
+    is_known: bool = True,
+) -> PublishResult:
+    """Publish a table that the catalog knows. With `force`, commit even without a change.
+
+    `is_known` is false at the first publish. Raises what `publish` raises.
+    """
+    work = _Publisher(catalog, row, tasks, replace=replace, memory_bytes=memory_bytes)
+    plan, report = work.plan(), work.report
+    if dry_run or not (plan.is_due or force or replace):
+        report.status = "dry run" if dry_run else "already done"
+        return report
+    with announce_copies(catalog.store, row.topic, tasks.progress) as (attempt_id, told):
+        work.tasks = tasks._replace(progress=told)
+        try:
+            work.carry_out(attempt_id, plan.base, force=force or replace)
+        except BaseException:
+            work.give_up(attempt_id)
+            raise
+    report.created = plan.base is None
+    if report.created and is_known:
+        report.mended.append(f"{report.table} did not exist any more")
+    return report
+
+
+def clear_tables(
+    catalog: CatalogTable, rows: Iterable[TableRow], tasks: SegmentTasks, *, vacuum: bool
+) -> dict[str, str]:
+    """Let no table get erased records any more. With `vacuum`, delete those that tables have.
+
+    Call this after the commit that removes the records. Return the tables that may still have such
+    records, and why.
+    """
+    left = {}
+    for row in rows:
+        table = PublishedTable(catalog.store, catalog.lake, row)
+        newest = partial(catalog.snapshot, topics=[row.topic])
+        try:
+            old = table.old_files(newest)
+            if not vacuum:
+                table.fence()
+            for _ in range(_CLEARINGS * vacuum):
+                if table.exists():
+                    publish_in(catalog, row, tasks, force=True)
+                    table.keep_newest()
+                if not old:
+                    break
+                table.delete(old)
+                old = table.old_files(newest)
+            if old:
+                left[table.uri] = f"{counted(len(old), 'file')} of removed segments"
+        except SeglakeError as error:
+            left[table.uri] = str(error)
+    return left

@@ -1,0 +1,66 @@
+"""The rows of a published table, and of the log that it must equal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+
+import seglake
+from seglake.read.fields import Fields
+from seglake.store import open_store
+
+FIELDS = {"n": "int64", "of": ("user", "string")}  # as `publish` takes them
+READ = Fields({"n": "int64", "user": "string"})  # as a log reads them
+
+Rows = list[tuple[Any, ...]]
+
+
+def table_rows(uri: str) -> tuple[Rows, DeltaTable]:
+    """The rows of the newest version as its Delta log has them, sorted, and the table."""
+    store, table = open_store(uri), DeltaTable(uri)
+    paths: list[str] = [
+        str(each) for each in pa.table(table.get_add_actions(flatten=True))["path"].to_pylist()
+    ]
+    files = [pq.read_table(pa.BufferReader(bytes(store.read_all(path)))) for path in paths]
+    for file in files:
+        offsets: list[Any] = file["offset"].to_pylist()
+        assert offsets == sorted(offsets)
+    return _sorted(pa.concat_tables(files) if files else None), table
+
+
+def log_rows(root: str, topic: str, version: int | None = None) -> Rows:
+    """The rows that a table of `FIELDS` must have."""
+    log = seglake.open(root, version).topic(topic)
+    columns = ["partition", "offset", "timestamp", "key", "headers"]
+    read = log.read_range(None, None, columns=columns, fields=READ)
+    return _sorted(read.read_all())
+
+
+def _sorted(rows: pa.Table | None) -> Rows:
+    if rows is None:
+        return []
+    times = rows.schema.get_field_index("timestamp")
+    micros = rows["timestamp"].cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
+    columns: list[Any] = [column.to_pylist() for column in rows.columns]
+    columns[times] = [None if each == -1000 else each for each in micros.to_pylist()]
+    found: Rows = list(zip(*columns, strict=True))
+    found.sort(key=lambda row: row[:2])
+    return found
+
+
+def require_equal(root: str, topic: str, *, newest: bool = True) -> DeltaTable:
+    """The table has exactly the records of the version of the lake that it names.
+
+    With `newest`, these must also be the records of the newest version.
+    """
+    rows, table = table_rows(f"{root}/tables/{topic}")
+    version = table.transaction_version(f"seglake/{seglake.open(root).identity}")
+    assert version is not None or not rows
+    if newest:
+        assert rows == log_rows(root, topic)
+    elif version is not None:
+        assert rows == log_rows(root, topic, version)
+    return table

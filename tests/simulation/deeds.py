@@ -154,6 +154,10 @@ def _tag(deed: Deed, ground: Ground) -> Any:
     return seglake.tag(LAKE, deed.run_id, ground.versions.get(id(deed)))
 
 
+def _publish(_deed: Deed, _ground: Ground) -> Any:
+    return seglake.publish(LAKE, EVENTS, fields=["k"], value=True, timestamp_ms=True)
+
+
 def _import(deed: Deed, _ground: Ground) -> Any:
     return import_logs(LAKE, [f"sim://broker{deed.number}"])
 
@@ -188,6 +192,7 @@ VERBS: dict[str, Callable[[Deed, Ground], Any]] = {
     "tag": _tag,
     "delete-tag": lambda deed, _: seglake.tag(LAKE, deed.run_id, delete=True),
     "import": _import,
+    "publish": _publish,
 }
 
 

@@ -56,9 +56,11 @@ class State(NamedTuple):
     files: dict[str, Action]
     removed: dict[str, Action]
     metadata: Action | None
+    transactions: dict[str, int]
 
     def after(self, version: int, content: bytes) -> State:
         files, removed, metadata = dict(self.files), dict(self.removed), self.metadata
+        transactions = dict(self.transactions)
         for kind, action in _actions(content):
             if kind == "add":
                 files[action["path"]] = action
@@ -68,7 +70,9 @@ class State(NamedTuple):
                 removed[action["path"]] = action
             elif kind == "metaData":
                 metadata = action
-        return State(version, files, removed, metadata)
+            elif kind == "txn":
+                transactions[action["appId"]] = action["version"]
+        return State(version, files, removed, metadata, transactions)
 
 
 @lru_cache(20_000)
@@ -134,6 +138,9 @@ class SimTable:
     def schema(self) -> _Schema:
         return _Schema((self._state.metadata or {})["schemaString"])
 
+    def transaction_version(self, application: str) -> int | None:
+        return self._state.transactions.get(application)
+
     def update_incremental(self) -> None:
         """Go on to the newest version."""
         with _errors():
@@ -150,7 +157,7 @@ class SimTable:
     def create_checkpoint(self) -> None:
         """Write the version as a whole, and name it as the last one."""
         state = self._state
-        data = json.dumps([state.version, state.files, state.removed, state.metadata]).encode()
+        data = json.dumps([*state]).encode()
         with _errors():
             self._store.put(f"_delta_log/{state.version:020}.checkpoint.parquet", data)
             size = len(state.files) + len(state.removed) + 2
@@ -192,7 +199,7 @@ class SimTable:
         if hinted and not whole:
             raise DeltaError("the last checkpoint is named, and there is no checkpoint")
         commits = sorted(n for n, kind in found if kind == "json")
-        state = State(-1, {}, {}, None)
+        state = State(-1, {}, {}, None, {})
         if whole:
             state = self._checkpoint(max(whole))
         for number in commits:

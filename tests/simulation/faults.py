@@ -20,6 +20,7 @@ from unittest.mock import patch
 from seglake.catalog import retention, table, transaction
 from seglake.catalog.delta import delta_rs
 from seglake.catalog.delta.commit_log import DeltaLog
+from seglake.catalog.published import PublishedTable
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.retention import UnreferencedFiles
 from seglake.catalog.schema import FILE_SCHEMAS
@@ -36,6 +37,8 @@ from seglake.maintain.erasure import criteria, erase, logs
 from seglake.maintain.erasure.erase import OldObjects, _Erasure
 from seglake.maintain.erasure.logs import RejectErasure, TagErasure
 from seglake.maintain.health import reindex, repair, verify
+from seglake.maintain.publish import publish
+from seglake.read import tables
 from seglake.write.driver import redrive, run
 from seglake.write.driver.commit import Placement
 from seglake.write.driver.redrive import RedriveInput
@@ -97,6 +100,56 @@ def _made_of_the_first_version(work: Any, base: Any) -> Any:
 
 
 FAULTS: dict[str, Put] = {
+    "a publish names no version of the lake": lambda: [
+        edited(PublishedTable, "commit", ('{"txn": {', '{"later": {'))
+    ],
+    "a publish does not remove files of removed segments": lambda: [
+        edited(publish._Plan, "__init__", ("{*base.files} - self.kept", "{*()}"))
+    ],
+    "a publish adds the file of a segment again": lambda: [
+        edited(
+            publish._Plan,
+            "__init__",
+            ("for each in wanted if each not in there", "for each in wanted"),
+        )
+    ],
+    "a publish overlooks a log start in a segment": lambda: [
+        edited(
+            tables,
+            "wanted_segments",
+            ("first = max(base, min(view.log_start_offset, INT64_MAX))", "first = base"),
+            ("first < end", "view.log_start_offset < end"),
+        )
+    ],
+    "a publish confuses partitions": lambda: [
+        edited(
+            publish._Plan,
+            "__init__",
+            ("{each: path for", "{each._replace(partition=0, end_offset=0): path for"),
+            (
+                "if each in wanted}",
+                "if each in {every._replace(partition=0, end_offset=0) for every in wanted}}",
+            ),
+            ("each not in there", "each._replace(partition=0, end_offset=0) not in there"),
+        )
+    ],
+    "an erasure does not fence tables": lambda: [
+        edited(erase, "clear_tables", ("table.fence()", "pass"))
+    ],
+    "a publisher reads the lake before the table": lambda: [
+        edited(
+            publish._Publisher,
+            "plan",
+            ("    base = base or self._table.read(replace=self._replace)\n", "    pass\n"),
+            (
+                "    snapshot = self._catalog.snapshot(topics=[self._row.topic])\n",
+                (
+                    "    snapshot = self._catalog.snapshot(topics=[self._row.topic])\n"
+                    "    base = base or self._table.read(replace=self._replace)\n"
+                ),
+            ),
+        )
+    ],
     "a redrive is committed although its run was undone": lambda: [
         patch.object(RedriveInput, "is_taken", lambda *_: False)
     ],

@@ -38,6 +38,8 @@ from tests.simulation.judge import (
 from tests.simulation.model import EVENTS, Model, Record, State, Wrong
 from tests.simulation.plan import Part, Plan, Task
 from tests.simulation.storage import Bucket, Object
+from tests.simulation.tables import COMMITS as TABLE_COMMITS
+from tests.simulation.tables import TableJudge, keys_in
 from tests.simulation.world import HOUR_MS, QUIET, Process, TooLong, World
 
 COMMITS, REJECTS = "lake/catalog/log/_delta_log/", "lake/catalog/quarantine/_delta_log/"
@@ -88,6 +90,7 @@ class Play:
     closed: bool = False  # for a rebuild of the catalog, which nobody may be beside
     rebuilding: bool = False  # from its begin until one is done
     tags: dict[str, Tagged] = field(default_factory=dict)  # those that there are now
+    table: TableJudge = field(default_factory=TableJudge)
     problem: Broken | None = None
 
     def wrong(self, kind: str, what: str) -> None:
@@ -286,11 +289,16 @@ def _require_gone(play: Play, keys: Iterable[bytes], outcome: Outcome) -> None:
     `_require_taken_back`.
     """
     back = _held(play.model.state)  # by right: somebody brought them later
+    keys = deed_keys = {*keys}
     spelled = [(key, each) for key in keys for each in inputs.spellings(key)]
     for key, found in play.bucket.objects.items():
         if not key.startswith("lake/") or _is_other(key, found.owner, outcome):
             continue
         spared = back if _rewrites(found.owner, outcome) else ()
+        if (held := keys_in(key, found.data)) is not None:
+            if not held.isdisjoint(deed_keys - back) and not _is_at_work(found.owner):
+                play.wrong("erased key left", f"{key} has one of {deed_keys} after {outcome.deed}")
+            continue
         if any(each in found.data for one, each in spelled if one not in spared):
             if _is_at_work(found.owner) and _is_given_up(play, key, found.owner):
                 continue
@@ -390,6 +398,8 @@ class Witness:
 
     def __call__(self, key: str, data: bytes, owner: Process | None) -> None:
         """An object of a Delta log was written."""
+        if key.startswith(TABLE_COMMITS):
+            self._judge_table(key, data)
         if key.startswith(REJECTS) and key.endswith(".json"):
             self._require_files(key, data, owner)
         if not key.startswith(COMMITS) or not key.endswith(".json"):
@@ -414,6 +424,17 @@ class Witness:
             play.model.same_again(version)
         self._tag(rows.get("tag", ()), deed)
         self._meet(rows, owner)
+
+    def _judge_table(self, key: str, data: bytes) -> None:
+        play = self._play
+        erasures = (each for each in play.outcomes if each.deed.verb == "erase")
+        ended = [each.version for each in erasures if (each.kind, each.exit_code) == ("done", 0)]
+        try:
+            objects, states = play.bucket.objects, play.model.states
+            done = play.table.commit(key, data, objects, states, max(ended, default=-1))
+            play.met["commit of a table"] += done
+        except Broken as error:
+            play.wrong(error.kind, str(error))
 
     def _tag(self, rows: Iterable[Mapping[str, Any]], deed: Deed | None) -> None:
         """What must hold of a tag is what the model has of its version, from now on.
@@ -778,6 +799,8 @@ def _finish(play: Play, *, thorough: bool) -> None:
         return
     _require_undone(play)
     _judge(play, "at the end", lambda: _require_end(play))
+    if play.problem is None and play.table.version >= 0:
+        _judge(play, "at the end", lambda: _require_table(play))
     rebuilds = thorough or play.met["re-base"] or _left_no_mark(play)  # a vacuum would write it
     if play.problem is None and rebuilds:
         _judge(play, "rebuild", lambda: _rebuild(play))
@@ -838,6 +861,15 @@ def _require_end(play: Play) -> None:
     if any(play.model.state.ends.values()):
         found = require_found(seglake.open(LAKE), play.model.state, inputs.ALL_KEYS)
         play.met["segment found by index"] += found
+
+
+def _require_table(play: Play) -> None:
+    """Another publish gives the table the records of the newest version, and leaves no file."""
+    outcome = _do_quietly(play, Deed("publish"), "publish at the end")
+    if outcome.kind != "done":
+        raise Broken("table", f"publish: {outcome.kind} {outcome.said}")
+    play.table.require(play.bucket.objects, play.model.state)
+    play.met["table at the end"] += 1
 
 
 def _require_tags(play: Play) -> None:
@@ -922,6 +954,10 @@ def _rebuild(play: Play) -> None:
     try:
         rebuilt = rebuild_catalog(LAKE, dry_run=False)
         play.met["rebuilds"] += 1
+        if rebuilt.version <= play.table.shows:
+            raise Broken(
+                "table", f"a rebuild begins at {rebuilt.version}, below {play.table.shows}"
+            )
         if not (rebuilt.untrusted and _was_told(play)):
             play.model.same_again(rebuilt.version)
             require_all(play.model.state)

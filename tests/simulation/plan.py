@@ -31,6 +31,7 @@ TAGGED = (2, 5, 9, 14, 15, 16)  # seeds, modulo 31, with somebody who tags versi
 FOLDED = (3, 4, 8, 9, 10, 12, 19)  # seeds, modulo 29, whose vacuums fold few manifests
 EXTREME = (5, 12, 23, 30)  # seeds, modulo 41, with such events
 REINDEXED = (3, 14, 26)  # seeds, modulo 37, with two reindexes at once
+PUBLISHED = (1, 6, 8, 20, 27, 33)  # seeds, modulo 43, with a publisher
 KEYED = (0, 1, 2, 4)  # seeds, modulo 23, with key indexes
 
 
@@ -111,7 +112,20 @@ def plan_of(seed: int) -> Plan:
     plan = _rebuilt_meanwhile(_with_extremes(plan) if plan.extreme else plan)
     plan = _with_keys(plan) if seed % 23 in KEYED else plan
     plan = _reindexed_at_once(plan) if plan.old and seed % 37 in REINDEXED else plan
+    plan = _with_publisher(plan) if seed % 43 in PUBLISHED else plan
     return _with_tags(plan) if seed % 31 in TAGGED else plan
+
+
+def _with_publisher(plan: Plan) -> Plan:
+    """One who publishes now and then, or two at once."""
+    chance = Random(f"publish {plan.seed}")  # so that the histories without it are as they were
+    parts = [
+        Part(f"publisher {n}", chance.choice(SKEWS_MS), tuple(
+            Task(chance.choice(GAPS_MS), Deed("publish")) for _ in range(chance.randint(2, 5))
+        ))
+        for n in range(chance.choice((1, 1, 2)))
+    ]  # fmt: skip
+    return plan._replace(parts=(*plan.parts, *parts))
 
 
 def _rebuilt_meanwhile(plan: Plan) -> Plan:

@@ -30,6 +30,9 @@ STEPS = {  # the request to storage with which a step begins, as `SimStore` name
     "announcement": "put .*/begun",
     "look": "put .*/clock",  # a vacuum or an erasure looks who may still run
     "input": "read files/",
+    "read of a table": "read lake/tables/events/_delta_log/_last_checkpoint",
+    "file of a table": "put lake/tables/events/.*parquet",
+    "commit of a table": "create lake/tables/events/_delta_log/",
     "claim": "create .*/fate",
     "manifest": "put .*/manifest",
     "log file": "put lake/topics/",

@@ -28,6 +28,8 @@ VACUUM = Deed("vacuum", grace_hours=0)
 EXPIRE = Deed("vacuum", grace_hours=0, flag=True)
 MERGE = Deed("merge")
 REBUILD = Deed("rebuild")
+PUBLISH = Deed("publish")
+UNDO = Deed("undo", "run 1", flag=True)
 
 
 def last_timestamp_is_read(s: Script) -> None:
@@ -263,6 +265,38 @@ def checkpoint_of_a_rebuild_is_late(s: Script) -> None:
     s.read(s.newest)
 
 
+def published(s: Script) -> None:
+    s.run(PUBLISH)
+
+
+def published_after_an_undo(s: Script) -> None:
+    s.run(PUBLISH, UNDO, PUBLISH)
+
+
+def published_twice(s: Script) -> None:
+    s.run(PUBLISH, ingest("run 2", 3), PUBLISH)
+
+
+def log_start_moves_into_a_published_segment(s: Script) -> None:
+    s.run(MERGE, PUBLISH, Deed("delete-records", number=1), PUBLISH)
+
+
+def table_published_while_a_publisher_paused(s: Script) -> None:
+    s.run(PUBLISH, ingest("run 2", 3))
+    s.begin("paused", PUBLISH, before="commit of a table")
+    s.wait(25)
+    s.run(ERASE_ALL)
+    s.go_on("paused", ends="AttemptAbandoned")
+    s.run(PUBLISH)
+
+
+def lake_changes_before_the_table_is_read(s: Script) -> None:
+    s.run(PUBLISH, ingest("run 2", 3))
+    s.begin("paused", PUBLISH, before="read of a table")
+    s.run(UNDO, PUBLISH)
+    s.go_on("paused")
+
+
 class Planned(NamedTuple):
     """A script, and the pool of input files with which it finds the fault."""
 
@@ -286,6 +320,15 @@ SCRIPTS: dict[str, Planned] = {
     "an attempt that ends without a commit leaves its claim": Planned(
         two_reindexes_then_an_erasure
     ),
+    "a publish names no version of the lake": Planned(published),
+    "a publish does not remove files of removed segments": Planned(published_after_an_undo),
+    "a publish adds the file of a segment again": Planned(published_twice),
+    "a publish overlooks a log start in a segment": Planned(
+        log_start_moves_into_a_published_segment
+    ),
+    "a publish confuses partitions": Planned(published_twice),
+    "an erasure does not fence tables": Planned(table_published_while_a_publisher_paused),
+    "a publisher reads the lake before the table": Planned(lake_changes_before_the_table_is_read),
     "an attempt deletes its files before a fence": Planned(commit_arrives_after_the_end),
     "a read without an end leaves out the largest timestamp": Planned(last_timestamp_is_read),
     "a number reads the object of a tag": Planned(tagged_version_read_by_number),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
+from typing import Any
 
 from kafka.protocol.admin import (
     AlterConfigsRequest,
@@ -50,26 +51,21 @@ def create_partitions(wire: Wire, name: str) -> int:
 
 
 def alter_configs(wire: Wire, name: str) -> int:
-    """Validate only."""
-    kind = AlterConfigsRequest.AlterConfigsResource
-    configs = [kind.AlterableConfig(name="retention.ms", value="1")]
-    request = AlterConfigsRequest(
-        resources=[kind(resource_type=_TOPIC, resource_name=name, configs=configs)],
-        validate_only=True,
-    )
-    (answer,) = wire.ask(request, AlterConfigsResponse, 2).responses
-    return int(answer.error_code)
+    return _altered(wire, name, AlterConfigsRequest, AlterConfigsResponse, 2)
 
 
 def alter_some_configs(wire: Wire, name: str) -> int:
+    kind = IncrementalAlterConfigsRequest
+    return _altered(wire, name, kind, IncrementalAlterConfigsResponse, 1, config_operation=0)
+
+
+def _altered(wire: Wire, name: str, kind: Any, answers: Any, version: int, **operation: int) -> int:
     """Validate only."""
-    kind = IncrementalAlterConfigsRequest.AlterConfigsResource
-    configs = [kind.AlterableConfig(name="retention.ms", config_operation=0, value="1")]
-    request = IncrementalAlterConfigsRequest(
-        resources=[kind(resource_type=_TOPIC, resource_name=name, configs=configs)],
-        validate_only=True,
-    )
-    (answer,) = wire.ask(request, IncrementalAlterConfigsResponse, 1).responses
+    alter = kind.AlterConfigsResource
+    configs = [alter.AlterableConfig(name="retention.ms", value="1", **operation)]
+    resource = alter(resource_type=_TOPIC, resource_name=name, configs=configs)
+    request = kind(resources=[resource], validate_only=True)
+    (answer,) = wire.ask(request, answers, version).responses
     return int(answer.error_code)
 
 

@@ -53,7 +53,9 @@ help: ## List the targets
 setup: check-java ## Install everything that is needed into .venv; fetch Delta's jars
 	@$(SHOWN) $(TOGETHER)
 
-demo: setup ## Make a million events, ingest them with Spark, look some up
+# The demo does not wait for kernels: a background process compiles those that are missing.
+demo: check-java ## Make a million events, ingest them with Spark, look some up
+	@$(SHOWN) $(MAKE) --no-print-directory --silent -j5 $(JARS)
 	$(BIN)/seglake demo
 
 tools: check-java ## Run make setup, and get what tests need beside it: an S3 server, Kafka's jars, Chromium, kcat

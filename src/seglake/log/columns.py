@@ -117,8 +117,8 @@ class Columns:
         """
         before = len(self)
         buffers = Buffers(
-            self.fields, limit_bytes - self._headers.used_bytes, self._state, *self._numbers,
-            *self._keys.buffers, *self._values.buffers,
+            self.fields, min(limit_bytes, self.size_bytes) - self._headers.used_bytes,
+            self._state, *self._numbers, *self._keys.buffers, *self._values.buffers,
         )  # fmt: skip
         stop, size, reason = fill(
             table, stored, base, first, wanted, buffers, room, native.addresses()

@@ -112,6 +112,16 @@ def test_a_record_that_the_reference_refuses_is_damage(
         assert read([damaged], EVERYTHING, schema)["offset"].to_pylist() == expected
 
 
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_a_batch_larger_than_the_columns_follows_small_batches(codec: str) -> None:
+    noise = np.random.default_rng(3).bytes(2**20)
+    sizes = [10, 20, 300_000, 30, 2**20, 2**20, 5]
+    rows = [Event(T + i, b"k%d" % i, noise[:size]) for i, size in enumerate(sizes)]
+    table = read([made(rows, Shape(codec))], EVERYTHING, SCHEMA, memory_bytes=2**16)
+    assert table["value"].to_pylist() == [row.value for row in rows]
+    assert table["key"].to_pylist() == [row.key for row in rows]
+
+
 @pytest.mark.parametrize("codec", ["none", "lz4", "zstd"])
 def test_kept_batches_are_read_from_memory(codec: str) -> None:
     """A local log's batches are kept at the third reading; then nothing is fetched."""

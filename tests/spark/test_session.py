@@ -325,9 +325,7 @@ def test_jars_that_do_not_exist_leave_nothing_behind(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("needs", ["delta", "kafka"])
-def test_what_spark_3_5_lacks_is_a_sentence(needs: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_spark_3_5_lacks_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pyspark.__version__", "3.5.7")
-    how: Any = {"delta": False, needs: True}
     with pytest.raises(ConfigError, match=r"needs Spark 4\.0 or newer, and this is 3\.5\.7: use"):
-        session.spark_session("old", **how)
+        session.spark_session("old")

@@ -14,7 +14,8 @@ GROUPS = {
     "Begin": "demo init check warm help",
     "Ingest": "append ingest redrive undo jobs run-status quarantine",
     "Inspect and read": "topics segments offsets read find dump history report metrics",
-    "Lifecycle of a topic": "describe alter maintain retain compact delete-records erase merge",
+    "Lifecycle of a topic": "describe alter maintain retain compact delete-records erase merge "
+    "publish",
     "Maintenance of a lake": "tag verify repair reindex vacuum",
     "Kafka": "serve import attach export replay",
 }

@@ -45,9 +45,9 @@ def _few(monkeypatch: pytest.MonkeyPatch) -> None:
 def made(root: Path, runs: int) -> Path:
     """A lake with some runs."""
     for number in range(runs):
-        path = write_file(
-            root.parent / f"{number}.jsonl", [Line(T + at, f"k{at}") for at in range(9)]
-        )
+        path = root.parent / f"{number}.jsonl"
+        if not path.exists():
+            write_file(path, [Line(T + at, f"k{at}") for at in range(9)])
         ingest(pipeline_of(root, path), str(number))
     return root
 

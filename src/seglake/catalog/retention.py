@@ -192,7 +192,7 @@ def removed_files(log: DeltaLog) -> dict[int, RemovedFiles]:
 
 
 def write_removed_files_list(log: DeltaLog) -> None:
-    """Write the removed-files list if it does not have more than 100 of the retained commits.
+    """Write the removed-files list if it lacks more than 100 of the retained commits.
 
     Raises what `removed_files` raises.
     """

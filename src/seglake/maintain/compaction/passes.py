@@ -131,7 +131,7 @@ class LogPart(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """Return the bytes of log."""
+        """Return the total size of the logs of this part."""
         return sum(row.log_bytes for row in self.rows)
 
 

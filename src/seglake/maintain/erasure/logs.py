@@ -168,7 +168,7 @@ def _without(keys: Keys, target: RewriteTarget, store: Store, row: SegmentRow) -
 
 
 def require_own(snapshot: Snapshot, topic: str) -> None:
-    """Raise UsageError if logs are outside the lake, because an erasure cannot change them."""
+    """Raise UsageError if the topic has attached logs: an erasure cannot change them."""
     views = snapshot.partitions(topic)
     count = sum(int(view.segments.details["external"].sum()) for view in views)
     if count:

@@ -217,7 +217,7 @@ class _MomentFinder:
         return places + self._bounds.searchsorted(times, side)
 
     def of(self, records: pa.RecordBatch) -> tuple[Int64s, Int64s]:
-        """Return, for each record, the number of its first moment and one after its last."""
+        """Return, for each record, the range [first, end) of moments whose windows contain it."""
         times = records["timestamp"].cast(pa.int64()).to_numpy()
         codes = np.zeros(len(records), np.int64)
         if self._keys is not None:

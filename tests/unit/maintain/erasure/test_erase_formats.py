@@ -188,7 +188,8 @@ def _frame(table: pa.Table) -> Any:
 
     session = SimpleNamespace(conf=conf)
     return SimpleNamespace(
-        sparkSession=session, dtypes=[], columns=table.column_names, mapInArrow=mapped,
+        sparkSession=session, columns=table.column_names, mapInArrow=mapped,
+        dtypes=[(name, "binary") for name in table.column_names],
         toDF=lambda *names: _frame(table.rename_columns([*names])),
     )  # fmt: skip
 

@@ -95,7 +95,7 @@ def pieces(
 
 
 def read_task(partition: InputPartition | None, options: Options) -> Iterator[pa.RecordBatch]:
-    """Yield the records of a task. There are none if the plan is empty: Spark then passes None."""
+    """Yield the records of a task. For an empty plan, Spark passes None: yield nothing."""
     if partition is None or partition.value is None:
         return
     store = _store(options.root, _items(options.storage), _items(from_environment()))

@@ -22,7 +22,7 @@ deletes files that a publisher may be about to commit, so it works in this order
        is gone for good.
     2. Publish, or commit a fence. A later publisher has read the lake after step 1, and does not
        want these files.
-    3. Delete them. Begin again, until there are none.
+    3. Delete them. Repeat from step 1 until no such file is left.
 """
 
 from __future__ import annotations

@@ -14,6 +14,10 @@ TOOLS := build/.tools
 REWRITTEN := build/.rewritten
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 UV := conf/uv.sh $(VENV) pip install --python $(BIN)/python
+# Files of a lock have hashes, so those that uv has kept need no index. Online, uv downloads and builds
+# PySpark (450 MB) again if a mirror does not say for how long its files may be kept.
+locked = @echo "installing $(1)"; \
+  $(UV) --require-hashes --offline -r $(1) 2>/dev/null || $(UV) --require-hashes -r $(1)
 COMPILE := conf/uv.sh $(VENV) pip compile --quiet --python $(BIN)/python --generate-hashes \
   --no-strip-extras --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
 PYTEST := $(BIN)/python -m pytest
@@ -214,12 +218,12 @@ $(COMPILED): $(RUNTIME) $(shell grep -rlw njit src --include=*.py)
 
 # Kernels need only what Seglake itself needs: they compile while uv installs the rest.
 $(INSTALLED): $(RUNTIME) requirements.lock
-	$(UV) --require-hashes -r requirements.lock
+	$(call locked,requirements.lock)
 	$(UV) --no-deps --no-build-isolation -e .
 	@touch $@
 
 $(RUNTIME): $(FRESH) conf/runtime.lock pyproject.toml
-	$(UV) --require-hashes -r conf/runtime.lock
+	$(call locked,conf/runtime.lock)
 	@touch $@
 
 $(FRESH):

@@ -51,3 +51,10 @@ def test_a_shell_completes_a_command(shell: str) -> None:
     assert re.fullmatch(expected, found)
     assert all(f"{name}=" in script for name in asked[1])  # the script asks in this way
     assert f"_SEGLAKE_COMPLETE=complete_{shell}" in script
+
+
+def test_an_option_without_a_value_has_no_type_in_the_help() -> None:
+    for command in ([], ["read"], ["maintain"]):
+        help_ = CliRunner().invoke(app, [*command, "--help"]).output
+        assert "--help" in help_
+        assert "bool" not in help_

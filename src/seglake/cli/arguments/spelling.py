@@ -33,7 +33,19 @@ EXPERT = frozenset((
 ))  # fmt: skip
 
 
-class Program(TyperGroup):
+class _PlainHelp:
+    """A command whose help shows no type for options without a value."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the options and arguments."""
+        parameters: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for each in parameters:
+            if getattr(each, "is_flag", False):
+                each.metavar = ""
+        return parameters
+
+
+class Program(_PlainHelp, TyperGroup):
     """The program. Its help omits the commands in `EXPERT`, but completion and docs have them."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
@@ -52,7 +64,7 @@ class Program(TyperGroup):
         print(formatter.getvalue())
 
 
-class Documented(TyperCommand):
+class Documented(_PlainHelp, TyperCommand):
     """A command whose docstring contains the help of its options under `Args:`, and examples.
 
     An option that is False by default has no opposite option `--no-…`.

@@ -1,4 +1,5 @@
-"""The write side: raw event files, or a DataFrame, become Kafka segments and one catalog commit.
+"""Ingest raw event files or a DataFrame as Kafka segments, in one catalog commit.
 
-input → rows → map → spool → reduce → one commit. `driver` runs the steps. Callers use `api`.
+The data flows through input → rows → map → spool → reduce. `driver` runs these steps and commits.
+Callers use `api`.
 """

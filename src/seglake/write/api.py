@@ -1,4 +1,4 @@
-"""Provide ingest for callers: from a pipeline file, from a job, from a DataFrame."""
+"""Provide the public functions that ingest files or a DataFrame, and that redrive a run."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def run_pipeline(
 
     Args:
         pipeline: The settings.
-        run_id: Any text that a retry repeats: an Airflow run id, a data interval. Without a run id,
-            every call is a separate run, named by the clock.
-        interval: The time [start, end) that the run declares to cover.
-        spark: A session, which is used unchanged. Without it, a session starts on `master` if there
-            is something to read.
+        run_id: Any text that is the same in a retry, such as an Airflow run id. Without a run id,
+            every call is a separate run whose id is the current time.
+        interval: The time range [start, end) that the run declares to cover.
+        spark: The Spark session to use. By default, a session starts on `master` if there is input
+            to read.
         master: The Spark master, by default this machine.
         local: Run the tasks in threads of this process, without Spark and Java. The results are
             identical.
@@ -139,7 +139,10 @@ def ingest(
 
 
 def declare_run(run_id: str | None, interval: Interval) -> DeclaredRun:
-    """Return the run that a caller declares. Raises UsageError for a bad run id or interval."""
+    """Check the run id and interval of a caller. By default, the id is the current time.
+
+    Raises UsageError for an invalid run id or interval.
+    """
     if run_id is None:
         run_id = now().isoformat(timespec="microseconds").replace("+00:00", "Z")
     return DeclaredRun(_text(run_id), _interval_ms(*interval))
@@ -158,7 +161,10 @@ def _text(run_id: str) -> str:
 
 
 def _interval_ms(start: Time | None, end: Time | None) -> tuple[int, int] | None:
-    """Return the interval [start, end) in ms. Raises UsageError if it is open or empty."""
+    """Return the interval [start, end) in ms, or None if neither end is passed.
+
+    Raises UsageError if the interval is open or empty.
+    """
     if start is None and end is None:
         return None
     if start is None or end is None:

@@ -1,4 +1,4 @@
-"""Show the effect of an ingest on its input: the files, and a sample of their rows.
+"""Preview an ingest: list the input files, and parse a sample of their rows.
 
 A check writes nothing, and needs neither a lake nor Spark.
 """
@@ -35,7 +35,7 @@ from seglake.write.rows.records import UNREAD_TIMES, ExtractedChunk, RowLimits, 
 from seglake.write.rows.rows import REASON_TEXTS, Rows, time_texts
 
 _SPLITS = 5  # number of splits in the sample
-_SPLIT_BYTES = 1 << 20  # read of a split for the sample, if it is part of a file
+_SPLIT_BYTES = 1 << 20  # bytes that the sample reads from a split that is part of a file
 _OF_KEYS = 100  # rows of a chunk whose keys are checked
 _FILES = 5  # number of files that are described one by one
 TEXT_BYTES = 200  # by default, a key, a header or a value is cut at this size
@@ -44,7 +44,7 @@ Headers = list[tuple[str, str | None]]
 
 
 class FileNote(NamedTuple):
-    """An input file. `packing` is "", a codec, "tar", or both."""
+    """A description of an input file. `packing` is "", a codec, "tar", or such as "gzip tar"."""
 
     path: str
     size_bytes: int
@@ -53,13 +53,14 @@ class FileNote(NamedTuple):
 
 @dataclass(frozen=True)
 class SampledRow:
-    """A record, or a reject if it has a `reason`.
+    """A row of the sample: a record, or a reject if `reason` is not empty.
 
-    `line` is 1-based, counted from the byte `start` of the file or from the member's beginning.
-    `timestamp` is None if the record gets the time of the run. `partition` is None if the key is
-    null and any partition may get the record. A reject has `path`, `start`, `line`, `reason`, and
-    its raw bytes as `value`. If its time cannot be read, `time_value` is the value of the time's
-    field, never cut. Other texts are cut at 200 bytes, unless the caller sets another limit.
+    `line` is 1-based, counted from the byte `start` of the file, or from the beginning of an
+    archive's member. `timestamp` (ms) is None if the record gets the append time. `partition` is
+    None if the key is null, because any partition may get the record. For a reject, `value` has its
+    raw bytes as text, and only `path`, `start`, `line` and `reason` are set as well. If its time
+    cannot be read, `time_value` is the text of the time, never cut. Other texts are cut at 200
+    bytes by default.
     """
 
     path: str
@@ -76,11 +77,12 @@ class SampledRow:
 
 @dataclass(frozen=True)
 class CheckResult:
-    """The files of a pipeline, and a sample of their rows.
+    """The result of a check: the files of a pipeline, and a sample of their rows.
 
-    `left_out` maps the path of each excluded file to the reason. `first_files` describes the first
-    of the `files`. `paths` has the paths of all files, and is not in `as_dict`. `stops` is true if
-    one of the `findings` would stop a run.
+    `files` is the number of files and `size_bytes` their stored size. `first_files` describes up to
+    five of them. `paths` has the paths of all files, and is not in `as_dict`. `left_out` maps the
+    path of each excluded file to the reason. `stops` is true if one of the `findings` would make a
+    run fail.
     """
 
     files: int
@@ -100,11 +102,11 @@ class CheckResult:
 
     @property
     def exit_code(self) -> int:
-        """Return 0 if all sampled rows are records, 3 if some are rejected or would stop a run."""
+        """Return 3 if a sampled row is rejected or a finding would make a run fail, else 0."""
         return 3 if self.reasons or self.stops else 0
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the result as plain values."""
+        """Return the result and its counts of reasons as a dictionary of JSON values."""
         first = [note._asdict() for note in self.first_files]
         values = {**asdict(self), "first_files": first, "reasons": self.reasons}
         del values["paths"]  # omitted, because there may be many
@@ -112,10 +114,10 @@ class CheckResult:
 
 
 def check(pipeline: Pipeline, sample: int, text_bytes: int | None = TEXT_BYTES) -> CheckResult:
-    """Read `sample` rows from up to five places of the input, and return what they would become.
+    """Parse about `sample` rows from up to five splits of the input, like an ingest would.
 
-    Texts are cut at `text_bytes`, or not at all if it is None.
-    Raises ConfigError or InputError, like an ingest.
+    Texts are cut at `text_bytes`. If it is None, they are not cut. Raises ConfigError or
+    InputError, like an ingest.
     """
     if not pipeline.input.kind.in_files:
         raise ConfigError(
@@ -148,10 +150,10 @@ def check(pipeline: Pipeline, sample: int, text_bytes: int | None = TEXT_BYTES) 
 
 
 def check_topic_settings(pipeline: Pipeline) -> str:
-    """Raise ConfigError, like an ingest, for settings that the topic of the lake refuses.
+    """Raise ConfigError, like an ingest, if the settings contradict the topic in the lake.
 
-    Returns "", or a sentence if the lake cannot be queried. The lake need not exist.
-    Raises CorruptData.
+    Returns a sentence if the lake cannot be read, else "". The lake need not exist. Raises
+    CorruptData.
     """
     try:
         store = open_store(pipeline.root, pipeline.storage)
@@ -167,14 +169,14 @@ def check_topic_settings(pipeline: Pipeline) -> str:
 
 
 def _unsplit(files: Sequence[SourceFile], pipeline: Pipeline) -> Iterator[Finding]:
-    """Yield a finding about large files whose encoding does not let them be split."""
+    """Yield a finding if the encoding prevents that a large file is split."""
     encoding, size = pipeline.input.encoding, max((file.size for file in files), default=0)
     if pipeline.input.recoded and not is_single_byte(encoding) and size > pipeline.task.split_bytes:
         yield Finding("unsplit-encoding", "input.encoding", {"encoding": encoding, "size": size})
 
 
 class _Sampler(NamedTuple):
-    """A sampler that reads rows from the beginnings of splits. Texts are cut at `text_bytes`."""
+    """A reader of rows at the beginnings of splits. Texts are cut at `text_bytes`."""
 
     pipeline: Pipeline
     store: InputStore
@@ -182,7 +184,7 @@ class _Sampler(NamedTuple):
     text_bytes: int | None
 
     def sample(self, splits: Sequence[Split], count: int) -> tuple[list[SampledRow], list[Finding]]:
-        """Return `count` rows from splits that are far apart, and findings about them."""
+        """Return up to `count` rows from splits that are far apart, and findings about them."""
         full = [split for split in splits if split.file.size]
         chosen = np.linspace(0, len(full) - 1, min(len(full), _SPLITS)).astype(int)
         numbers, rows = np.unique(chosen).tolist(), list[SampledRow]()
@@ -209,10 +211,10 @@ class _Sampler(NamedTuple):
     def _chunks(
         self, split: Split
     ) -> Iterator[tuple[str, ExtractedChunk, list[int], Spans | None, list[Finding]]]:
-        """Yield the path, records and rejects, line numbers (from 0) and times of a chunk's rows.
+        """Yield (path, chunk, line numbers, texts of times, findings) for each chunk of a split.
 
-        The last item has the findings that only a check searches for: records of JSON that are not
-        UTF-8, and objects as keys.
+        The line numbers count from 0. The texts are None if every time can be read. The findings
+        are the ones that only a check searches for: rows that are not UTF-8, and objects as keys.
         """
         pipeline, settings = self.pipeline, self.pipeline.timestamp
         if not (split.is_whole or pipeline.input.columnar):
@@ -231,7 +233,10 @@ class _Sampler(NamedTuple):
     def _rows(
         self, chunk: ExtractedChunk, path: str, start: int, lines: list[int], times: Spans | None
     ) -> Iterator[SampledRow]:
-        """Yield the rows of a chunk, in the order of the file."""
+        """Yield the rows of a chunk as SampledRow, in the order of the file.
+
+        `lines` are their line numbers (from 0), and `times` the texts of their times.
+        """
         rejects = {line: at for at, line in enumerate(chunk.rejects.lines.tolist())}
         partitions, record = chunk.partitions, 0
         if partitions is None:
@@ -275,7 +280,7 @@ class _Sampler(NamedTuple):
 
 
 def _objects_as_keys(rows: Rows, pipeline: Pipeline) -> Iterator[Finding]:
-    """Yield a finding for each field of the key that is an object in a line of JSON."""
+    """Yield a finding for each field of the key whose value is an object in one of the rows."""
     first = np.arange(min(len(rows.numbers), _OF_KEYS))
     for name in chain(*pipeline.key.choices) if pipeline.input.format == "jsonl" else ():
         texts = rows.field(name).take(first).tolist()
@@ -287,7 +292,10 @@ def _objects_as_keys(rows: Rows, pipeline: Pipeline) -> Iterator[Finding]:
 
 
 def _names_below(raw: Spans, name: str) -> list[str]:
-    """Return the field names of an object in a line, or [] if it is text that looks like JSON."""
+    """Return the names of the fields inside field `name` of a JSON line, such as "user.id".
+
+    Return [] if that field is not an object.
+    """
     (line,) = raw.tolist()
     try:
         names = [each for each, _ in flat(json.loads(line or b""))]
@@ -297,7 +305,7 @@ def _names_below(raw: Spans, name: str) -> list[str]:
 
 
 def _text(spans: Spans, at: int, most: int | None) -> str | None:
-    """Return an item as text, cut at `most` bytes."""
+    """Return item `at` as text, cut at `most` bytes with "…". None for null."""
     start, length = int(spans.starts[at]), int(spans.lengths[at])
     if length < 0:
         return None

@@ -1,7 +1,7 @@
-"""Write rejects as rows of the quarantine: tasks write files, the driver adds them to the table.
+"""Write rejects to the quarantine. Tasks write files, which the driver then adds to the table.
 
-Rejects wait in the spool as blobs. When the driver has the line count of each split, it converts
-line numbers within a split to line numbers of the file.
+Rejects wait in the spool as blobs, with line numbers within their split. When the line count of
+each split is known, the tasks convert these numbers to line numbers of the file.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,7 +38,7 @@ class SplitOrigin(NamedTuple):
 
 
 def split_origins(splits: list[Split], counts: Mapping[int, SplitCount]) -> dict[int, SplitOrigin]:
-    """Return the origin of each split, by the number of the split."""
+    """Return split number → origin, from the line counts of the splits of each file."""
     by_split: dict[int, SplitOrigin] = {}
     path, lines_before = "", 0
     for split in splits:
@@ -50,7 +50,10 @@ def split_origins(splits: list[Split], counts: Mapping[int, SplitCount]) -> dict
 
 
 class Quarantine(NamedTuple):
-    """The task that writes blobs of rejects to one file of quarantined rows."""
+    """The task that writes blobs of rejects as rows of one quarantine file.
+
+    `origins` has the file and the lines before each split, by split number.
+    """
 
     store: Store
     topic: str
@@ -59,7 +62,7 @@ class Quarantine(NamedTuple):
     origins: dict[int, SplitOrigin]
 
     def run(self, engine: Engine, rejects: pa.Table) -> list[RejectsFile]:
-        """Write every reject. Return the files, which are invisible until the table adds them."""
+        """Write all rejects. Return the new files, which are not part of the table yet."""
         sizes = rejects["size_bytes"].to_numpy() + _ROW_BYTES * rejects["records"].to_numpy()
         ends = np.cumsum(sizes)
         edges = np.flatnonzero(np.diff(ends // FILE_BYTES, prepend=-1)).tolist()
@@ -67,7 +70,7 @@ class Quarantine(NamedTuple):
         return engine.map(self, files)
 
     def __call__(self, spooled: pa.Table) -> RejectsFile:
-        """Write one file."""
+        """Write one file with the rejects of the blobs, which are rows of SPOOLED."""
         tables = [unpack_rejects(blob.data) for blob in read_blobs(self.store, spooled)]
         rows = self._rows(pa.concat_tables(tables))  # without copying their chunks
         return write_rejects(self.store, self.topic, self.attempt_id, rows)
@@ -77,9 +80,9 @@ class Quarantine(NamedTuple):
         return Amounts("rejects", [int(pc.sum(spooled["records"]).as_py()) for spooled in files])
 
     def sample(self, rejects: pa.Table) -> list[dict[str, Any]]:
-        """Return a few rejects of each reason as plain values, from blobs across the input.
+        """Return a few rejects of each reason as dictionaries, from blobs across the input.
 
-        They have source_file, line, reason and raw, which is text or {"base64": …} and may be cut.
+        Each has source_file, line, reason and raw, which is text or {"base64": …} and may be cut.
         Rows of archives also have member and member_line. Raises StoreError and CorruptData.
         """
         numbers = np.linspace(0, len(rejects) - 1, min(SAMPLED_BLOBS, len(rejects)))
@@ -115,7 +118,7 @@ def _first_of_each_reason(rejects: pa.Table) -> pa.Table:
 
 
 def _shown(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row of a sample with the reject's bytes cut, and as text if they are UTF-8."""
+    """Return a row of a sample with its raw bytes cut, and as text if they are UTF-8."""
     shown = {**row, "raw": text_or_base64(row["raw"], SAMPLED_BYTES)}
     if row["member"] is None:
         del shown["member"], shown["member_line"]
@@ -123,9 +126,10 @@ def _shown(row: dict[str, Any]) -> dict[str, Any]:
 
 
 class KeepRefused(NamedTuple):
-    """The task that copies the rows of a quarantine file that a redrive refused, if there are any.
+    """The task that copies refused rejects from one quarantine file to a new file.
 
-    `lines` are the refused rows of each source file, in order. They become rejects of `attempt_id`.
+    `lines` has the line numbers of the rejects that a redrive refused, by source file. The copies
+    are rejects of `attempt_id`.
     """
 
     store: Store
@@ -136,7 +140,7 @@ class KeepRefused(NamedTuple):
     lines: Mapping[str, Int64s]
 
     def __call__(self, key: str) -> tuple[RejectsFile | None, int]:
-        """Write the file. Return it and the number of its rows, or (None, 0) without rows."""
+        """Return the new file and its number of rows, or (None, 0) if no reject was refused."""
         rows = read_rejects(self.store, key, [self.refused_of])
         lines, refused = rows["line"].to_numpy(), np.zeros(len(rows), np.bool_)
         for path, at in places_by_file(rows).items():
@@ -156,7 +160,7 @@ class KeepRefused(NamedTuple):
 
 
 def places_by_file(rows: pa.Table) -> dict[str, Int64s]:
-    """Return the positions of the quarantined rows of each source file."""
+    """Return path of the source file → positions of its rows in `rows`, in ascending order."""
     names: Any = rows["source_file"].dictionary_encode().combine_chunks()
     codes = names.indices.to_numpy(zero_copy_only=False)
     order: Int64s = np.argsort(codes, kind="stable")

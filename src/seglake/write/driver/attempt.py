@@ -1,4 +1,4 @@
-"""Define one try at a run, with the inputs of all its steps."""
+"""Define an attempt: one try at a run, with the inputs of all its steps."""
 
 from collections.abc import Collection
 from contextlib import AbstractContextManager
@@ -26,24 +26,28 @@ from seglake.write.rows.records import RowLimits
 
 
 class DeclaredRun(NamedTuple):
-    """A run as its caller declares it: its id, and the interval that it covers."""
+    """A run as its caller declares it: its id, and the interval of event times that it covers."""
 
     run_id: str
     interval: tuple[int, int] | None = None  # [start_ms, end_ms)
     clock_ms: int | None = None  # time for the limits of event time, if another run sets it
 
     def clock(self, started_ms: int) -> int:
-        """Return the time in ms from which an attempt begun at `started_ms` counts time limits."""
+        """Return the time in ms to which limits of event times are relative.
+
+        This is `clock_ms`, else the end of the interval, else `started_ms`, the attempt's start.
+        """
         if self.clock_ms is not None:
             return self.clock_ms
         return started_ms if self.interval is None else self.interval[1]
 
 
 class Replacement(Protocol):
-    """Committed runs that an attempt's commit removes. Readers see the old records or the new ones.
+    """Committed runs that an attempt's commit removes, so that it replaces their records.
 
-    `with_nothing` allows a commit that has no record. `records` is the number of records that the
-    last call of `change` removes, and `attempts` are additional ids under which it wrote segments.
+    `with_nothing` allows an attempt without records. `records` is the number of records that the
+    last call of `change` removes, and `attempts` are additional attempt ids under which it wrote
+    segments.
     """
 
     with_nothing: bool
@@ -51,22 +55,22 @@ class Replacement(Protocol):
     attempts: set[str]
 
     def runs(self, base: Snapshot, /) -> list[RunRow]:
-        """Return the runs of a version to remove, with their redrives."""
+        """Return the rows of the runs to remove from a version, and of the redrives of them."""
 
     def change(self, base: Snapshot, /) -> Change:
-        """Write files for, and return, the change that removes these runs from the version."""
+        """Return the change that removes these runs from a version, after writing its files."""
 
 
 class ReplanRequired(Exception):
-    """A signal, not an error: another commit changed the base of the attempt, so plan again."""
+    """A signal to plan the attempt again, because another commit changed what it is based on."""
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """One try at a run, on top of the catalog's version `base`.
+    """One try at a run, based on the catalog's version `base`.
 
-    `pipeline` has the settings of the caller. Every object that an attempt writes has its id, and
-    no object is visible before the commit.
+    `pipeline` has the settings of the caller. The key of every object that an attempt writes
+    contains its id, and no object is visible before the commit.
     """
 
     engine: Engine
@@ -89,12 +93,12 @@ class Attempt:
         return self.pipeline.topic.name
 
     def sources(self, base: Snapshot, paths: Collection[str]) -> pa.Table:
-        """Return the source rows of files in a version, except rows of runs that are replaced."""
+        """Return the source rows of `paths` in the version `base`, without replaced runs."""
         return remaining_sources(self.table, base, self.topic, self.replacement, paths)
 
     @cached_property
     def settings(self) -> Pipeline:
-        """Return the pipeline with its topic's settings in the catalog. Raises ConfigError."""
+        """Return the pipeline, with the topic's settings from the catalog. Raises ConfigError."""
         topic = current_topic(self.base, self.pipeline, self.seed)
         return self.pipeline.model_copy(update={"topic": topic})
 
@@ -105,7 +109,7 @@ class Attempt:
 
     @property
     def map_settings(self) -> MapSettings:
-        """Return the input of map tasks, with the sizes of a small run. Raises ConfigError."""
+        """Return the settings of map tasks, with the sizes for a small run. Raises ConfigError."""
         settings, topic, first_offsets = self.settings, self.settings.topic, None
         if topic.offset_field is not None:
             ends = end_offsets(self.base, self.topic)
@@ -120,11 +124,11 @@ class Attempt:
 
     @cached_property
     def append_time_ms(self) -> int:
-        """Return the timestamp for records of a LogAppendTime topic."""
+        """Return the timestamp in ms that records of a LogAppendTime topic get."""
         return append_time(self.base, self.topic, self.started_ms)
 
     def step(self, name: str, work: str = "") -> AbstractContextManager[None]:
-        """Announce and time a step. If it takes long, a log line describes its `work`."""
+        """Report and time a step; see `Report.step`."""
         return self.report.step(name, self.progress, work)
 
 
@@ -135,12 +139,12 @@ def remaining_sources(
     replacement: Replacement | None,
     paths: Collection[str],
 ) -> pa.Table:
-    """Return the source rows of files in a topic, except rows of runs that are replaced."""
+    """Return the topic's source rows of `paths`, without rows of the runs that are replaced."""
     replaced = replacement.runs(base) if replacement else []
     sources = table.sources_at(base, topic, paths)
     return without_attempts(sources, {run.attempt_id for run in replaced})
 
 
 def end_offsets(snapshot: Snapshot, topic: str) -> dict[int, int]:
-    """Return the end offset of every log partition, or {} for a topic that does not exist yet."""
+    """Return partition → end offset (exclusive), or {} for a topic that does not exist yet."""
     return {view.partition: view.end_offset for view in snapshot.find_partitions(topic)}

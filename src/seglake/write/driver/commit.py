@@ -1,9 +1,9 @@
 """Commit an attempt, which makes it visible, and handle lost races.
 
-After a lost race the attempt continues the newest version. It is planned again if that version has
-another attempt at the run, files of its input or another number of partitions, or if rejects that a
-redrive takes over are not open any more. Otherwise its rows are committed again, after the rows of
-the other runs.
+After a lost race the attempt continues the newest version. The attempt is planned again if, in that
+version, another attempt has committed the run, the topic has files of its input or another number
+of partitions, or rejects that a redrive takes over are no longer open. Otherwise its rows are
+committed again, after the rows of the other runs.
 
 Only maintenance reads the success marker next to an attempt's manifest. A run is committed even if
 its marker cannot be written.
@@ -12,15 +12,16 @@ Segments begin at the ends of the logs in the version that the attempt continues
 append first, the attempt rebases: it copies its segments to later offsets.
 
     1. A large run copies its segments, and a small run appends every second.
-    2. While the copies are made, small runs append again, so the copies are too low again.
+    2. While it copies, small runs append again, so the offsets of the copies are taken, too.
     3. The large run never commits.
 
-So copies after the first ones leave a reserved range: other runs take offsets below the copies, and
-an empty segment covers the rest when the run commits. No other run can see the reserved range: runs
-append at the end of the log, and a run that dies leaves no hole. A run with few segments reserves
-nothing, because its copies take about as long as a commit.
+So from the second rebase on, an attempt leaves a reserved range between the end of the log and its
+copies. Other runs append in that range, and an empty segment covers the rest of it when the run
+commits. The reserved range is visible to no other run: runs append at the end of the log, and a run
+that dies leaves no hole. A run with few segments reserves nothing, because its copies take about as
+long as a commit.
 
-A copy decodes no records. A base offset is 8 bytes of each record batch, outside its CRC, and index
+Copying decodes no records. The base offset of a record batch is 8 bytes outside its CRC, and index
 files have relative offsets. Under LogAppendTime the append time may have to change as well. Then
 each record batch gets a new max timestamp and CRC, and the index files are rebuilt from the batch
 headers. The checksum of the old log is checked, so a damaged file never gets a valid checksum.
@@ -71,7 +72,7 @@ _COMPARED = 1000  # newest run ids that are compared with a mistyped one
 
 
 class Commit:
-    """The commit of one attempt. `counts` are the counts of its splits."""
+    """The commit of one attempt. `counts` has the lines and rows of each split, by its number."""
 
     def __init__(self, attempt: Attempt, counts: SplitCounts, segments: list[SegmentRow]) -> None:
         self._attempt, self._base = attempt, attempt.base
@@ -80,11 +81,10 @@ class Commit:
         self._sources = attempt.input.rows(counts, attempt.topic, attempt.attempt_id)
 
     def run(self) -> int:
-        """Make the segments visible, after a rebase if necessary. Return a version that has them.
+        """Commit the attempt, after a rebase if necessary. Return a version with its segments.
 
-        Raises ReplanRequired, AttemptAbandoned, and, after too many lost races or failures of
-        storage, CommitConflict or StoreError. After a StoreError the segments may be visible; the
-        next attempt finds out.
+        Raises ReplanRequired, AttemptAbandoned, CommitConflict after too many lost races, and
+        StoreError. After a StoreError the segments may be visible: the next attempt checks this.
         """
         attempt = self._attempt
         version = transact(
@@ -122,9 +122,10 @@ class Commit:
         return removal
 
     def _require_input(self, base: Snapshot) -> None:
-        """Raise UsageError if other runs have the whole input: the run id may be mistyped.
+        """Raise UsageError if other runs ingested all files of the input.
 
-        A run that declares an interval is exempt: other runs may have ingested its files.
+        The run id may be mistyped, because the run to replace does not exist. A run with an
+        interval is not checked: other runs may have ingested its files.
         """
         report = self._attempt.report
         if report.input_files or not (report.skipped_files or report.changed_files):
@@ -139,10 +140,10 @@ class Commit:
         raise UsageError("; ".join([said, *map(str, other), lists]))
 
     def _owner(self, base: Snapshot) -> tuple[str, list[Finding]]:
-        """Return the run of this pipeline that ingested the files before, or "" and a finding.
+        """Return the id of a run of this pipeline that ingested the files before, and findings.
 
-        If there are several such runs, it is the run with the most similar id, or else the newest
-        run. The finding is about another pipeline whose runs ingested the files.
+        If there are several such runs, choose the run with the most similar id, or else the newest
+        one. If only other pipelines ingested the files, the id is "", and a finding names one.
         """
         attempt, report = self._attempt, self._attempt.report
         runs = attempt.table.runs(base, attempt.topic)
@@ -154,7 +155,11 @@ class Commit:
         return "", [Finding("other-pipeline", run.pipeline, own) for run in owners[-1:]]
 
     def _rebase_onto(self, newest: Snapshot) -> None:
-        """Continue a newer version. Rebase the segments if another commit took their offsets."""
+        """Continue the version `newest`. Rebase segments whose offsets another commit took.
+
+        Raises ReplanRequired if another commit ingested or removed some of the input, committed
+        this run, or changed the number of partitions.
+        """
         attempt = self._attempt
         name, run_id = attempt.pipeline.name, attempt.run.run_id
         committed = attempt.table.run(newest, attempt.topic, name, run_id)
@@ -215,7 +220,10 @@ class Commit:
 
 
 def _require_nothing(replaced: Iterable[RunRow], report: Report) -> None:
-    """Raise UsageError if nothing would replace runs with records, rejects or files."""
+    """Raise UsageError if one of the runs to replace has records, rejects or files.
+
+    It is called if the input has no record that could replace them.
+    """
     lost = [run for run in replaced if run.records or run.quarantined or run.input_files]
     if not lost:
         return
@@ -228,7 +236,7 @@ def _require_nothing(replaced: Iterable[RunRow], report: Report) -> None:
 
 
 def offset_ranges(segments: Iterable[SegmentRow]) -> str:
-    """Return the offsets of a run as JSON: for each log partition one [start, end)."""
+    """Return the offsets of a run as JSON: partition → a list with one range [start, end)."""
     ranges: dict[int, list[int]] = {}
     for row in segments:
         ranges.setdefault(row.partition, [row.base_offset, 0])[1] = row.end_offset
@@ -238,12 +246,12 @@ def offset_ranges(segments: Iterable[SegmentRow]) -> str:
 # ---------------- placement
 
 _FEW_SEGMENTS, _FEW_BYTES = 64, 64 * 2**20  # a run with at most these reserves no range
-_TIMES = 2  # reserved offsets for each one that other runs appended during the previous rebase
-_MOST_RESERVED = 2**30  # offsets: an empty record batch covers them
+_TIMES = 2  # reserved offsets per offset that other runs appended during the previous rebase
+_MOST_RESERVED = 2**30  # limit of reserved offsets, which one empty record batch can cover
 
 
 class Placement:
-    """The segments of one attempt, which continue the version that they were planned on."""
+    """The segments of one attempt, which begin at the ends of the logs in a version."""
 
     def __init__(self, attempt: Attempt, segments: Iterable[SegmentRow]) -> None:
         self._attempt, self._filled = attempt, list(segments)
@@ -253,7 +261,10 @@ class Placement:
 
     @property
     def rows(self) -> list[SegmentRow]:
-        """Return the segments in the order of the logs, with empty segments for reserved ranges."""
+        """Return the rows of all segments by partition and base offset, empty ones included.
+
+        An empty segment covers each reserved range.
+        """
         return _in_order([*self._filled, *self._empty.values()])
 
     @property
@@ -262,10 +273,10 @@ class Placement:
         return {row.attempt_id for row in self.rows} - {self._attempt.attempt_id}
 
     def rebase_onto(self, newest: Snapshot) -> None:
-        """Continue a newer version with the segments: copy segments whose offsets other runs took.
+        """Copy segments whose offsets are taken in the version `newest` to later offsets.
 
-        Raises ReplanRequired if the records keep their offsets, AttemptAbandoned, and errors of a
-        copy.
+        Raises ReplanRequired if the records keep their offsets, AttemptAbandoned, CorruptData and
+        StoreError.
         """
         before, self._ends = self._ends, end_offsets(newest, self._attempt.topic)
         grown = {p for p, end in self._ends.items() if end > before.get(p, 0)}
@@ -298,7 +309,7 @@ class Placement:
         return min(_TIMES * appended, _MOST_RESERVED)
 
     def _copy(self, newest: Snapshot, deltas: dict[int, int]) -> None:
-        """Copy the segments of the log partitions in `deltas`, each by its delta in offsets."""
+        """Copy the segments of the partitions in `deltas` (partition → number of offsets)."""
         attempt = self._attempt
         # Stop if the attempt was abandoned: an erasure may have finished its search and would miss
         # the copies.
@@ -342,7 +353,8 @@ READ_BYTES = 16 * 2**20
 class RebaseTask(NamedTuple):
     """The task that copies one segment to other offsets.
 
-    `deltas` are added to the offsets of each log partition. The new files have `attempt_id`.
+    `deltas` has the number that is added to the offsets of each log partition. The names of the new
+    files contain `attempt_id`.
     """
 
     store: Store
@@ -351,7 +363,7 @@ class RebaseTask(NamedTuple):
     append_time_ms: int
 
     def amounts(self, segments: Sequence[SegmentRow]) -> Amounts:
-        """Return the size of each log."""
+        """Return the size of each segment's log in bytes."""
         return Amounts("bytes", [row.log_bytes for row in segments])
 
     def run(self, engine: Engine, segments: Sequence[SegmentRow]) -> list[SegmentRow]:
@@ -359,7 +371,10 @@ class RebaseTask(NamedTuple):
         return engine.map(self, segments)
 
     def __call__(self, row: SegmentRow) -> SegmentRow:
-        """Copy a segment's files. Raise CorruptData if a file differs from the segment's row."""
+        """Copy a segment's files, and return the row of the copy.
+
+        Raises CorruptData if a file differs from the segment's row.
+        """
         store, delta = self.store, self.deltas.get(row.partition, 0)
         moved = dataclasses.replace(
             row,
@@ -391,8 +406,9 @@ class RebaseTask(NamedTuple):
 def _moved_batches(
     store: Store, row: SegmentRow, delta: int, stamp: int | None
 ) -> Iterator[EncodedBatches]:
-    """Yield the record batches at their new offsets, a few MiB at a time.
+    """Yield the record batches of a segment with `delta` added to their offsets.
 
+    An item has about `READ_BYTES`. `stamp` is their new append time in ms, None keeps timestamps.
     Raises CorruptData for damage. The checksum of the whole log is checked only at the end.
     """
     at, want, whole = 0, READ_BYTES, LogCheck(row)
@@ -411,9 +427,10 @@ def _moved_batches(
 
 
 def _sound_table(row: SegmentRow, data: memoryview, at: int) -> BatchTable:
-    """Return the whole record batches in a part of the log. Raises CorruptData for damage.
+    """Return the complete record batches in `data`, which begins at byte `at` of the log.
 
-    The last record batch may be cut short, except at the end of the log.
+    The last record batch in `data` may be incomplete, except at the end of the log. Raises
+    CorruptData for damage.
     """
     table, damage = scan(data, base_position=at)
     try:

@@ -1,9 +1,9 @@
-"""Plan between map and reduce: which blobs a piece reads, and at which offset it begins.
+"""Plan the reduce tasks: the blobs that each piece reads, and the offset at which it begins.
 
 A log partition with too many bytes is cut into pieces, so that all cores work on a hot partition.
 A cut is always the first record of a blob. So cuts depend only on the blobs, never on the number of
-cores. The records of a blob that spans a cut are counted exactly, and both pieces read the blob.
-Each piece takes its own part of the records.
+cores. If a cut lies inside the range of another blob, both pieces read that blob, and each uses its
+part of the records. The plan counts the records of these parts exactly.
 """
 
 from __future__ import annotations
@@ -34,9 +34,10 @@ _UNIT_SHIFT = 32  # a blob's name is (unit << 32 | number in the unit)
 
 @dataclass(frozen=True)
 class Blobs:
-    """The blobs with records, in columns: one item per blob.
+    """All blobs that have records, as columns with one item per blob.
 
-    `first` and `last` are the ranks of its first and last `Place` among the places of all blobs.
+    `first` and `last` are ranks: they order the `Place` of each blob's first and last record among
+    the first and last records of all blobs. Equal places have equal ranks.
     """
 
     partition: Int64s
@@ -48,7 +49,7 @@ class Blobs:
 
     @classmethod
     def from_spooled(cls, spooled: pa.Table) -> Blobs:
-        """Create the columns from rows of SPOOLED. A blob has the number of its row."""
+        """Create the columns from SPOOLED rows. The number of a blob is the position of its row."""
         partition, records, size_bytes, unit, number, *sorted_by = (
             spooled[name].to_numpy().astype(np.int64, copy=False) for name in _NAMES
         )
@@ -61,11 +62,14 @@ class Blobs:
         return len(self.first)
 
     def place(self, blob: int) -> Place:
-        """Return the `Place` of the first record of a blob."""
+        """Return the `Place` of the first record of the blob with the number `blob`."""
         return Place(*(int(column[blob]) for column in self.places))
 
     def ranks_of(self, places: Sequence[Place]) -> Int64s:
-        """Return the rank of each `Place`: -1 for `FIRST`. Any other is the first one of a blob."""
+        """Return the rank of each `Place`, which must be `FIRST` or a blob's first place.
+
+        The rank of `FIRST` is -1.
+        """
         names = (self.places[2] << _UNIT_SHIFT) | self.places[3]
         asked = np.array([place.unit << _UNIT_SHIFT | place.blob for place in places], np.int64)
         candidates = np.flatnonzero(np.isin(names, asked)).tolist()
@@ -80,7 +84,7 @@ _NAMES = (
 
 
 def _ranks(*columns: Int64s) -> Int64s:
-    """Return the rank of each row, by the first column, then the next. Equal rows share a rank."""
+    """Return the rank of each row, from 0, in the order of the columns. Equal rows share a rank."""
     order = np.lexsort(columns[::-1])
     above = np.zeros(len(order), bool)
     for column in columns:
@@ -92,19 +96,19 @@ def _ranks(*columns: Int64s) -> Int64s:
 
 
 class BlobAssignment(NamedTuple):
-    """Every piece that may have records of a blob, as pairs in ascending order."""
+    """Pairs (blob number, piece number), sorted: the piece may contain records of the blob."""
 
     blobs: Int64s
     pieces: Int64s
 
     def spanning(self) -> Any:
-        """Return, for each pair, whether its blob is in several pieces."""
+        """Return, for each pair, whether its blob occurs in several pairs."""
         same = self.blobs[1:] == self.blobs[:-1]
         return (np.append(False, same) | np.append(same, False))[: len(self.blobs)]
 
 
 def cut_partitions(blobs: Blobs, max_bytes: int) -> list[PieceBounds]:
-    """Return the pieces of each log partition with records, each of about `max_bytes` of bodies."""
+    """Cut each log partition that has records into pieces of about `max_bytes` of record bodies."""
     order = np.lexsort((blobs.first, blobs.partition))
     partitions, begins = np.unique(blobs.partition[order], return_index=True)
     pieces = []
@@ -119,7 +123,10 @@ def cut_partitions(blobs: Blobs, max_bytes: int) -> list[PieceBounds]:
 
 
 def assign(blobs: Blobs, pieces: Sequence[PieceBounds]) -> BlobAssignment:
-    """Return the pieces of every blob. The pieces of a log partition leave no gap."""
+    """Assign each blob to the pieces that may contain its records.
+
+    The pieces of a log partition must be adjacent, from `FIRST` to `LAST`.
+    """
     width = 2 * len(blobs) + 2  # above every rank, so that log partitions do not overlap
     partitions = np.array([piece.partition for piece in pieces], np.int64)
     starts = partitions * width + blobs.ranks_of([piece.start for piece in pieces]) + 1
@@ -133,7 +140,7 @@ def assign(blobs: Blobs, pieces: Sequence[PieceBounds]) -> BlobAssignment:
 
 
 def spanning_blobs(routes: BlobAssignment) -> dict[int, list[int]]:
-    """Return the pieces of every blob that may have records in more than one piece."""
+    """Return blob number → piece numbers, for each blob that is assigned to several pieces."""
     pieces_of: dict[int, list[int]] = {}
     several = routes.spanning()
     pairs = zip(routes.blobs[several].tolist(), routes.pieces[several].tolist(), strict=True)
@@ -147,7 +154,7 @@ def count_records(
 ) -> list[int]:
     """Return the number of records of each piece.
 
-    `spanning` has the number of records of each (spanning blob, piece).
+    `straddling` has the number of records of each (blob, piece) for blobs in several pieces.
     """
     records, several = blobs.records[routes.blobs], routes.spanning()
     pairs = zip(routes.blobs[several].tolist(), routes.pieces[several].tolist(), strict=True)
@@ -160,7 +167,11 @@ def count_records(
 def base_offsets(
     pieces: Sequence[PieceBounds], counts: list[int], ends: Mapping[int, int]
 ) -> list[int]:
-    """Return the first offset of each piece. Each log partition continues at its end offset."""
+    """Return the first offset of each piece. Pieces of a log partition must be in ascending order.
+
+    `counts` has the number of records of each piece, and `ends` the end offset of each log
+    partition that exists already.
+    """
     next_offsets = dict(ends)
     bases = []
     for piece, count in zip(pieces, counts, strict=True):
@@ -172,7 +183,10 @@ def base_offsets(
 def share_pieces(
     blobs: Blobs, routes: BlobAssignment, pieces: int, tasks: int
 ) -> list[list[tuple[int, Int64s]]]:
-    """Return, for each of at most `tasks` tasks, pairs of a piece and its blobs in total order."""
+    """Distribute `pieces` pieces over at most `tasks` tasks of similar size.
+
+    Each task is a list of pairs (piece number, numbers of its blobs in total order).
+    """
     order = np.lexsort((blobs.first[routes.blobs], routes.pieces))
     members, numbers = routes.blobs[order], routes.pieces[order]
     begins = numbers.searchsorted(np.arange(pieces))
@@ -220,7 +234,7 @@ def plan_tasks(attempt: Attempt, spooled: pa.Table) -> list[list[PieceInput]]:
 def _count_spanning(
     attempt: Attempt, spooled: pa.Table, routes: BlobAssignment, pieces: list[PieceBounds]
 ) -> dict[tuple[int, int], int]:
-    """Return the count of records of each (spanning blob, piece)."""
+    """Return (blob number, piece number) → number of records, for blobs in several pieces."""
     pieces_of = spanning_blobs(routes)
     rows = rows_at(spooled, np.fromiter(pieces_of, np.int64))
     straddling = [

@@ -1,15 +1,16 @@
 """Redrive rejects: ingest the rejects of a committed run with corrected settings, exactly once.
 
-A redrive is itself a run. Its commit takes over every open reject of the other run: rejects that
-became records are visible, and the rest are rejects of the redrive. So a second redrive begins
-where the first ended. It commits only if the rejects that it read are still open in the version
-that it continues. It is planned again if another redrive took them in the meantime, or if they were
-undone, replaced, erased or expired.
+A redrive is itself a run. Its commit takes over every open reject of the other run: a reject either
+becomes a visible record, or becomes a reject of the redrive. So a second redrive begins where the
+first ended. A redrive commits only if the rejects that it read are still open in the version that
+it continues. It is planned again if another redrive took over the rejects in the meantime, or if
+they were undone, replaced, erased or expired.
 
 A file is read again if it is still the version that the run ingested. If all its rows are open
-rejects, the whole file is read, so any setting may have changed. Otherwise the rejects are chosen
-among its rows. If the file is gone, rows of lines are made from the raw bytes in the quarantine. A
-reject that can be read in neither way is refused, and is still a reject.
+rejects, the whole file is read, so any setting may have changed. Otherwise only the rows of rejects
+are read from it. If the file is gone, rows of line formats are read from the raw bytes in the
+quarantine. A reject that can be read in neither way is refused: it stays open, as a reject of the
+redrive.
 """
 
 from __future__ import annotations
@@ -100,11 +101,11 @@ from seglake.write.spool.spool import (
 
 @dataclass(repr=False)
 class RedriveReport(Report):
-    """The result of one redrive. `records` were redriven.
+    """The result of one redrive. `records` is the number of rejects that became records.
 
     `redrives` has the id of the first run, and the attempt whose rejects were taken over. `refused`
-    counts the rejects that could not be read again, by cause. `reasons` counts the rejects that are
-    rejected again. Both together are `quarantined`, and are still open.
+    counts the rejects that could not be read again, by cause. `reasons` counts the rejects that
+    were rejected again, by reason. `quarantined` is the sum of both: these rejects are still open.
     """
 
     redrives: dict[str, str] = field(default_factory=dict)
@@ -132,8 +133,9 @@ def redrive(
 ) -> RedriveReport:
     """Ingest the open rejects of a run. `run_id` is the id of the run, or of a redrive of it.
 
-    If no reject is open, or these settings were tried on all open rejects, the report's status is
-    "already done". With `dry_run` nothing is written. After an error nothing is visible.
+    If no reject is open, or if an earlier redrive tried these settings on all open rejects, the
+    report's status is "already done". With `dry_run` nothing is written. After an error, no change
+    is visible.
 
     Raises:
         UsageError: The run is unknown, was undone, ingested a DataFrame, or its rejects expired.
@@ -160,8 +162,9 @@ def redrive(
 class _Open(NamedTuple):
     """The rejects that a redrive takes over, in one version of the catalog.
 
-    `left` is their number after the `erasures` that removed some of them, or None if there was no
-    erasure.
+    `chain` has the first run and its redrives. `expired` is true if the rejects have expired.
+    `erasures` are the ids of erasures that removed some of the rejects. `left` is the number of
+    rejects after these erasures, or None if there was no erasure.
     """
 
     chain: RedriveChain
@@ -171,7 +174,7 @@ class _Open(NamedTuple):
 
 
 class _RedriveCall:
-    """One call of `redrive`."""
+    """The state of one call of `redrive`."""
 
     def __init__(
         self, engine: Engine, pipeline: Pipeline, run_id: str, dry_run: bool, progress: Progress
@@ -239,7 +242,7 @@ class _RedriveCall:
         return None
 
     def _open(self, version: Snapshot) -> _Open:
-        """Return the rejects of the run that are open in a version. Raises UsageError."""
+        """Return the open rejects of the run in a catalog version. Raises UsageError."""
         topic = self._pipeline.topic.name
         history = self._table.run_history(version, topic)
         failed = partial(failed_runs, self._store, topic, self._run_id)
@@ -251,7 +254,10 @@ class _RedriveCall:
         return _Open(chain, expired, rejects_left(upkeep).get(attempt_id), erasures)
 
     def _have_left(self, before: _Open, newest: Snapshot) -> bool:
-        """Return whether a newer version differs in the rejects. Another plan raises the cause."""
+        """Return whether the open rejects in a newer version differ from those in `before`.
+
+        True if `_open` raises UsageError: the next plan raises this error again.
+        """
         try:
             return self._open(newest) != before
         except UsageError:
@@ -307,7 +313,7 @@ class _RedriveCall:
 
 
 def _count_refused(report: RedriveReport, rejects: RedriveInput) -> None:
-    """Count refused rejects as rejects. Raises QuarantineLimit if no reject became a record."""
+    """Add the refused rejects to the report. Raise QuarantineLimit if no reject became a record."""
     if not report.records:
         raise QuarantineLimit("no reject becomes a record")
     report.refused = dict(sorted(rejects.refused.items()))
@@ -318,10 +324,10 @@ def _count_refused(report: RedriveReport, rejects: RedriveInput) -> None:
 def _committed_run(
     history: Sequence[RunRow], pipeline: Pipeline, run_id: str, failed: Callable[[], Sized]
 ) -> RunRow:
-    """Return the committed run with this id. If several pipelines have one, prefer `pipeline`.
+    """Return the committed run with the id `run_id`, of `pipeline` or else of another pipeline.
 
-    `history` has every run row of the topic, and `failed` finds failed runs of this id. Raises
-    UsageError.
+    `history` has every run row of the topic, and `failed` returns the failed runs with this id.
+    Raises UsageError if there is no such run, or if its rows cannot be read again.
     """
     rows = [run for run in history if run.run_id == run_id]
     runs = committed_runs(rows)
@@ -364,7 +370,10 @@ def _refused(run: RunRow) -> dict[str, int]:
 
 
 def _already_done(run: RunRow) -> RedriveReport:
-    """Return the report of a call with nothing left to do after `run`, which may be a redrive."""
+    """Return the report of a call that does nothing. `run` is the last run or redrive.
+
+    For a redrive, the report has the counts of that redrive.
+    """
     report = RedriveReport(run.topic, run.pipeline, run.run_id)
     report.status, report.attempt_id = "already done", run.attempt_id
     if redrive := redrive_from_run(run):
@@ -395,9 +404,10 @@ OTHER_ROW = "these settings find another row at the line"
 
 
 class ChosenRejects(NamedTuple):
-    """Rejects of one source file, and the quarantine's files that contain their raw bytes.
+    """Rejects of one source file, sorted by line, which a map task reads again.
 
-    A map task reads the raw bytes if there are `keys`, and the source file otherwise.
+    `keys` are the object keys of the quarantine files with their raw bytes. If it is empty, the
+    task reads the source file instead.
     """
 
     rejects: Rejected
@@ -405,13 +415,13 @@ class ChosenRejects(NamedTuple):
 
 
 class RedriveInput(FileInput):
-    """The open rejects of a chain of runs. `sources` are the topic's source rows.
+    """The open rejects of a run, as input of a redrive. `sources` are the topic's source rows.
 
-    `have_left` returns whether a newer version differs in these rejects. `count` is their number.
-    `refused` counts the rejects that cannot be read again, by cause. It is complete after `spool`,
-    which writes nothing in a `dry_run`. A redrive commits no source rows, because the first run has
-    recorded the files. Raises InputError for a file that exists and cannot be read, or if the files
-    cannot be read by one run.
+    `have_left` returns whether a newer version has other open rejects. `count` is the number of
+    rejects. `refused` counts the rejects that cannot be read again, by cause. It is complete after
+    `spool`, which writes nothing in a `dry_run`. A redrive commits no source rows, because the
+    first run has recorded the files. Raises InputError if an existing file cannot be read, or if
+    one run cannot read all files.
     """
 
     def __init__(
@@ -451,7 +461,7 @@ class RedriveInput(FileInput):
         self._plan(listed, plan_splits(anew, files, pipeline))
 
     def _plan(self, listed: Mapping[str, ChosenRejects], anew: Sequence[Split]) -> None:
-        """Plan the splits in the order of paths. Files of the passed splits are read whole."""
+        """Set the splits, ordered by path. `anew` has the splits of files that are read whole."""
         whole: dict[str, list[Split]] = {}
         for split in anew:
             whole.setdefault(split.file.path, []).append(split)
@@ -475,7 +485,7 @@ class RedriveInput(FileInput):
                 self._chosen[number] = chosen
 
     def _usable(self, path: str, rejects: Rejected) -> Rejected:
-        """Return the rejects of a gone file that can be made from raw bytes. Refuse the others."""
+        """Return the rejects of a missing file whose raw bytes can be read. Refuse the others."""
         form = self._pipeline.input.format
         if not isinstance(FORMATS[form], LineFormat):
             self._refuse(path, rejects["line"], NOT_LINES.format(form))
@@ -492,7 +502,7 @@ class RedriveInput(FileInput):
             self._refused_lines.setdefault(path, []).append(lines)
 
     def has_one_of(self, leaving: PendingRemovals) -> bool:
-        """Return whether the list of an erasure contains any of the rejects."""
+        """Return whether an unfinished erasure will remove any of the rejects."""
         return has_any_reject(leaving, self._chain.last.attempt_id, self._lines)
 
     def spool(self, settings: MapSettings) -> pa.Table:
@@ -518,7 +528,10 @@ class RedriveInput(FileInput):
             self._refuse(path, np.frombuffer(memoryview(blob.data), np.int64), OTHER_ROW)
 
     def keep_refused(self, attempt_id: str, now_ms: int) -> None:
-        """Copy the refused rejects as rejects of the redrive's attempt. Raises StoreError."""
+        """Copy the refused rejects to the quarantine, as rejects of `attempt_id`.
+
+        Raises StoreError.
+        """
         lines = {path: np.concatenate(some) for path, some in self._refused_lines.items()}
         if not lines:
             return
@@ -530,7 +543,7 @@ class RedriveInput(FileInput):
         QuarantineTable(self._store).add_files([file for file, _ in written if file], attempt_id)
 
     def is_taken(self, newest: Snapshot, sources: Sources) -> bool:
-        """Return whether any reject is not open any more, or belongs to another run now."""
+        """Return whether a reject is no longer open, or belongs to another run now."""
         del sources
         return self._have_left(newest)
 
@@ -538,7 +551,10 @@ class RedriveInput(FileInput):
 def _by_path(
     lists: Sequence[Mapping[str, Rejected]], keys: Sequence[str]
 ) -> dict[str, ChosenRejects]:
-    """Return the rejects of each source file, sorted by line, and the files that contain them."""
+    """Return, by path of the source file, its rejects and the quarantine files that contain them.
+
+    `lists` has the rejects of each quarantine file in `keys`.
+    """
     parts: dict[str, list[tuple[str, Rejected]]] = {}
     for key, by_path in zip(keys, lists, strict=True):
         for path, rejects in by_path.items():
@@ -552,7 +568,7 @@ def _by_path(
 
 
 def _present(rows: Sequence[SourceRow], files: InputStore) -> list[SourceFile]:
-    """Return the files that are still the version that was ingested. Raises InputError."""
+    """Return the files that exist in the version that was ingested. Raises InputError."""
     listed = [SourceFile(row.path, row.size_bytes, row.modified_ms, row.etag) for row in rows]
     with ThreadPoolExecutor(REQUESTS) as pool:
         same = list(pool.map(partial(_is_same, files=files), listed))
@@ -576,11 +592,12 @@ _ROWS = 4096  # number of quarantined rows whose raw bytes are read together
 
 
 class MapRejects(NamedTuple):
-    """The map task that reads units of rejects, and returns packed SPOOLED rows of their blobs.
+    """The map task that reads rejects again, and returns packed SPOOLED rows of their blobs.
 
-    A unit has the chosen rejects of its splits. Of a split without chosen rejects, every row is
-    read. The lines of rejects that are not found unchanged become a blob of the kind REFUSED, whose
-    text is the number of the split. With `dry_run` the spool gets no data.
+    An item has units, each with the chosen rejects of its splits by split number. All rows of a
+    split without chosen rejects are read. Rejects that are not found unchanged are refused: their
+    line numbers become a blob of the kind REFUSED, whose text is the number of the split. With
+    `dry_run`, the blobs have no data.
     """
 
     settings: MapSettings
@@ -600,7 +617,7 @@ class MapRejects(NamedTuple):
     def amounts(
         self, items: Sequence[Sequence[tuple[Unit, Mapping[int, ChosenRejects]]]]
     ) -> Amounts:
-        """Return the stored bytes of each item's files, or of the rejects of gone files."""
+        """Return the size in bytes of each item's splits; of the raw bytes if a file is missing."""
         return Amounts("bytes", [sum(unit.size_bytes for unit, _ in units) for units in items])
 
     def _blobs(self, unit: Unit, files: InputStore, reader: _RejectReader) -> Iterator[Blob]:
@@ -611,7 +628,7 @@ class MapRejects(NamedTuple):
 
 
 class _RejectReader:
-    """A reader of the splits of a unit. It records which rejects were found."""
+    """The function that reads the splits of a unit. It records which chosen rejects it found."""
 
     def __init__(self, chosen: Mapping[int, ChosenRejects], raw_rows: RawRows) -> None:
         self._chosen, self._raw_rows = chosen, raw_rows
@@ -622,7 +639,7 @@ class _RejectReader:
     def __call__(
         self, split: Split, files: InputStore, settings: MapSettings
     ) -> Iterator[ExtractedChunk]:
-        """Yield the chunks of a split."""
+        """Yield the records and rejects of a split in chunks. Raises InputError."""
         if split.number not in self._chosen:
             return read_every_row(split, files, settings)
         if self._chosen[split.number].keys:
@@ -634,7 +651,7 @@ class _RejectReader:
     ) -> Iterator[ExtractedChunk]:
         """Yield the records and rejects of the chosen rows of a file.
 
-        Lines of the rejects count from 0 in the file. Raises InputError as `read_split` does.
+        Line numbers of rejects count from 0 in the file. Raises InputError, like `read_split`.
         """
         pipeline = settings.pipeline
         for path, rows, first_line, path_line in read_rows(split, files, pipeline):
@@ -643,7 +660,7 @@ class _RejectReader:
                 yield extract(chosen, pipeline, settings.limits, path, 0, path_line)
 
     def _from_raw(self, split: Split, settings: MapSettings) -> Iterator[ExtractedChunk]:
-        """Yield the records and rejects of rows that are made from their raw bytes."""
+        """Yield the records and rejects of rows, read from their raw bytes in the quarantine."""
         pipeline, path = settings.pipeline, split.file.path
         rejects, keys = self._chosen[split.number]
         form, encoding = FORMATS[pipeline.input.format], pipeline.input.encoding
@@ -659,7 +676,10 @@ class _RejectReader:
                 yield extract(chosen, pipeline, settings.limits, path, 0)
 
     def _choose(self, rows: Rows, lines: Int64s, split: Split, pipeline: Pipeline) -> ChosenRows:
-        """Return the rejects among rows that begin at `lines` (from 0). Record them as found."""
+        """Return the rows that are chosen rejects, and record these rejects as found.
+
+        `lines` has the line in the file (from 0) at which each row begins.
+        """
         rejects, encoding = self._chosen[split.number].rejects, pipeline.input.encoding
         at = np.searchsorted(rejects["line"], lines + 1)
         at[at == len(rejects)] = 0
@@ -675,13 +695,16 @@ class _RejectReader:
         return ChosenRows(rows, begun, lines[begun])
 
     def refused(self) -> dict[int, Int64s]:
-        """Return the lines of the rejects that were not found, by the number of the split."""
+        """Return the lines (from 1) of the rejects that were not found, by split number."""
         lines = {s: self._chosen[s].rejects["line"][~hits] for s, hits in self._hits.items()}
         return {split: missing for split, missing in lines.items() if len(missing)}
 
 
 class RawRows:
-    """The raw bytes of an attempt's rejects. The quarantine file that was read last is kept."""
+    """A reader of the raw bytes of an attempt's rejects.
+
+    It keeps the rows of the quarantine file that was read last.
+    """
 
     def __init__(self, store: Store, attempt_id: str) -> None:
         self._store, self._attempt_id = store, attempt_id
@@ -689,9 +712,13 @@ class RawRows:
         self._places: dict[str, Int64s] = {}
 
     def read(self, key: str, path: str, lines: Int64s, size: int) -> Iterator[tuple[Int64s, Spans]]:
-        """Yield lines and raw bytes of the rejects at `lines` of a source file, by line.
+        """Yield the line numbers and raw bytes of rejects, sorted by line, in parts.
 
-        An item has about `size` bytes.
+        Args:
+            key: The object key of the quarantine file.
+            path: The source file of the rejects.
+            lines: The lines (from 1) of the rejects to read.
+            size: The approximate size of a part in bytes.
         """
         if key != self._key:
             self._rows = read_rejects(self._store, key, [self._attempt_id])
@@ -709,13 +736,13 @@ class RawRows:
 
 
 class ListRejects(NamedTuple):
-    """The task that reads an attempt's rejects from a quarantine file, by source file."""
+    """The task that lists an attempt's rejects in a quarantine file, by path of the source file."""
 
     store: Store
     attempt_id: str
 
     def __call__(self, key: str) -> dict[str, Rejected]:
-        """Return the rejects without their raw bytes, in the order of the file."""
+        """Return the rejects without raw bytes, in the order of the quarantine file `key`."""
         rows = read_rejects(self.store, key, [self.attempt_id])
         parts = [np.zeros(0, REJECT)]
         for batch in rows.to_batches(max_chunksize=_ROWS):
@@ -736,7 +763,7 @@ class ListRejects(NamedTuple):
 # divide a file into other rows, and such a row could contain lines that are records already.
 
 # One reject without its raw bytes: the line where it begins, from 1; the length and hash of the raw
-# bytes; whether the row may be longer than they are; and whether they have a line feed.
+# bytes; whether the quarantine may have cut them; and whether they contain a line feed.
 REJECT = np.dtype(
     [("line", "i8"), ("hash", "i8"), ("length", "i4"), ("cut", "?"), ("line_feed", "?")]
 )
@@ -752,7 +779,7 @@ RejectFlags = npt.NDArray[np.bool_]  # which of the rejects are found
 
 
 def reject_table(lines: Int64s, reasons: npt.NDArray[Any], raw: Spans) -> Rejected:
-    """Return quarantined rows without their raw bytes, in the given order."""
+    """Return an array of the type REJECT for quarantined rows, in the given order."""
     rows = np.zeros(len(lines), REJECT)
     rows["line"], rows["length"] = lines, np.maximum(raw.lengths, 0)
     rows["hash"], rows["line_feed"] = fnv_hashes(*raw.fixed()), with_line_feed(*raw.fixed())
@@ -778,7 +805,7 @@ def _same(raw: Spans, rejects: Rejected) -> RejectFlags:
 
 
 class ChosenRows:
-    """The chosen rows of a chunk. They begin at the lines `numbers`."""
+    """The rows of a chunk at the positions `at`, as `Rows`. They begin at the lines `numbers`."""
 
     line_count = comment_lines = 0
 
@@ -788,7 +815,7 @@ class ChosenRows:
 
     @property
     def raw(self) -> Spans:
-        """Return the bytes of the rows as they are in the file."""
+        """Return the bytes of the rows, unchanged from the file."""
         return self._rows.raw.take(self._at)
 
     def take_raw(self, rows: Int64s) -> Spans:
@@ -800,7 +827,7 @@ class ChosenRows:
         return self._rows.field(name).take(self._at)
 
     def times(self, name: str, form: TimeFormat) -> Times:
-        """Return the values of a field as times."""
+        """Return the values of a field as times, read in the format `form`."""
         ms, codes, local = self._rows.times(name, form)
         return Times(ms[self._at], codes[self._at], local[self._at])
 

@@ -1,8 +1,8 @@
-"""Report a run: counts that add up, and the duration of each step.
+"""Report the result of a run: counts of rows, records and rejects, and the duration of each step.
 
-The report of an attempt that fails is stored too, with the exit code and the error, for `seglake
-run-status` and `seglake quarantine`: cluster modes lose exit codes and standard output. A process
-that is killed stores nothing.
+The report of a failed attempt is stored with its exit code and error, so that `seglake run-status`
+and `seglake quarantine` can show it: cluster modes lose exit codes and standard output. A process
+that is killed stores no report.
 """
 
 from __future__ import annotations
@@ -54,32 +54,32 @@ Status = Literal["committed", "already done", "failed", "dry run"]
 
 
 def silent(_step: str) -> None:
-    """Ignore the step: show no progress. The log has the steps."""
+    """Show no progress. The log contains the steps."""
 
 
 @dataclass(repr=False)
 class Report(ShowsTable):
     """The result of one run.
 
-    `input_rows` is always `records` + `quarantined`. `skipped_records` are additional rows whose
-    offset was already in the log, and `comment_lines` begin with `input.comment`: these are not in
-    `input_rows`. `reasons` counts the quarantined rows by reason. `interval_records` counts the
-    records in the declared interval, see `RunRow`.
+    `input_rows` is always `records` + `quarantined`. It excludes `skipped_records` (the number of
+    rows whose offset was already in the log) and `comment_lines` (the number of lines that begin
+    with `input.comment`). `reasons` counts the quarantined rows by reason. `interval_records`
+    counts the records in the declared interval; see `RunRow`.
 
-    `skipped_files` were ingested by earlier runs. If no file is new, `owner` is one of these runs
-    (the run with the most similar id). `missing_paths` are input paths that do not exist,
-    if `input.on_empty` allows that. `left_out` counts, by reason, files that a path, folder or glob
-    contains and that are not read. If the run was committed before, `new_files`, `changed_files`
-    and `gone_files` are the changes of its input since then.
+    `skipped_files` were ingested by earlier runs. If no file is new, `owner` is the id of one of
+    these runs (the most similar id). `missing_paths` are input paths that do not exist, if
+    `input.on_empty` allows that. `left_out` counts, by reason, the files that are excluded from the
+    input. If the run was committed before, `new_files`, `changed_files` and `gone_files` are the
+    changes of its input since then.
 
-    `replaced_runs` were removed from the topic. `replaced_records` and `replaced_files` are the
-    numbers of their records and input files.
+    `replaced_runs` are the ids of runs that were removed from the topic. `replaced_records` and
+    `replaced_files` are the numbers of their records and input files.
 
-    `findings` are observations about the input; `str()` returns a sentence for each. `end_offsets`
-    are exclusive, for each log partition that grew. `max_lateness_ms` is the largest lateness of an
-    event, None without an order of arrival. `version` is -1 until this call commits the run.
-    `rebased` counts the lost races after which the segments were rebased. `seconds` are per step,
-    and include attempts that were planned again.
+    `findings` are observations about the input; `str(finding)` is a sentence. `end_offsets` has the
+    end offset (exclusive) of each log partition that grew. `max_lateness_ms` is the largest
+    lateness of an event, or None if records have no order of arrival. `version` is -1 until this
+    call commits the run. `rebased` counts the lost races after which the segments were rebased.
+    `seconds` has the duration of each step, and includes attempts that were planned again.
     """
 
     topic: str
@@ -139,7 +139,7 @@ class Report(ShowsTable):
         self.left_out = {**selection.left_out}
 
     def describe_done(self, done: RunRow, since: Differences) -> None:
-        """Fill in the counts of the committed run, and the changes of its input since then."""
+        """Fill in the counts of the committed run `done`, and the changes of its input since."""
         self.status, self.attempt_id = "already done", done.attempt_id
         self.records, self.quarantined = done.records, done.quarantined
         self.input_rows = done.input_rows
@@ -148,7 +148,8 @@ class Report(ShowsTable):
     def check_rejects(self, pipeline: Pipeline, root: str | None) -> None:
         """Raise QuarantineLimit if more rows are rejected than the pipeline allows.
 
-        If the lake at `root` keeps some of them, the message contains the command that shows them.
+        `root` is the lake that stores a sample of the rejects, or None if no sample is stored. With
+        a `root`, the message contains the command that shows the sample.
         """
         rejected, rows = self.quarantined, self.input_rows
         if pipeline.allows_rejects(rejected, rows):
@@ -189,7 +190,7 @@ class Report(ShowsTable):
         return self._ingested() + self._replaced()
 
     def _done_before(self) -> str:
-        """Return a sentence about the changes since the run was committed, and the remedy."""
+        """Return how the input changed since the run was committed, and what the user can do."""
         lists = {"new": self.new_files, "changed": self.changed_files, "gone": self.gone_files}
         changes = [
             f"{counted(len(paths), 'file')} {what} ({paths[0]})"
@@ -235,7 +236,7 @@ class Report(ShowsTable):
         )
 
     def describe(self, segments: Sequence[SegmentRow]) -> None:
-        """Fill in sizes, timestamps and end offsets of the segments."""
+        """Fill in the number, sizes, timestamps and end offsets of the run's segments."""
         self.segments = len(segments)
         self.index_bytes = sum(
             row.index_bytes + row.timeindex_bytes + row.zonemap_bytes + (row.keyindex_bytes or 0)
@@ -248,7 +249,7 @@ class Report(ShowsTable):
         self.end_offsets = {row.partition: row.end_offset for row in segments}
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the report as plain values, with its summary."""
+        """Return the report and its summary as a dictionary of JSON values."""
         values = {**asdict(self), "summary": self.summary}
         return values | {"skipped_files": [*self.skipped_files]}
 
@@ -257,11 +258,11 @@ class Report(ShowsTable):
         return json.dumps(self.as_dict(), ensure_ascii=False)
 
     def as_row(self) -> str:
-        """Return the report for the run's catalog row, with a count of the skipped files.
+        """Return the report as JSON for the run's catalog row, which must stay small.
 
-        A list of them would grow if each run skips all but the newest files of a folder. Only some
-        of the changed files are named. Omitted are the fields that only "already done" runs have,
-        `owner`, which the source rows contain, and empty fields of `_UNUSUAL`.
+        It has only the number of skipped files, because a run may skip nearly all files of a
+        folder, and only some of the changed files and missing paths. It has no `owner`, which the
+        source rows contain, no empty fields of `_UNUSUAL`, and no fields for "already done" runs.
         """
         row = {**asdict(self), "skipped_files": len(self.skipped_files)}
         unusual = [name for name in _UNUSUAL if not row[name]]
@@ -273,16 +274,17 @@ class Report(ShowsTable):
 
     @property
     def input_size(self) -> str:
-        """Return the amount of input, as in "12 files, 3 MiB"."""
+        """Return the amount of input as text, such as "12 files, 3 MiB"; "rows" without files."""
         if not self.input_files:
             return "rows"  # the input is a DataFrame
         return f"{counted(self.input_files, 'file')}, {short_bytes(self.input_bytes)}"
 
     @contextmanager
     def step(self, name: str, progress: Progress, work: str = "") -> Iterator[None]:
-        """Announce a step to `progress` and the log, and add its duration when it ends.
+        """Pass the name of a step to `progress` and the log. When the block ends, add its duration.
 
-        If it takes long, a log line describes the `work` that is in progress for the topic.
+        If the block takes long, a log line has the topic and the text `work`, such as "reading 12
+        files".
         """
         self.log(name)
         progress(name)
@@ -310,8 +312,8 @@ _ERROR_LENGTH = 16_384  # a stored message is cut at this number of characters
 def store_failure(store: Store, report: Report) -> Iterator[list[dict[str, Any]]]:
     """Store the report and the error if the block fails, for `seglake run-status`.
 
-    The block gets a list, to which it may add a sample of its rejects, see `FailedRun`. If storage
-    fails as well, a warning is logged, and the error of the block is raised.
+    The block gets a list, to which it may add a sample of its rejects; see `FailedRun`. If the
+    report cannot be stored, a warning is logged. The error of the block is raised in any case.
     """
     rejects: list[dict[str, Any]] = []
     try:
@@ -340,10 +342,11 @@ def store_failure(store: Store, report: Report) -> Iterator[list[dict[str, Any]]
 
 
 def _store_with_sample(store: Store, failed: FailedRun, rejects: list[dict[str, Any]]) -> None:
-    """Store a failed run, with its sample of rejects unless the attempt was abandoned.
+    """Store a failed run. Add its sample of rejects unless the attempt was abandoned.
 
     An erasure abandons attempts, then removes rows from their samples. A sample that is written
-    later would restore an erased key. So the attempt checks again after it has written one.
+    later would restore an erased key. So this function checks again after writing the sample, and
+    removes the sample if the attempt was abandoned in the meantime.
     """
     write_failed_run(store, failed)
     if rejects and not is_abandoned(store, failed.attempt_id):
@@ -353,7 +356,10 @@ def _store_with_sample(store: Store, failed: FailedRun, rejects: list[dict[str, 
 
 
 def error_text(error: Exception) -> str:
-    """Return a SeglakeError's message, or another error's type, whose message may have secrets."""
+    """Return the message of a SeglakeError. For other errors, return only the type.
+
+    The messages of other errors may contain secrets.
+    """
     name = type(error).__name__
     if not isinstance(error, SeglakeError):
         return f"{name}: the log of the driver has the details"

@@ -1,10 +1,10 @@
-"""Run one ingest, from raw files to one catalog commit, step by step.
+"""Run one ingest, from raw files to one catalog commit, in several steps.
 
     already committed? → list the input → select the files → map → count → plan → write segments →
     write quarantine → commit; after a lost race: reload, then rebase or plan again
 
-Nothing is visible before the commit, and only a commit is binding: a run that failed or died at any
-step is run again, with the input and the settings of that time.
+No change is visible before the commit. If a run failed or died before its commit, it can be run
+again, even with another input or other settings.
 """
 
 from __future__ import annotations
@@ -83,18 +83,19 @@ def ingest_files(
     progress: Progress = silent,
     replacing: Replacing | None = None,
 ) -> Report:
-    """Ingest the files that the pipeline names, once.
+    """Ingest the files that the pipeline names, once per run id.
 
-    `replacing` creates the replacement that an attempt commits, from the catalog and the attempt's
-    id. With it, a committed run is ingested again, unless that would change nothing.
+    `replacing` is a function from the catalog and an attempt's id to the replacement that this
+    attempt commits. With it, a committed run is ingested again, unless that would change nothing.
+    Otherwise a committed run is not ingested again: the report's status is "already done", and the
+    report has the changes of the input since the commit. After an error, nothing of the run is
+    visible. Exception: after a StoreError at the commit, the whole run may be visible. Call again
+    with the same run id to find out.
 
-    If the run id is already committed, nothing is ingested: the report's status is "already done",
-    and the report has the changes of the input since then. Raises ChangedFiles if a file changed
-    and the pipeline forbids that. Raises ConfigError if the run is committed with other settings or
-    the pipeline is for a DataFrame, InputError, QuarantineLimit,
-    StoreError, AttemptAbandoned or CommitConflict. After an error nothing of the run is visible.
-    After a StoreError at the commit, the whole run may be visible: run again with the same run id
-    to find out.
+    Raises:
+        ConfigError: The run is committed with other settings, or the pipeline is for a DataFrame.
+        ChangedFiles: A file changed after it was ingested, and the pipeline forbids that.
+        SeglakeError: InputError, QuarantineLimit, StoreError, AttemptAbandoned or CommitConflict.
     """
     if not pipeline.input.kind.in_files:
         raise ConfigError(
@@ -112,9 +113,9 @@ def ingest_rows(
     run: DeclaredRun,
     progress: Progress = silent,
 ) -> Report:
-    """Ingest rows of a DataFrame or of record batches, once, like `ingest_files`.
+    """Ingest rows of a DataFrame or of record batches, once per run id, like `ingest_files`.
 
-    They have no source rows.
+    No source rows are committed.
     """
     return _ingest(engine, pipeline, run, progress, lambda _sources: rows)
 
@@ -178,7 +179,7 @@ def _ingest(
 def _as_declared(
     table: CatalogTable, base: Snapshot, report: Report, run: DeclaredRun
 ) -> DeclaredRun:
-    """Return the run with the interval of the run that it replaces, unless it declares its own."""
+    """Return `run`. If it has no interval, add the interval of the run that it replaces."""
     before = table.run(base, report.topic, report.pipeline, report.run_id)
     if run.interval is not None or before is None:
         return run
@@ -188,9 +189,9 @@ def _as_declared(
 
 @contextmanager
 def _naming_the_run(table: CatalogTable, base: Snapshot, report: Report) -> Iterator[None]:
-    """Add the run that ingested a changed file to ChangedFiles errors of the block.
+    """Add a run id to ChangedFiles errors of the block: the run that ingested the changed file.
 
-    This is the newest such run of this pipeline, or else of any pipeline.
+    If several runs ingested it, this is the newest run of this pipeline, or else of any pipeline.
     """
     try:
         yield
@@ -207,7 +208,7 @@ def _naming_the_run(table: CatalogTable, base: Snapshot, report: Report) -> Iter
 
 
 def _require_newest(table: CatalogTable, base: Snapshot) -> None:
-    """Raise ReplanRequired if a version is no longer the newest. Raises StoreError."""
+    """Raise ReplanRequired if `base` is no longer the newest version. Raises StoreError."""
     if table.refresh(base) is not base:
         raise ReplanRequired("a commit came before the announcement")
 
@@ -220,12 +221,12 @@ def _already_committed(
     replacement: Replacement | None,
     report: Report,
 ) -> bool:
-    """Return whether the run is committed already, and fill in `report` if it is.
+    """Return whether the run is already committed, and fill in `report` if so.
 
-    Raises ChangedFiles if it is, and the pipeline forbids that a file has changed since then.
-
-    A replacement is committed already if it would ingest the same files, with the same settings and
-    interval, and would remove no other run.
+    A run with a replacement counts as committed only if the committed run has the same files,
+    settings and interval, and if the replacement would remove no other run. Raises ConfigError if
+    the run is committed with other settings or another interval. Raises ChangedFiles if a file
+    changed since the commit and the pipeline forbids that.
     """
     done = table.run(base, report.topic, report.pipeline, report.run_id)
     if done is None:
@@ -282,7 +283,7 @@ def _require_same(done: RunRow, pipeline: Pipeline, declared: tuple[int, int] | 
 def execute_attempt(
     attempt: Attempt, sample: list[dict[str, Any]], before_commit: Callable[[], None] = lambda: None
 ) -> Report:
-    """Write everything, call `before_commit`, and commit.
+    """Write the segments and the quarantine, call `before_commit`, and commit. Return the report.
 
     If the attempt fails, a sample of its rejects is added to `sample`.
     """
@@ -339,17 +340,18 @@ def execute_attempt(
 
 
 def check_input(attempt: Attempt) -> None:
-    """Raise an error if the rejects or the times of the input forbid a commit."""
+    """Raise QuarantineLimit or InputError if the rejects or the times forbid a commit."""
     root = attempt.store.uri if attempt.input.keeps_rejects else None
     attempt.report.check_rejects(attempt.pipeline, root)
     attempt.report.check_times(attempt.pipeline)
 
 
 def _delete_own_rejects(attempt: Attempt, failure: Exception) -> None:
-    """Delete the quarantine's files of an attempt that was abandoned, see `announce`.
+    """Delete the quarantine files of a failed attempt if it was abandoned; see `announce`.
 
     An erasure that abandoned the attempt may have deleted its blobs, so the attempt may fail with
-    missing objects. After another failure of storage the files are kept: their commit may be late.
+    MissingObject. After any other StoreError the files are kept, because the request that commits
+    them may still take effect.
     """
     if isinstance(failure, StoreError) and not isinstance(failure, MissingObject):
         return
@@ -365,7 +367,7 @@ def _delete_own_rejects(attempt: Attempt, failure: Exception) -> None:
 
 
 def count_splits(attempt: Attempt, spooled: pa.Table) -> SplitCounts:
-    """Return the counts of every split, and fill in the report."""
+    """Return split number → counts from the summaries in `spooled`, and fill in the report."""
     report = attempt.report
     summaries: list[Any] = filter_kinds(spooled, SUMMARY)["text"].to_pylist()
     totals = combine_summaries(summaries)
@@ -388,7 +390,7 @@ def count_splits(attempt: Attempt, spooled: pa.Table) -> SplitCounts:
 
 
 def _outside_interval(attempt: Attempt, times: IntervalTimes) -> list[Finding]:
-    """Return a finding if the run has records, but none in the interval that it declares.
+    """Return a finding if all records of the run are outside of its declared interval.
 
     The input may be for another interval. A few records outside are normal: events arrive late.
     """

@@ -61,10 +61,11 @@ _AT_ONCE = 1 << 17  # files in one query of the catalog
 
 
 class InputSelection(NamedTuple):
-    """The files that an attempt reads, the files ingested before, and the files changed since then.
+    """The input files of an attempt, divided by what the topic has of them.
 
-    `missing` are paths of the input that do not exist. `left_out` counts, by reason, the files that
-    are not read.
+    `files` are read. `skipped` files were ingested before, in the same version. `changed` files
+    were ingested in another version. `missing` are paths of the input that do not exist. `left_out`
+    counts, by reason, the files that are excluded from the input.
     """
 
     files: list[SourceFile]
@@ -74,9 +75,10 @@ class InputSelection(NamedTuple):
     left_out: Mapping[str, int] = {}
 
     def one_name_each(self, one_file: Sequence[Sequence[str]]) -> InputSelection:
-        """Return the selection with one name for each file: the name that was ingested before.
+        """Return the selection with only one name of each file.
 
-        Each item of `one_file` has the names of one file.
+        Each item of `one_file` has all names of one file. A name that was ingested before is
+        preferred.
         """
         if not one_file:
             return self
@@ -92,9 +94,10 @@ class InputSelection(NamedTuple):
         return self._replace(files=files, changed=again, left_out=left_out)
 
     def apply_policy(self, on_changed: str) -> InputSelection:
-        """Return the selection for a value of the setting `on_changed_source`.
+        """Apply the setting `on_changed_source`, whose value is `on_changed`.
 
-        Raises ChangedFiles for a changed file if the setting is "fail".
+        If it is "ingest-as-new", return a selection that also reads the changed files. Raises
+        ChangedFiles if a file changed and the value is "fail".
         """
         if self.changed and on_changed == "fail":
             raise ChangedFiles([file.path for file in self.changed])
@@ -104,10 +107,10 @@ class InputSelection(NamedTuple):
 
 
 class Differences(NamedTuple):
-    """The files that are new, changed or gone since a run was committed, by path.
+    """The paths of files that are new, changed or gone since a run was committed.
 
-    `new` files are unknown to the topic. `changed` files exist in a version that the topic does
-    not have. `gone` files were ingested by the run and no longer exist.
+    The topic has no version of a `new` file, and another version of a `changed` file. The run
+    ingested a `gone` file, which no longer exists.
     """
 
     new: list[str]
@@ -116,13 +119,13 @@ class Differences(NamedTuple):
 
 
 def without_attempts(sources: pa.Table, attempts: Collection[str]) -> pa.Table:
-    """Return the source rows, except for rows of `attempts`."""
+    """Return the source rows, without the rows of `attempts`."""
     dropped = pc.is_in(sources["attempt_id"], pa.array(sorted(attempts), pa.string()))
     return sources.filter(pc.invert(dropped)) if attempts else sources
 
 
 def known_versions(sources: pa.Table) -> dict[str, list[FileVersion]]:
-    """Return the versions of files in the catalog's source rows, by path."""
+    """Return, for each path in the catalog's source rows, the versions that were ingested."""
     versions: dict[str, list[FileVersion]] = {}
     columns: list[list[Any]]
     columns = [sources[name].to_pylist() for name in ("path", "size_bytes", "modified_ms", "etag")]
@@ -132,7 +135,7 @@ def known_versions(sources: pa.Table) -> dict[str, list[FileVersion]]:
 
 
 def select_files(files: FileList, versions_of: Mapping[str, list[FileVersion]]) -> InputSelection:
-    """Divide files by the versions that the topic has of them."""
+    """Divide files into new, skipped and changed ones. `versions_of` are the topic's versions."""
     new, changed, skips = list[SourceFile](), list[SourceFile](), list[bool]()
     for file in files:
         versions = versions_of.get(file.path)
@@ -144,10 +147,11 @@ def select_files(files: FileList, versions_of: Mapping[str, list[FileVersion]]) 
 
 
 class KnownFiles(NamedTuple):
-    """Listed files, divided by the versions that a topic has of them.
+    """The files of an input list, compared with the topic's versions of these files.
 
-    `owners` are the attempts that ingested some of them. Each of the `digests` covers the topic's
-    versions of `_AT_ONCE` files, and changes if the topic gets or loses one.
+    `selection` has new, skipped and changed files. `owners` are the attempts that ingested any
+    version of the files. `digests` has a hash of the topic's versions for every `_AT_ONCE` files.
+    `differs` compares these hashes with later ones.
     """
 
     selection: InputSelection
@@ -156,7 +160,7 @@ class KnownFiles(NamedTuple):
 
     @staticmethod
     def from_files(files: FileList, source_rows: SourceRows) -> KnownFiles:
-        """Query the topic for the files, a bounded number at a time."""
+        """Query the topic's versions of `files`, at most `_AT_ONCE` files in one query."""
         new, changed, skipped = list[SourceFile](), list[SourceFile](), list[FileList]()
         owners, digests = set[str](), list[int]()
         for some in files.parts(_AT_ONCE):
@@ -171,7 +175,7 @@ class KnownFiles(NamedTuple):
         return KnownFiles(InputSelection(new, FileList.joined(skipped), changed), owners, digests)
 
     def differs(self, files: FileList, source_rows: SourceRows) -> bool:
-        """Return whether the topic now has other versions of these files."""
+        """Return whether the topic's versions of `files` have changed since `from_files`."""
         parts = zip(files.parts(_AT_ONCE), self.digests, strict=True)
         return any(
             _digest(known_versions(source_rows([*some.paths]))) != digest for some, digest in parts
@@ -187,12 +191,12 @@ def _digest(versions: Mapping[str, list[FileVersion]]) -> int:
 
 
 def plan_splits(files: Sequence[SourceFile], store: InputStore, pipeline: Pipeline) -> list[Split]:
-    """Divide files into splits of `task.split_bytes`, as far as the input format allows.
+    """Divide files into splits of `task.split_bytes`, where the input format allows it.
 
-    With `headers.source`, which counts lines from the beginning of a file, each file is one split.
+    With `headers.source` each file is one split, because its lines are counted from the beginning.
 
     Raises:
-        InputError: A file cannot be read, or the input format refuses these files for one run.
+        InputError: A file cannot be read, or one run cannot ingest all these files.
     """
     form, size = FORMATS[pipeline.input.format], pipeline.task.split_bytes
     form.check(files, store, pipeline)
@@ -215,7 +219,7 @@ def plan_splits(files: Sequence[SourceFile], store: InputStore, pipeline: Pipeli
 
 logger = logging.getLogger(__name__)
 
-_CACHED_BYTES = 4 * 2**30  # blobs of a run that the system's cache holds for some seconds
+_CACHED_BYTES = 4 * 2**30  # size of blobs that the system's cache keeps for some seconds
 
 SplitCounts = Mapping[int, SplitCount]  # number of the split → counts
 Sources = Callable[[Snapshot, Collection[str]], pa.Table]  # source rows of paths in a version
@@ -226,7 +230,7 @@ class RunInput(ABC):
 
     `selection` has the files that are read, skipped and changed. `owners` are the attempts that
     ingested the skipped and changed files before. `order_column` is the order column of a
-    DataFrame. If `keeps_rejects`, some rejects can be shown after the attempt fails.
+    DataFrame. If `keeps_rejects`, a sample of the rejects is stored when the attempt fails.
     """
 
     selection = InputSelection([], FileList.from_files([]), [])
@@ -239,26 +243,30 @@ class RunInput(ABC):
         return False
 
     def value_settings(self) -> Mapping[str, Any]:
-        """Return the settings `value.*` for a new topic: how fields are found in its values."""
+        """Return the settings `value.*` (the value format) that this input gives a new topic."""
         return {}
 
     @abstractmethod
     def spool(self, settings: MapSettings) -> pa.Table:
-        """Run the map side with the settings of an attempt, and return rows of SPOOLED."""
+        """Run the map tasks with the settings of an attempt. Return the SPOOLED rows of all blobs.
+
+        Raises InputError, StoreError and errors of the engine.
+        """
 
     @abstractmethod
     def origins(self, counts: SplitCounts) -> dict[int, SplitOrigin]:
-        """Return the file of each split, and the number of lines in it before the split."""
+        """Return, by split number, the file of the split and the number of lines before it."""
 
     def rows(self, counts: SplitCounts, topic: str, attempt_id: str) -> list[SourceRow]:
-        """Return the source rows to commit."""
+        """Return the source rows to commit, one for each file that was read."""
         del counts, topic, attempt_id
         return []
 
     def is_taken(self, newest: Snapshot, sources: Sources) -> bool:
-        """Return whether another commit took or removed some of the input since the attempt began.
+        """Return whether another commit ingested or removed some of the input since planning.
 
-        `sources` returns the source rows of paths in a version that count for the attempt.
+        `newest` is the newest version. `sources` returns the source rows of paths in a version,
+        without the rows of runs that the attempt replaces.
         """
         del newest, sources
         return False
@@ -268,9 +276,9 @@ InputOf = Callable[[SourceRows], RunInput]  # the input of an attempt, from the 
 
 
 def new_files(engine: Engine, pipeline: Pipeline) -> InputOf:
-    """Return the files that a pipeline names and the topic does not have. Raises InputError.
+    """Return a function that creates the input from a pipeline's files. It may raise InputError.
 
-    They are listed once: planning again keeps the list.
+    Files are listed only in the first call: an attempt that is planned again uses the same list.
     """
     listed = cache(
         partial(find_inputs, pipeline.input, InputStore(pipeline.storage), pipeline.root)
@@ -286,13 +294,13 @@ class FileInput(RunInput):
     _files: InputStore
 
     def is_empty(self) -> bool:
-        """Return whether there is no split."""
+        """Return whether there is no split to read."""
         return not self.splits
 
     def value_settings(self) -> Mapping[str, Any]:
-        """Return the settings that the format finds, if values are raw lines. May raise InputError.
+        """Return the settings `value.*` that the input format finds. May raise InputError.
 
-        Other values are JSON, which needs no setting.
+        Empty unless values are raw lines: other values are JSON, which needs no setting.
         """
         if self._pipeline.value_source != "line":
             return {}
@@ -300,15 +308,15 @@ class FileInput(RunInput):
         return form.value_settings(self.selection.files, self._files, self._pipeline)
 
     def origins(self, counts: SplitCounts) -> dict[int, SplitOrigin]:
-        """Return the file of each split, and the number of lines in it before the split."""
+        """Return, by split number, the file of the split and the number of lines before it."""
         return split_origins(self.splits, counts)
 
 
 class InputFiles(FileInput):
     """The files of an input list that the topic does not have yet.
 
-    `source_rows` returns the source rows of paths. Raises ChangedFiles, and InputError like
-    `plan_splits`.
+    `source_rows` returns the topic's source rows of paths. Creating an object may raise
+    ChangedFiles, and InputError like `plan_splits`.
     """
 
     def __init__(
@@ -325,7 +333,7 @@ class InputFiles(FileInput):
         self.splits, self._files = plan_splits(self.selection.files, store, pipeline), store
 
     def spool(self, settings: MapSettings) -> pa.Table:
-        """Run the map side over all units."""
+        """Run the map tasks over all units of the files, and return the SPOOLED rows."""
         sizes = map_sizes(sum(map(size_bytes, self.splits)), settings.pipeline)
         settings = settings._replace(sizes=sizes)
         tasks = shared_units(self.splits, sizes.unit_bytes, self._engine)
@@ -333,7 +341,7 @@ class InputFiles(FileInput):
         return unpack_rows(self._engine.map(MapUnits(settings, plain_bytes), tasks))
 
     def rows(self, counts: SplitCounts, topic: str, attempt_id: str) -> list[SourceRow]:
-        """Return one source row per file."""
+        """Return one source row for each file that is read, with its number of rows."""
         rows: Counter[str] = Counter()
         for split in self.splits:
             rows[split.file.path] += counts[split.number].rows
@@ -356,7 +364,7 @@ class InputFiles(FileInput):
 
 
 class InputFrame(RunInput):
-    """A DataFrame. Every attempt evaluates it again, and it has no source rows."""
+    """A DataFrame as input. Every attempt evaluates it again. No source rows are committed."""
 
     order_column: str
 
@@ -364,19 +372,22 @@ class InputFrame(RunInput):
         self._frame, self.order_column = frame, order_column
 
     def spool(self, settings: MapSettings) -> pa.Table:
-        """Run the map side over each partition of the DataFrame."""
+        """Run a map task for each partition of the DataFrame, and return the SPOOLED rows."""
         settings = settings._replace(sizes=map_sizes_for_frame(settings.pipeline))
         return MapFrame(settings, self.order_column).read(self._frame)
 
     def origins(self, counts: SplitCounts) -> dict[int, SplitOrigin]:
-        """Return one origin for all splits. A reject's line is its number in the order column."""
+        """Return one origin for all splits. `lines_before` is -1, because lines become 1-based.
+
+        So the line of a reject is its number in the order column.
+        """
         return dict.fromkeys({0, *counts}, SplitOrigin(FRAME, -1))
 
 
 class InputBatches(InputFrame):
-    """Record batches of this process. Each row gets its number as the order column.
+    """Record batches of this process as input. Row numbers (from 0) are the order column.
 
-    They are read once, and mapped in this thread.
+    The batches can be read only once, and are mapped in the calling thread.
     """
 
     def __init__(self, batches: Iterable[pa.RecordBatch], order_column: str) -> None:
@@ -384,7 +395,10 @@ class InputBatches(InputFrame):
         self._is_read = False
 
     def spool(self, settings: MapSettings) -> pa.Table:
-        """Run the map side over the batches. Raises CommitConflict if they were read before."""
+        """Map the batches, and return the SPOOLED rows.
+
+        Raises CommitConflict if the batches were read before.
+        """
         if self._is_read:
             raise CommitConflict(
                 "the topic changed while the rows were read, and they can be read only once; "
@@ -407,9 +421,9 @@ def changes_since(
 ) -> Differences:
     """Return the files of a pipeline that are new, changed or gone since an attempt was committed.
 
-    `source_rows` returns the topic's source rows of paths, `ingested` the paths of the attempt's
-    files. If a path cannot be listed, a file is gone only if storage reports that it does not
-    exist. A DataFrame has no files.
+    `source_rows` returns the topic's source rows of paths, and `ingested` the paths of the files
+    that the attempt ingested. If one of the input paths cannot be listed, only files that storage
+    reports as missing are gone. For a DataFrame, the result is empty.
     """
     if not pipeline.input.kind.in_files:
         return Differences([], [], [])

@@ -1,4 +1,4 @@
-"""Determine the topic of a run: its settings, which the catalog owns, and its append time."""
+"""Combine the topic settings of a pipeline and the catalog, and compute the append time."""
 
 import json
 import logging
@@ -23,9 +23,9 @@ Seed = Callable[[], Mapping[str, Any]]  # settings `value.…`; may read input
 def current_topic(snapshot: Snapshot, pipeline: Pipeline, seed: Seed = dict) -> Topic:
     """Return the pipeline's topic, with the catalog's settings where the pipeline has none.
 
-    If the topic never had a record, `seed` returns the settings for finding fields in values, which
-    are used if neither has them. Raises ConfigError if the pipeline has another partitioner,
-    timestamp type or lifecycle setting than the topic, or fewer partitions.
+    If the topic never had a record, and neither the pipeline nor the catalog has `value.*`
+    settings, `seed()` returns these settings. Raises ConfigError if the pipeline's partitioner,
+    timestamp type or lifecycle settings differ from the topic's, or if it has fewer partitions.
     """
     row, settings = snapshot.find_topic(pipeline.topic.name), pipeline.topic.overrides()
     stored = {} if row is None else stored_settings(row)
@@ -42,7 +42,7 @@ def current_topic(snapshot: Snapshot, pipeline: Pipeline, seed: Seed = dict) -> 
 
 
 def _allowed(seed: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the settings, or {} if `seglake alter` would refuse them."""
+    """Return `seed`, or {} with a logged warning if it is not valid for a topic."""
     try:
         Topic.model_validate({"name": "any", **seed})
     except ValidationError as refused:
@@ -52,9 +52,9 @@ def _allowed(seed: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def topic_rows(snapshot: Snapshot, pipeline: Pipeline, seed: Seed = dict) -> list[TopicRow]:
-    """Return the row that the run adds for its topic, or [] if the catalog has these settings.
+    """Return the topic row that the run adds, or [] if the catalog already has these settings.
 
-    See `current_topic` for `seed`, and for when ConfigError is raised.
+    See `current_topic` for `seed` and for the reasons of a ConfigError.
     """
     topic = current_topic(snapshot, pipeline, seed)
     row = snapshot.find_topic(topic.name)
@@ -68,7 +68,7 @@ def topic_rows(snapshot: Snapshot, pipeline: Pipeline, seed: Seed = dict) -> lis
 
 
 def partition_growth_finding(snapshot: Snapshot, topic: Topic) -> list[Finding]:
-    """Return a finding if a run gives its topic more partitions, even without a record."""
+    """Return a finding if the run raises the topic's number of partitions, even if it is empty."""
     row = snapshot.find_topic(topic.name)
     if row is None or row.partitions >= topic.partitions:
         return []
@@ -77,9 +77,9 @@ def partition_growth_finding(snapshot: Snapshot, topic: Topic) -> list[Finding]:
 
 
 def value_settings_finding(topic: Topic, value_settings: Mapping[str, Any]) -> list[Finding]:
-    """Return a finding if a topic finds fields differently than values of an input require.
+    """Return a finding if the topic's value format differs from the value format of the input.
 
-    `value_settings` are the settings `value.…` that the input would give a new topic.
+    `value_settings` are the settings `value.*` that the input would give a new topic.
     """
     if not value_settings or topic.value_format == "json":
         return []
@@ -92,7 +92,7 @@ def value_settings_finding(topic: Topic, value_settings: Mapping[str, Any]) -> l
 
 
 def stored_settings(row: TopicRow) -> dict[str, Any]:
-    """Return the settings in a topic's row, by the keys of `[topic]`, except the partitioner."""
+    """Return the settings in a topic's row, without the partitioner, by their keys in `[topic]`."""
     return {
         **json.loads(row.settings),
         "partitions": row.partitions,
@@ -141,7 +141,10 @@ def _require_same(row: TopicRow, topic: Topic, settings: Mapping[str, Any], root
 
 
 def settings_json(topic: Topic, stored: Mapping[str, Any]) -> str:
-    """Return the settings for a topic's row, with settings stored by other versions of Seglake."""
+    """Return the settings for a topic's row as JSON.
+
+    Settings in `stored` that only another version of Seglake knows are kept.
+    """
     others = {key: value for key, value in stored.items() if key not in DEFAULTS}
     return json.dumps({**topic.settings, **others})
 
@@ -165,5 +168,5 @@ def _partitioner(topic: Topic) -> str:
 
 
 def append_time(snapshot: Snapshot, topic: str, now_ms: int) -> int:
-    """Return the append time of a run: now, or the topic's largest timestamp if that is later."""
+    """Return the append time in ms: the larger of `now_ms` and the topic's largest timestamp."""
     return max([now_ms, *(view.largest_timestamp for view in snapshot.find_partitions(topic))])

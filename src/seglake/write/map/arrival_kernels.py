@@ -1,4 +1,4 @@
-"""Compute the lateness of records, for `unit`."""
+"""Compute the lateness of the records of each log partition, for `seglake.write.map.unit`."""
 
 from seglake.compile.jit import njit
 from seglake.format.records import Int32s, Int64s
@@ -8,7 +8,11 @@ from seglake.format.records import Int32s, Int64s
 def add_times(
     timestamps: Int64s, partitions: Int32s, low: Int64s, high: Int64s, late: Int64s
 ) -> None:
-    """Update the smallest time, the largest time and the lateness of each log partition."""
+    """Update the smallest time, the largest time and the lateness of each log partition, in ms.
+
+    `timestamps` and `partitions` have one item per record, in the order of arrival. `low`, `high`
+    and `late` have one item per log partition.
+    """
     for row in range(len(timestamps)):
         partition, time = partitions[row], timestamps[row]
         late[partition] = max(late[partition], high[partition] - time)

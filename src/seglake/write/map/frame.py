@@ -1,8 +1,8 @@
-"""Read a Spark DataFrame as input: each of its partitions is a unit.
+"""Read a Spark DataFrame as input. Each partition of the DataFrame is a unit.
 
 Spark guarantees neither an order nor stable partitions. So the order column, which has the caller's
 unique integers, orders records with equal event times (`order = "time"`), or all records (`order =
-"arrival"`). The log is then a function of the rows, however Spark divides them. If records keep
+"arrival"`). Then the log depends only on the rows, not on how Spark divides them. If records keep
 their offsets, the offsets are the sort key, and the order column only numbers the rejects.
 """
 
@@ -39,10 +39,10 @@ _NOT_IN_ARROW = re.compile(r"(?:^|[<,:])interval (?:year|month)|[<,:]variant(?!:
 
 @contextmanager
 def short_batches(frame: DataFrame) -> Iterator[None]:
-    """Limit Arrow batches for Python to 1,024 rows while the DataFrame has a list column.
+    """In the block, limit Arrow batches to 1,024 rows if the DataFrame has a list or map column.
 
-    At each row, Spark asks a batch for its size, and each time scans back over the null lists at
-    the end of a column. So the time for a batch of null lists grows with the square of its length.
+    Spark computes the size of a batch after each row, and for that scans back over the null lists
+    at the end of a column. So the time for a batch of null lists is quadratic in its length.
     """
     conf = frame.sparkSession.conf
     before = conf.get(_BATCH_ROWS) or "0"
@@ -58,7 +58,7 @@ def short_batches(frame: DataFrame) -> Iterator[None]:
 
 
 class MapFrame(NamedTuple):
-    """The map task that writes a DataFrame's rows as blobs, and returns packed SPOOLED rows."""
+    """The map task that writes a DataFrame's rows as blobs, and returns their SPOOLED rows."""
 
     settings: MapSettings
     order_column: str
@@ -66,11 +66,11 @@ class MapFrame(NamedTuple):
     variants: tuple[bool, ...] = ()  # which of them are VARIANT, and here JSON
 
     def read(self, frame: DataFrame) -> pa.Table:
-        """Write the blobs of all partitions to the spool, and return their rows of SPOOLED.
+        """Write the blobs of all partitions to the spool, and return their SPOOLED rows.
 
-        Spark may run a task again after a failure; only the blobs of one try are returned. Raises
-        ConfigError for a DataFrame of an older Spark, and InputError for a type without a
-        counterpart in Arrow.
+        Spark may run a task again after a failure. Only rows of the successful try are returned.
+        Raises ConfigError if Spark is older than 4.0, and InputError for a column type that Arrow
+        does not have.
         """
         for name, kind in frame.dtypes:
             if _NOT_IN_ARROW.search(kind):
@@ -100,7 +100,7 @@ class MapFrame(NamedTuple):
             return unpack_rows(parts)
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Write the blobs of one partition of the DataFrame to the spool."""
+        """Write the blobs of one partition to the spool. Yield one batch with their packed rows."""
         from pyspark import TaskContext  # noqa: PLC0415  # the module is imported without Spark
 
         context = TaskContext.get()
@@ -115,7 +115,7 @@ class MapFrame(NamedTuple):
         return pa.record_batch(columns, names=[*self.columns])
 
     def spool(self, batches: Iterable[pa.RecordBatch], unit: int = 0) -> bytes:
-        """Write the blobs of the batches to the spool, and return their packed SPOOLED rows."""
+        """Write the blobs of `batches`, which are one unit, and return packed SPOOLED rows."""
         settings = self.settings
         # Gathered blobs are in the order of log partitions already, so the spool need not hold
         # blobs back to reorder them.
@@ -126,7 +126,7 @@ class MapFrame(NamedTuple):
         return pack_rows(spool.rows())
 
     def blobs(self, batches: Iterable[pa.RecordBatch], unit: int = 0) -> Iterator[Blob]:
-        """Yield the blobs of one partition of the DataFrame."""
+        """Yield the blobs of one unit: records, rejects, and a summary at the end."""
         pipeline, limits = self.settings.pipeline, self.settings.limits
         summary = UnitSummary(self.settings.interval)
         summary.begin(unit)
@@ -154,7 +154,7 @@ class MapFrame(NamedTuple):
             yield reject_blob(unit, 0, rejects, FRAME)
 
     def _partitions(self, chunk: ExtractedChunk, orders: Int64s) -> Int32s:
-        """Return the log partition of each record. The order column decides for null keys."""
+        """Return the log partition of each record. With a null key, it is chosen by `orders`."""
         if chunk.partitions is not None:
             return chunk.partitions
         count, keys = self.settings.pipeline.topic.partitions, chunk.records.keys
@@ -163,7 +163,7 @@ class MapFrame(NamedTuple):
 
 
 def _together(batches: Iterable[pa.RecordBatch], max_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Yield Spark's Arrow batches, with small neighbours joined and large batches cut."""
+    """Join small adjacent batches, and cut large ones, to batches of about `max_bytes`."""
     joined: list[pa.RecordBatch] = []
     size = rows = 0
     for batch in batches:

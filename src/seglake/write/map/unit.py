@@ -1,7 +1,8 @@
-"""Map one unit: read its splits, turn their rows into records, then sort and encode them.
+"""Map one unit: read its splits, turn their rows into records, then sort and encode the records.
 
-A unit is consecutive splits of about `task.split_bytes` together, of more in a large run (see
-`gather`); many small files share a unit. Units are a function of the input list and the settings.
+A unit is a group of consecutive splits. Together they have about `task.split_bytes`, or more in a
+large run (see `gather`). Many small files share a unit. Units depend only on the input list and the
+settings.
 """
 
 from __future__ import annotations
@@ -56,28 +57,31 @@ from seglake.write.spool.spool import (
     pack_rows,
 )
 
-_SPLIT_COST_BYTES = 1024  # added for each split, so that no unit gets countless empty files
+_SPLIT_COST_BYTES = 1024  # added for each split, so that no unit gets too many empty files
 
 
 class Unit(NamedTuple):
-    """Consecutive splits, numbered in the order of the input list."""
+    """Consecutive splits that one task reads together. Units are numbered in input order."""
 
     number: int
     splits: tuple[Split, ...]
 
     @property
     def size_bytes(self) -> int:
-        """Return the stored size of the unit's splits in bytes, compressed or not."""
+        """Return the stored size of the unit's splits in bytes, before decompression."""
         return sum(map(size_bytes, self.splits))
 
 
 def size_bytes(split: Split) -> int:
-    """Return the stored size of a split in bytes, compressed or not."""
+    """Return the stored size of a split in bytes, before decompression."""
     return min(split.end - split.start, split.file.size)
 
 
 def group_splits(splits: Sequence[Split], max_bytes: int) -> list[Unit]:
-    """Group consecutive splits into units of at most `max_bytes`. A larger split has its own."""
+    """Group consecutive splits into units of at most `max_bytes`.
+
+    A split that is larger has its own unit.
+    """
     units: list[list[Split]] = []
     room = 0
     for split in splits:
@@ -91,10 +95,10 @@ def group_splits(splits: Sequence[Split], max_bytes: int) -> list[Unit]:
 
 
 def shared_units(splits: Sequence[Split], max_bytes: int, engine: Engine) -> list[list[Unit]]:
-    """Group splits into units, and distribute the units over the map tasks.
+    """Group splits into units of `max_bytes`, and return the units of each map task.
 
-    Consecutive units share a task if that is fair, because a reduce task reads their blobs
-    together; see `spool`.
+    Consecutive units share a task where the sizes of the tasks allow it, because a reduce task
+    reads their blobs together; see `spool`.
     """
     units = group_splits(splits, max_bytes)
     sizes = [unit.size_bytes for unit in units]
@@ -103,10 +107,10 @@ def shared_units(splits: Sequence[Split], max_bytes: int, engine: Engine) -> lis
 
 
 class MapSettings(NamedTuple):
-    """The input of all map tasks of an attempt: the lake, the pipeline, and facts about the run.
+    """The settings of all map tasks of an attempt. `store` is the lake.
 
-    `pipeline` has its topic's settings in the catalog. Records of a LogAppendTime topic get
-    `append_time_ms`. Records in `interval` are counted.
+    The topic in `pipeline` has the settings of the catalog. Records of a LogAppendTime topic get
+    the timestamp `append_time_ms`. If there is an `interval`, map tasks count the records in it.
     """
 
     store: Store
@@ -130,14 +134,14 @@ Reader = Callable[[Split, InputStore, MapSettings], Iterator[ExtractedChunk]]
 class MapUnits(NamedTuple):
     """The map task that reads units of input files, and returns packed SPOOLED rows of their blobs.
 
-    `plain_bytes` is passed to its `SpoolWriter`.
+    It leaves the first `plain_bytes` of records uncompressed; see `SpoolWriter`.
     """
 
     settings: MapSettings
     plain_bytes: int = 0
 
     def __call__(self, units: Sequence[Unit]) -> bytes:
-        """Write the blobs of the units to the spool, and return their packed rows."""
+        """Write the blobs of the units to the spool, and return their packed SPOOLED rows."""
         settings, files = self.settings, self.settings.files
         # Gathered blobs are in the order of log partitions already, so the spool need not hold
         # blobs back to reorder them.
@@ -151,14 +155,14 @@ class MapUnits(NamedTuple):
         return pack_rows(spool.rows())
 
     def amounts(self, items: Sequence[Sequence[Unit]]) -> Amounts:
-        """Return the stored size in bytes of the files of each item."""
+        """Return the stored size in bytes of the splits of each item."""
         return Amounts("bytes", [sum(unit.size_bytes for unit in units) for units in items])
 
 
 def read_every_row(
     split: Split, files: InputStore, settings: MapSettings
 ) -> Iterator[ExtractedChunk]:
-    """Yield the chunks of a split. Raise InputError if the file changes before its end is read."""
+    """Yield the records and rejects of a split. Raise InputError if the file changes meanwhile."""
     chunks = read_split(split, files, settings.pipeline, settings.limits)
     return require_unchanged(split, files, chunks)
 
@@ -166,7 +170,10 @@ def read_every_row(
 def make_blobs(
     unit: Unit, files: InputStore, settings: MapSettings, read: Reader = read_every_row
 ) -> Iterator[Blob]:
-    """Yield the blobs of a unit: records or batches, rejects, and a summary at the end."""
+    """Yield the blobs of a unit: records or record batches, rejects, and a summary at the end.
+
+    `read` yields the records and rejects of a split.
+    """
     pipeline = settings.pipeline
     in_order = pipeline.order == "arrival" and pipeline.topic.offset_field is None
     encoding = encoding_of(pipeline.topic, settings.append_time_ms) if in_order else None
@@ -175,7 +182,7 @@ def make_blobs(
     with BlobMaker(pipeline, settings.sizes, unit.number, encoding) as maker:
         for chunks in _joined(unit, files, settings, summary, read):
             yield from _blobs_of(chunks, maker, unit.number, paths)
-            chunks.clear()  # the end of the unit requires the memory
+            chunks.clear()  # free the memory, which is needed at the end of the unit
         yield from maker.rest()
     yield summary.blob(unit.number, maker.arrivals)
 
@@ -203,7 +210,7 @@ def _blobs_of(
 def _joined(
     unit: Unit, files: InputStore, settings: MapSettings, summary: UnitSummary, read: Reader
 ) -> Iterator[list[tuple[int, ExtractedChunk]]]:
-    """Yield lists of (split number, chunk), in order. Small chunks share a list."""
+    """Yield the chunks of a unit as lists of (split number, chunk). Small chunks share a list."""
     together: list[tuple[int, ExtractedChunk]] = []
     size = rows = 0
     for split in unit.splits:
@@ -234,30 +241,30 @@ def require_unchanged(
 
 
 # ---------------- gather
-# Gather the chunks of a unit in a large run before making blobs, so that blobs are few and large.
+# In a large run, gather the chunks of a unit before making blobs, so that blobs are few and large.
 #
-# A chunk of an input with thousands of log partitions has a few KB for each, and the driver plans
-# with a row for each blob. So a large run has large units (`map_sizes`). Their chunks are spilled
-# to disk until the unit ends, compressed, by ranges of log partitions. Then the records of each
-# range become blobs together.
+# A chunk of an input with thousands of log partitions has a few KB for each, and the driver needs
+# memory for each blob. So a large run has large units (`map_sizes`). Their chunks are compressed
+# and spilled to disk, by ranges of log partitions. When the unit ends, the records of each range
+# become blobs together.
 
 _FEW_BLOBS = 100_000  # a run with fewer blobs gathers nothing
 _SHARE_BYTES = 2 * 2**20  # a unit's input for each log partition: about 700 KB in the spool
 _UNIT_BYTES = 256 * 2**20  # a core takes some seconds for a unit of this size
-# Units are small enough for one on each of 64 cores. They grow beyond `_UNIT_BYTES` only if there
-# is one for each of 1,024 cores.
+# Units are small enough that each of 64 cores gets one. They are larger than `_UNIT_BYTES` only if
+# each of 1,024 cores still gets one.
 _CORES, _MANY_CORES = 64, 1024
-_MOST_BLOBS = 3_000_000  # in a run: planning takes half a KB for each in the driver
+_MOST_BLOBS = 3_000_000  # per run, because the driver needs half a KB for each
 _RANGE_BYTES = 16 * 2**20  # records that become blobs together; half if input was uncompressed
 
 
 class MapSizes(NamedTuple):
-    """The sizes of the parts of a run on the map side.
+    """The sizes of units and blobs on the map side of a run, in bytes.
 
-    They are a function of the input and the settings, never of the cluster. `unit_bytes` is the
-    stored input of a unit, and `blob_bytes` the size of the records of a blob. `gather_bytes` is
-    the size of the records that a unit gathers before it makes blobs. If it is 0, each chunk makes
-    its own blobs.
+    They depend on the input and the settings, never on the cluster. `unit_bytes` is the stored
+    input of a unit, and `blob_bytes` the size of the records of a blob. `gather_bytes` is the size
+    of the records that a unit gathers before it makes blobs. If it is 0, each chunk is made into
+    separate blobs.
     """
 
     unit_bytes: int
@@ -266,10 +273,11 @@ class MapSizes(NamedTuple):
 
 
 def map_sizes(input_bytes: int, pipeline: Pipeline) -> MapSizes:
-    """Return the task sizes for `input_bytes` of stored input. Zero gives a small run's sizes."""
+    """Return the sizes for `input_bytes` of stored input. Zero gives the sizes of a small run."""
     partitions, task = pipeline.topic.partitions, pipeline.task
     least = input_bytes // _MOST_BLOBS
-    blob_bytes = max(task.blob_bytes, 2 * least)  # so that most shares become one blob
+    # Twice the average, so that the records of a unit and log partition mostly become one blob.
+    blob_bytes = max(task.blob_bytes, 2 * least)
     if input_bytes // task.split_bytes * partitions < _FEW_BLOBS:
         return MapSizes(task.split_bytes, blob_bytes)
     spread = max(min(_UNIT_BYTES, input_bytes // _CORES), input_bytes // _MANY_CORES)
@@ -279,9 +287,9 @@ def map_sizes(input_bytes: int, pipeline: Pipeline) -> MapSizes:
 
 
 def map_sizes_for_frame(pipeline: Pipeline) -> MapSizes:
-    """Return the task sizes for a DataFrame, each of whose partitions is a unit.
+    """Return the sizes for a DataFrame. Each of its partitions is a unit.
 
-    The size of a DataFrame is unknown before it is read. So if a chunk has less than one blob for
+    The size of a DataFrame is unknown before it is read. If a chunk is smaller than one blob for
     each log partition, a unit gathers up to 512 MiB of records before it makes blobs.
     """
     sizes = map_sizes(0, pipeline)
@@ -290,14 +298,17 @@ def map_sizes_for_frame(pipeline: Pipeline) -> MapSizes:
 
 
 class GroupedRecords(NamedTuple):
-    """Records by log partition. The records of partition p end at position ends[p]."""
+    """Records grouped by log partition. Partition p has the positions from ends[p - 1] to ends[p].
+
+    The end is exclusive, and partition 0 begins at position 0.
+    """
 
     records: SortedRecords
     ends: Int64s
 
 
 class ChunkBuffer:
-    """The spilled chunks of one unit. A context manager that frees their space."""
+    """A buffer of one unit's chunks on disk. A context manager that frees the space."""
 
     def __init__(self, partitions: int, gather_bytes: int) -> None:
         ranges = max(min(partitions, -(-gather_bytes // _RANGE_BYTES)), 1)
@@ -315,7 +326,7 @@ class ChunkBuffer:
         self.size_bytes += int(chunk.records.bodies.sizes.sum())
 
     def take(self) -> Iterator[tuple[SortedRecords, Int32s]]:
-        """Yield records and the log partition of each, then delete all chunks.
+        """Yield (records, log partition of each record), then delete all chunks.
 
         An item has the records of a range of log partitions, in the order of the chunks. A range
         that is much larger than others is divided into several items.
@@ -350,16 +361,16 @@ class ChunkBuffer:
 # ---------------- sort
 # Turn the chunks of a unit into blobs: group records by log partition, sort and encode them once.
 #
-# Bodies are encoded in one pass over a chunk, in total order; a blob is a slice of them. In a
-# large run the chunks are gathered first. The blobs are a function of the unit and the settings,
-# never of the task or machine that makes them.
+# Bodies are encoded in one pass over a chunk, in total order, and a blob is a slice of the bodies.
+# In a large run the chunks are gathered first. The blobs depend only on the unit and the settings,
+# never on the task or machine that makes them.
 
 
 class BlobMaker:
-    """A maker of the blobs of one unit. A context manager that frees the gathered chunks.
+    """A converter of one unit's records to blobs. A context manager that frees gathered chunks.
 
     With an `encoding` (arrival order), records keep their order and blobs are finished record
-    batches. Without one, blobs are sorted records.
+    batches. Without an `encoding`, blobs are sorted records.
     """
 
     def __init__(
@@ -380,14 +391,14 @@ class BlobMaker:
         tie_breakers: Int64s | None = None,
         broker_fields: BrokerFields | None = None,
     ) -> Iterator[Blob]:
-        """Yield the blobs that the next chunk completes.
+        """Add the next chunk, and yield the blobs that it completes.
 
         Args:
             records: The records of the chunk.
-            partitions: The log partition of each record; None to choose it by the record's key.
-            tie_breakers: They order records with equal sort keys. Without them, such records keep
-                the order of the chunk.
-            broker_fields: The offsets that the records keep, which are then the sort keys.
+            partitions: The log partition of each record. None selects it by the record's key.
+            tie_breakers: The order of records with equal sort keys. If it is None, such records
+                keep the order of the chunk.
+            broker_fields: The offsets that the records keep. They are used as sort keys.
         """
         if partitions is None:
             partitions = partition_of(records.keys, self._partitions, first_null=self._first_null)
@@ -415,12 +426,12 @@ class BlobMaker:
             yield from self.rest()
 
     def rest(self) -> Iterator[Blob]:
-        """Yield the blobs of the gathered chunks. After the last chunk, they complete the unit."""
+        """Yield the blobs of the gathered chunks. Must be called after the last chunk."""
         for records, partitions in self._gather.take():
             yield from self._divided(self._regrouped(records, partitions))
 
     def _regrouped(self, records: SortedRecords, partitions: Int32s) -> GroupedRecords:
-        """Return the records of several chunks as one chunk."""
+        """Group records of several chunks by log partition, and sort them if blobs are sorted."""
         order, ends = _grouped(partitions, self._partitions)
         if self._encoding is None:
             _sort_groups(order, ends, records.sort_keys, records.tie_breakers)
@@ -462,7 +473,7 @@ class BlobMaker:
 
 
 def reject_blob(unit: int, split: int, rejects: RejectedRows, file: str) -> Blob:
-    """Return the blob with the rejects of one split of the file at the path `file`."""
+    """Return a blob with rejects of one split. `file` is the path of the split's file."""
     name = rejects.path.removeprefix(f"{file}!")
     member = None if name == rejects.path else (name, rejects.path_line)
     data = pack_rejects(split, rejects.lines, rejects.reasons, rejects.raw, member)
@@ -471,14 +482,14 @@ def reject_blob(unit: int, split: int, rejects: RejectedRows, file: str) -> Blob
 
 
 def _grouped(partitions: Int32s, count: int) -> tuple[Int64s, Int64s]:
-    """Return positions sorted by partition (stable), and where the positions of each end."""
+    """Return the positions sorted by partition (stable), and the end of each partition in them."""
     narrow = partitions.astype(np.uint16) if count <= 2**16 else partitions
     order = np.argsort(narrow, kind="stable")  # a radix sort for 16-bit integers
     return order, np.cumsum(np.bincount(partitions, minlength=count))
 
 
 def _sort_groups(order: Int64s, ends: Int64s, sort_keys: Int64s, ties: Int64s | None) -> None:
-    """Sort the positions of each partition in place."""
+    """Sort the positions of each partition in place, by sort key, then tie-breaker."""
     start = 0
     for end in ends.tolist():
         group = order[start:end]
@@ -487,7 +498,7 @@ def _sort_groups(order: Int64s, ends: Int64s, sort_keys: Int64s, ties: Int64s | 
 
 
 def _parts(records: SortedRecords, max_bytes: int) -> Iterator[SortedRecords]:
-    """Yield the records in parts of about `max_bytes` of bodies."""
+    """Divide records into parts of about `max_bytes` of record bodies."""
     begins = records.bodies.starts - records.bodies.starts[0]
     count = int(begins[-1]) // max_bytes + 1
     edges = np.unique(np.searchsorted(begins, np.arange(count) * max_bytes)).tolist()
@@ -499,14 +510,14 @@ def _parts(records: SortedRecords, max_bytes: int) -> Iterator[SortedRecords]:
 # Compute the lateness: how far an event's time is below the largest earlier time in its log
 # partition.
 #
-# Events arrive in the order of file and position. Units are read in parallel, so each unit returns
-# a few numbers for every log partition, and the driver combines them.
+# The order of arrival is the order of files and positions. Units are read in parallel, so each unit
+# returns three times for every log partition, and the driver combines these times.
 
-TimeRange = tuple[int, int, int, int]  # partition; smallest, largest time and lateness in ms
+TimeRange = tuple[int, int, int, int]  # partition; smallest time, largest time, lateness in ms
 
 
 class Arrivals:
-    """The timestamps of consecutive records, for each of `partitions` log partitions."""
+    """The smallest time, largest time and lateness of consecutive records, by log partition."""
 
     def __init__(self, partitions: int) -> None:
         self._low = np.full(partitions, INT64_MAX)
@@ -514,18 +525,18 @@ class Arrivals:
         self._late = np.zeros(partitions, np.int64)
 
     def add(self, timestamps: Int64s, partitions: Int32s) -> None:
-        """Add the timestamps of the next records."""
+        """Add the timestamps (ms) and log partitions of the next records."""
         add_times(timestamps, partitions, self._low, self._high, self._late)
 
     def ranges(self) -> list[TimeRange]:
-        """Return the range of each partition that has records, for `largest_lateness_ms`."""
+        """Return the `TimeRange` of each log partition that has records."""
         used = np.flatnonzero(self._low < INT64_MAX)
         columns = [used, self._low[used], self._high[used], self._late[used]]
         return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
 def largest_lateness_ms(units: Iterable[Iterable[TimeRange]]) -> int:
-    """Return the largest lateness of an event in ms. `units` are in the order of arrival."""
+    """Return the largest lateness of an event in ms, from the ranges of units in arrival order."""
     highs: dict[int, int] = {}
     worst = 0
     for unit in units:
@@ -539,10 +550,8 @@ def largest_lateness_ms(units: Iterable[Iterable[TimeRange]]) -> int:
 # ---------------- summary
 # Summarize a unit for the driver, which gets the summary together with the blobs.
 #
-# It has counts, reasons, lateness, and the fields that no row has.
-#
-# The driver uses the line count of each split to convert line numbers within a split to line
-# numbers of the file.
+# A summary has counts, reasons, lateness, and the fields that no row has. The line count of each
+# split is needed to convert line numbers within a split to line numbers of the file.
 
 _MOST_FINDINGS = 100  # per unit; a finding is about one kind of problem, or one file
 
@@ -556,9 +565,9 @@ class SplitCount(NamedTuple):
 
 
 class IntervalTimes(NamedTuple):
-    """The number of records in the interval that a run declares, and the range of all times in ms.
+    """The number of records in a run's interval, and the smallest and largest of all times in ms.
 
-    If the records are not counted, `inside` is None. Without records, the range is (-1, -1).
+    `inside` is None if the run has no interval. Without records, both times are -1.
     """
 
     inside: int | None = None
@@ -567,14 +576,14 @@ class IntervalTimes(NamedTuple):
 
     @staticmethod
     def from_timestamps(timestamps: Int64s, interval: Interval) -> IntervalTimes:
-        """Count the timestamps in an interval."""
+        """Count the timestamps in the interval [start, end), and find their range."""
         if not len(timestamps):
             return IntervalTimes(0)
         chosen = (timestamps >= interval[0]) & (timestamps < interval[1])
         return IntervalTimes(int(chosen.sum()), int(timestamps.min()), int(timestamps.max()))
 
     def merge(self, other: IntervalTimes) -> IntervalTimes:
-        """Return the combined times of these records and of other records."""
+        """Return the count and range of these records and other records together."""
         if self.inside is None or other.inside is None:
             return other if self.inside is None else self
         lows = [each.low_ms for each in (self, other) if each.low_ms >= 0]
@@ -584,7 +593,7 @@ class IntervalTimes(NamedTuple):
 
 
 class UnitSummary:
-    """The counts of lines, rows and rejects of one unit, and of its records in an interval."""
+    """A collector of one unit's counts, missing fields and findings, for the driver."""
 
     def __init__(self, interval: Interval | None = None) -> None:
         self._interval, self._times = interval, IntervalTimes()
@@ -595,11 +604,11 @@ class UnitSummary:
         self._findings: list[Finding] = []
 
     def begin(self, split: int) -> None:
-        """Begin a split, which may have no chunks."""
+        """Begin a split. Must be called before `add`, and for splits without chunks, too."""
         self._splits[split] = SplitCount(0, 0)
 
     def add(self, split: int, chunk: ExtractedChunk) -> None:
-        """Count a chunk of a split. `begin` must be called for that split first."""
+        """Add the counts and findings of a chunk of a split that has begun."""
         before, times = self._splits[split], chunk.records.timestamps
         self._splits[split] = SplitCount(
             before.lines + chunk.line_count,
@@ -619,7 +628,10 @@ class UnitSummary:
         self._findings = merge_findings([*self._findings, *chunk.findings])[:_MOST_FINDINGS]
 
     def blob(self, unit: int, arrivals: Arrivals | None = None) -> Blob:
-        """Return the summary as a blob. Pass `arrivals` only if records have an arrival order."""
+        """Return the summary as a blob with JSON text.
+
+        `arrivals` is None if the records have no order of arrival.
+        """
         ranges = None if arrivals is None else arrivals.ranges()
         counted = {"splits": self._splits, "reasons": self._reasons, "absent": self._absent}
         counted |= {
@@ -634,10 +646,11 @@ class UnitSummary:
 class Summary(NamedTuple):
     """The combined summaries of all units.
 
-    `splits` has the counts of every split, `reasons` the number of rejects for each reason.
-    `max_lateness_ms` is None without an order of arrival. `absent` has the fields that no row has.
-    `skipped` counts the rows whose offset is already in the log, and `comment_lines` the lines that
-    begin with `input.comment`. `times` are compared with the interval that the run declares.
+    `splits` has the counts of each split, by its number, and `reasons` the number of rejects for
+    each reason. `max_lateness_ms` is None if records have no order of arrival. `absent` has the
+    fields that no row has. `skipped` counts the rows whose offset is already in the log, and
+    `comment_lines` the lines that begin with `input.comment`. `times` has the number of records in
+    the run's interval.
     """
 
     splits: dict[int, SplitCount]
@@ -651,7 +664,7 @@ class Summary(NamedTuple):
 
 
 def combine_summaries(texts: Iterable[str]) -> Summary:
-    """Return the combined summary of all units, whose JSON texts may be in any order."""
+    """Combine the JSON summaries of all units. `texts` may be in any order."""
     splits: dict[int, SplitCount] = {}
     reasons: Counter[str] = Counter()
     absent, findings, times = AbsentFields(), list[Finding](), IntervalTimes()

@@ -1,4 +1,4 @@
-"""Run the reduce tasks. Each writes pieces, which are contiguous parts of a log partition."""
+"""Run reduce tasks: merge the blobs of a piece (a part of a log partition), and write segments."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from seglake.write.spool.spool import (
 
 
 class PieceBounds(NamedTuple):
-    """The part of a log partition that is a piece: its records in [start, end) in total order."""
+    """The bounds of a piece: the records of a log partition in [start, end) of the total order."""
 
     partition: int
     start: Place
@@ -48,10 +48,11 @@ class PieceBounds(NamedTuple):
 
 
 class ReducePiece(NamedTuple):
-    """The log partition and attempt of a piece, and its first offset.
+    """A piece: the log partition and attempt that it belongs to, and its offsets.
 
-    If the records keep their offsets, the piece must end at `end_offset` (exclusive). Otherwise
-    `end_offset` is None, and the piece ends after its last record.
+    If `end_offset` (exclusive) is not None, the segments must cover all offsets up to it, because
+    another piece follows and records keep their offsets. Otherwise the piece ends after its last
+    record.
     """
 
     topic: str
@@ -69,10 +70,10 @@ class ReducePiece(NamedTuple):
 
 
 class PieceInput(NamedTuple):
-    """A piece, and the packed SPOOLED rows of its blobs, in the total order.
+    """A piece, and the packed SPOOLED rows of its blobs in total order.
 
-    `records` is the number of records of the piece. `from_spooled` sets it to the number for all
-    its blobs, which may include records of other pieces.
+    `records` is the number of records of the piece. `from_spooled` sets it to the number of records
+    in the blobs, which may include records of other pieces.
     """
 
     piece: ReducePiece
@@ -82,7 +83,7 @@ class PieceInput(NamedTuple):
 
     @staticmethod
     def from_spooled(piece: ReducePiece, bounds: PieceBounds, spooled: pa.Table) -> PieceInput:
-        """Pack the rows of a piece's blobs."""
+        """Create the input of a piece from the SPOOLED rows of its blobs."""
         records = int(spooled["records"].to_numpy().sum())
         return PieceInput(piece, bounds, pack_rows(spooled), records)
 
@@ -101,12 +102,12 @@ class SpanningBlob(NamedTuple):
 
 
 class CountSpanningBlobs(NamedTuple):
-    """The task that counts, for each piece, the records of blobs that span several pieces."""
+    """The task that counts the records of blobs that span several pieces, for each piece."""
 
     store: Store
 
     def __call__(self, blobs: Sequence[SpanningBlob]) -> dict[tuple[int, int], int]:
-        """Return (blob number, piece number) → number of records."""
+        """Return (blob number, piece number) → number of the blob's records in the piece."""
         spooled = read_blobs(self.store, pa.concat_tables([blob.spooled for blob in blobs]))
         return {
             (blob.number, piece): records.count_before(end) - records.count_before(start)
@@ -115,7 +116,7 @@ class CountSpanningBlobs(NamedTuple):
         }
 
     def amounts(self, items: Sequence[Sequence[SpanningBlob]]) -> Amounts:
-        """Return the number of records in the blobs of each item."""
+        """Return the number of records in each item's blobs."""
         each = [sum(blob.records for blob in blobs) for blobs in items]
         # These records are counted in the run's records, too.
         return Amounts("records of straddling blobs", each)
@@ -124,7 +125,8 @@ class CountSpanningBlobs(NamedTuple):
 class WritePieces(NamedTuple):
     """The task that writes the blobs of pieces as segments, and returns their catalog rows.
 
-    `order_column` is the order column of a DataFrame; None for files.
+    `merge_bytes` is the memory for a merge. `order_column` is the order column of a DataFrame, or
+    None for files.
     """
 
     store: Store
@@ -148,7 +150,7 @@ class WritePieces(NamedTuple):
         return rows
 
     def amounts(self, inputs: Sequence[Sequence[PieceInput]]) -> Amounts:
-        """Return the number of records of each item."""
+        """Return the number of records in each item's pieces."""
         return Amounts("records", [sum(piece.records for piece in pieces) for pieces in inputs])
 
     def _batches(
@@ -187,9 +189,9 @@ def _within(records: PlacedRecords, bounds: PieceBounds) -> PlacedRecords:
 
 
 class CoveredOffsets(NamedTuple):
-    """The offsets [start, end) of a log partition that batches must cover. Errors contain `name`.
+    """The offsets [start, end) of a log partition that record batches must cover.
 
-    Without an end, the batches end after the last record.
+    `end` is None if they end after the last record. Error messages contain `name`.
     """
 
     name: str
@@ -200,7 +202,7 @@ class CoveredOffsets(NamedTuple):
 def encode(
     parts: Iterator[SortedRecords], encoding: Encoding, base_offset: int
 ) -> Iterator[EncodedBatches]:
-    """Yield the record batches of consecutive records, with offsets from `base_offset` on."""
+    """Encode `parts` as record batches with consecutive offsets from `base_offset` on."""
 
     def framed(records: SortedRecords, before: int) -> EncodedBatches:
         return encode_batches(
@@ -215,11 +217,11 @@ def _filled(
     framed: Callable[[SortedRecords, int], EncodedBatches],
     batch_bytes: int,
 ) -> Iterator[EncodedBatches]:
-    """Yield the record batches of the parts.
+    """Yield the record batches of the parts, each of about `batch_bytes`.
 
-    `framed` encodes records, and takes the number of records preceding them. The last record batch
-    of a part is filled with records of the next part. So the ends of record batches do not depend
-    on the ends of parts.
+    The last record batch of a part is filled with records of the next part. So the ends of record
+    batches do not depend on the ends of parts. `framed(records, before)` encodes records, and
+    `before` is the number of records in front of them.
     """
     done, unfilled = 0, cast("SortedRecords | None", None)
     for part in parts:
@@ -246,12 +248,15 @@ def _filled(
 
 
 def _shortest_full_batch(records: SortedRecords, batch_bytes: int) -> int:
-    """Return a count of records that exceeds one batch, if there are enough records."""
+    """Return how many records from the first on are more than one batch.
+
+    If all records fit in a batch, return a number larger than their count.
+    """
     return int(np.searchsorted(np.cumsum(records.bodies.sizes), batch_bytes, "right")) + 1
 
 
 def _first(batches: EncodedBatches, count: int) -> EncodedBatches:
-    """Return the first `count` batches; an empty table for zero or a negative count."""
+    """Return the first `count` batches with their data and keys. 0 or less gives no batches."""
     table = batches.table[: max(count, 0)]
     end = int(table["position"][-1]) + int(table["size"][-1]) if len(table) else 0
     keys = batches.keys and batches.keys.part(0, int(table["count"].sum(dtype=np.int64)))
@@ -259,7 +264,10 @@ def _first(batches: EncodedBatches, count: int) -> EncodedBatches:
 
 
 def consecutive(parts: Iterator[EncodedBatches], base_offset: int) -> Iterator[EncodedBatches]:
-    """Move the parts, which all start at offset 0, to consecutive offsets from `base_offset` on."""
+    """Move record batches to consecutive offsets from `base_offset` on.
+
+    The offsets of each part must begin at 0.
+    """
     for part in parts:
         yield rebase(part.data, part.table, base_offset)._replace(keys=part.keys)
         base_offset += int(part.table["last_offset"][-1]) + 1
@@ -268,10 +276,11 @@ def consecutive(parts: Iterator[EncodedBatches], base_offset: int) -> Iterator[E
 def encode_at(
     parts: Iterator[SortedRecords], encoding: Encoding, covered: CoveredOffsets
 ) -> Iterator[EncodedBatches]:
-    """Yield the record batches of records that keep their offsets, which are their sort keys.
+    """Encode records that keep their offsets as record batches. Sort keys must be the offsets.
 
-    A gap gets batches without records only if it is too long for one segment, or at the end of the
-    covered range. Raises InputError for an offset that occurs twice, or is outside the range.
+    Empty record batches cover a gap only if it is too long for one segment, or if it is at the end
+    of the covered range. Raises InputError for an offset that occurs twice, or is outside of the
+    range.
     """
     at = covered.start
 
@@ -285,7 +294,10 @@ def encode_at(
 
 
 def _rising(parts: Iterator[SortedRecords], covered: CoveredOffsets) -> Iterator[SortedRecords]:
-    """Yield the parts that have records. Raise InputError unless offsets increase up to the end."""
+    """Yield the parts that have records.
+
+    Raises InputError if an offset occurs twice or is not below the end of the range.
+    """
     last, end = covered.start - 1, INT64_MAX if covered.end is None else covered.end
     for part in parts:
         offsets = np.append(last, part.sort_keys)
@@ -310,7 +322,10 @@ def _at_offsets(records: SortedRecords, encoding: Encoding) -> EncodedBatches:
 
 
 def _bridged(batches: EncodedBatches, at: int) -> Iterator[EncodedBatches]:
-    """Yield the batches, which follow offset `at`. Fill very long gaps with empty batches."""
+    """Yield the batches, and fill gaps of more than INT32_MAX offsets with empty batches.
+
+    `at` is the end offset of the batch in front of them.
+    """
     table = batches.table
     before = np.append(at, table["last_offset"] + 1)[:-1]  # end offset of the preceding batch
     far = np.flatnonzero(table["last_offset"] - before > INT32_MAX).tolist()
@@ -321,17 +336,17 @@ def _bridged(batches: EncodedBatches, at: int) -> Iterator[EncodedBatches]:
 
 
 def _blanks(start: int, end: int) -> Iterator[EncodedBatches]:
-    """Yield batches without a record for the offsets [start, end)."""
+    """Yield empty record batches that cover the offsets [start, end)."""
     for first in range(start, end, INT32_MAX):
         yield blank(first, min(first + INT32_MAX, end) - 1)
 
 
 # ---------------- merge
-# Merge sorted blobs into one sorted stream, in memory bounded by how far the blobs overlap.
+# Merge sorted blobs into one sorted stream. The memory depends on how far the blobs overlap.
 #
-# Blobs are in the order of their first records. So a record is final if it is before the first
-# record of the next blob. Records are collected until they reach `buffer_bytes`, then the final
-# records are sorted and yielded together.
+# Blobs are in the order of their first records. So a record is final if it is smaller than the
+# first record of the next blob. Records are collected until they reach `buffer_bytes`. Then the
+# final records are sorted and yielded together.
 
 
 def merge(
@@ -339,9 +354,9 @@ def merge(
 ) -> Iterator[SortedRecords]:
     """Yield the records of all blobs in total order, about `buffer_bytes` at a time.
 
-    `blobs` must be in the total order of their first records. Memory is `buffer_bytes`, and twice
-    the size of the blobs that overlap at one `Place`. With `order_column`, two records with equal
-    sort keys and tie-breakers raise an InputError that names the column.
+    `blobs` must be in the total order of their first records. Memory is `buffer_bytes` plus twice
+    the size of the blobs that overlap at one `Place`. With an `order_column`, raises InputError,
+    which names the column, if two records have equal sort keys and tie-breakers.
     """
     for records in _merge(blobs, buffer_bytes):
         if order_column is not None:
@@ -369,6 +384,6 @@ def _merge(blobs: Iterator[PlacedRecords], buffer_bytes: int) -> Iterator[Sorted
 
 
 def _rest(blobs: list[PlacedRecords], cuts: list[int]) -> list[PlacedRecords]:
-    """Return the records at or after the cuts."""
+    """Return the blobs without the records before their cuts. Empty blobs are left out."""
     pairs = zip(blobs, cuts, strict=True)
     return [blob.part(cut, len(blob.records)) for blob, cut in pairs if cut < len(blob.records)]

@@ -1,4 +1,4 @@
-"""Represent consecutive records of a run's total order as columns, which blobs contain."""
+"""Represent sorted records of a log partition as columns, and define a run's total order."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ COLUMN_BYTES = 32  # per record: sort key, timestamp or tie-breaker, start and s
 
 @dataclass(frozen=True)
 class SortedRecords:
-    """Records in total order (see "merge order" below): sort columns, timestamps, bodies.
+    """Records in total order (see "merge order" below), as columns with one item per record.
 
-    Timestamps are in ms. If the event time is the sort key, both are one array. If `tie_breakers`
-    is None, records with equal sort keys are ordered by position.
+    Timestamps are in ms. If event times are the sort keys, `timestamps` and `sort_keys` are the
+    same array. If `tie_breakers` is None, records with equal sort keys are ordered by position.
     """
 
     sort_keys: Int64s
@@ -33,11 +33,11 @@ class SortedRecords:
         return len(self.sort_keys)
 
     def part(self, start: int, end: int) -> SortedRecords:
-        """Return records `start` to `end`, exclusive, over the same buffers."""
+        """Return the records [start, end). They share the buffers of the bodies."""
         return self.take(slice(start, end))
 
     def take(self, order: Int64s | slice) -> SortedRecords:
-        """Return the records at the positions `order`, over the same buffers."""
+        """Return the records at the positions `order`. They share the buffers of the bodies."""
         ties = None if self.tie_breakers is None else self.tie_breakers[order]
         sort_keys = self.sort_keys[order]
         timestamps = sort_keys if self.by_time else self.timestamps[order]
@@ -50,11 +50,11 @@ class SortedRecords:
 
     @property
     def size_bytes(self) -> int:
-        """Return the bytes of the bodies and columns. The buffers that they share may be larger."""
+        """Return the size of bodies and columns in bytes. Shared buffers may be larger."""
         return int(self.bodies.sizes.sum()) + COLUMN_BYTES * len(self)
 
     def detached(self) -> SortedRecords:
-        """Return a copy of the records, so that the larger buffers they share can be freed."""
+        """Return a copy of the records, so that the larger shared buffers can be freed."""
         sort_keys = self.sort_keys.copy()
         ties = None if self.tie_breakers is None else self.tie_breakers.copy()
         timestamps = sort_keys if self.by_time else self.timestamps.copy()
@@ -80,14 +80,18 @@ def join_records(parts: Sequence[SortedRecords]) -> SortedRecords:
 # The total order of a run's records within a log partition; no other module defines it.
 #
 # Records are ordered by (sort key, tie-breaker, unit, blob number, position in the blob). For
-# files sorted by time the sort key is the event time and the tie-breaker 0, so records with equal
+# files in time order the sort key is the event time and the tie-breaker is 0, so records with equal
 # times are in the order of file and position. For a DataFrame the tie-breaker is the order column.
 # In arrival order the sort key is 0. If records keep their offsets (`topic.offset_field`), the sort
-# key is the offset. Then the tie-breaker decides nothing: it is 1 under LogAppendTime, else 0.
+# key is the offset. Then no two sort keys are equal, and the tie-breaker only stores a flag: 1 if
+# the timestamp is the append time of a broker, else 0.
 
 
 class Place(NamedTuple):
-    """A position in the total order: the sort columns of a record, and the blob of the record."""
+    """A position in the total order: a record's sort key and tie-breaker, and its blob.
+
+    Blobs are identified by unit and by number in the unit.
+    """
 
     sort_key: int
     tie_breaker: int
@@ -100,13 +104,16 @@ LAST = Place(INT64_MAX, INT64_MAX, INT64_MAX, 0)
 
 
 class PlacedRecords(NamedTuple):
-    """Records of one blob, and the `Place` at which the whole blob begins."""
+    """Records of one blob, and the `Place` of the blob's first record."""
 
     place: Place
     records: SortedRecords
 
     def part(self, start: int, end: int) -> PlacedRecords:
-        """Return records `start` to `end`, exclusive. Small parts are copied, to free the blob."""
+        """Return the records [start, end). A small part is copied, so that the blob can be freed.
+
+        `place` does not change.
+        """
         if start == 0 and end == len(self.records):
             return self
         records = self.records.part(start, end)
@@ -114,7 +121,7 @@ class PlacedRecords(NamedTuple):
         return PlacedRecords(self.place, records if is_large else records.detached())
 
     def count_before(self, place: Place) -> int:
-        """Return the number of records before `place`."""
+        """Return the number of records that are smaller than `place` in the total order."""
         records = self.records
         start = int(np.searchsorted(records.sort_keys, place.sort_key, "left"))
         end = int(np.searchsorted(records.sort_keys, place.sort_key, "right"))
@@ -127,7 +134,7 @@ class PlacedRecords(NamedTuple):
 def sort_order(sort_keys: Int64s, tie_breakers: Int64s | None) -> Int64s:
     """Return positions sorted by sort key, then tie-breaker, then position."""
     if tie_breakers is None:
-        return np.argsort(sort_keys, kind="stable")  # timsort: fast for runs that are sorted
+        return np.argsort(sort_keys, kind="stable")  # timsort is fast for sorted sequences
     return np.lexsort((tie_breakers, sort_keys))
 
 
@@ -142,7 +149,10 @@ def join_sorted(blobs: list[PlacedRecords]) -> SortedRecords:
 
 
 def require_unique(records: SortedRecords, order_column: str) -> None:
-    """Raise InputError if two records have equal sort keys and tie-breakers."""
+    """Raise InputError, which names `order_column`, if two records have equal places.
+
+    Records are compared by sort key and tie-breaker, and must be sorted.
+    """
     sort_keys = records.sort_keys
     ties = sort_keys if records.tie_breakers is None else records.tie_breakers
     equal = (sort_keys[1:] == sort_keys[:-1]) & (ties[1:] == ties[:-1])

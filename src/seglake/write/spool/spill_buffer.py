@@ -1,4 +1,4 @@
-"""Spill a task's data, by ranges, until it is complete: in memory, or on the machine's disk.
+"""Buffer a task's data in memory or, if it is large, in a temporary file on the machine's disk.
 
 The file has no name, so the system deletes it however the process ends.
 """
@@ -19,11 +19,14 @@ from seglake.format.records import Int64s
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-_MEMORY_BYTES = 16 * 2**20  # kept in memory before a file is created
+_MEMORY_BYTES = 16 * 2**20  # limit of the data in memory, above which a file is created
 
 
 class SpillBuffer:
-    """Lists of data, one item for each range. A context manager that frees their space."""
+    """A buffer of lists that all have the same number of items, such as one for each range.
+
+    It is a context manager that frees the space.
+    """
 
     def __init__(self) -> None:
         # Closed by `__exit__`.
@@ -32,7 +35,7 @@ class SpillBuffer:
         self.size_bytes = 0
 
     def add(self, items: Sequence[Buffer]) -> None:
-        """Spill a list. Raises StoreError if the machine's disk is full or not writable."""
+        """Add a list. Raises StoreError if the machine's disk is full or not writable."""
         sizes = [0, *(memoryview(item).nbytes for item in items)]
         with _naming_the_disk():
             self._file.seek(self.size_bytes)
@@ -41,7 +44,10 @@ class SpillBuffer:
         self.size_bytes += sum(sizes)
 
     def read_range(self, number: int) -> Iterator[tuple[int, bytes]]:
-        """Yield the items of a range that are not empty, with the numbers of their lists."""
+        """Yield (number of the list, item `number` of that list), without empty items.
+
+        Lists are numbered from 0 in the order of `add`.
+        """
         for at, begins in enumerate(self._begins):
             start, end = begins[number : number + 2].tolist()
             if start < end:
@@ -63,7 +69,7 @@ class SpillBuffer:
 
 
 def _folder() -> str:
-    """Return a folder for spilled data: one of Spark's local folders, or else `TMPDIR`."""
+    """Return a folder for the file: one of Spark's local folders, or else `TMPDIR`."""
     folders = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")
     return folders[os.getpid() % len(folders)] or tempfile.gettempdir()
 

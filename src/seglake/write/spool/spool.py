@@ -1,20 +1,20 @@
-"""Spool blobs: between map and reduce they wait on the lake's storage, in objects of map tasks.
+"""Write and read the spool: map tasks write blobs to the lake's storage, and reduce tasks read them.
 
-A blob is packed records of one log partition: sorted records or, in arrival order, finished
-record batches, which need no merge. The rejects of a split and the summary of a unit are blobs too.
+A blob has packed records of one log partition: sorted records or, in arrival order, finished record
+batches, which need no merge. The rejects of a split and the summary of a unit are blobs, too.
 Sorted records are compressed here, except the first ones on a local disk: they are in the system's
 cache, and copying them is faster than compressing and decompressing them.
 
 A task writes its blobs one after another into an object below `attempts/<attempt>/blobs/`. It
-begins another object before one is too large for an object store (`OBJECT_BYTES`). The driver gets
-a row of SPOOLED for each blob (packed, because there may be millions), and passes to each reduce
-task the rows of the blobs that it reads. So no executor has to outlive its task, a reduce task
-reads only the blobs of its pieces, and the rows of a DataFrame are evaluated once. The objects are
+begins another object before the size reaches the limit of an object store (`OBJECT_BYTES`). The
+driver gets a SPOOLED row for each blob (packed, because there may be millions), and passes to each
+reduce task the rows of the blobs that it reads. So no executor has to outlive its task, a reduce
+task reads only the blobs of its pieces, and a DataFrame is evaluated only once. The objects are
 deleted when the attempt ends.
 
-With many log partitions, a unit has few records of each, and on an object store each range is a
-request. So a task holds blobs back there (`HOLD_BYTES`), and writes the blobs of a log partition
-next to each other: blobs that are read one after another are one request.
+With many log partitions, a unit has few records of each, and on an object store each byte range is
+a request. So on an object store a task holds blobs back (`HOLD_BYTES`), and writes the blobs of a
+log partition next to each other. Then one request fetches blobs that are read one after another.
 """
 
 from __future__ import annotations
@@ -73,12 +73,12 @@ SPOOLED = pa.schema(_COLUMNS)
 OBJECT_BYTES = 64 * 2**30
 """The largest size of an object of the spool, so that an upload has enough parts.
 
-S3 allows 10,000 parts. They have 8 MiB each (78 GiB in all), because obstore fixes the part size
+S3 allows 10,000 parts. They have 8 MiB each (78 GiB together), because obstore fixes the part size
 when an upload begins, before the size of the object is known. Larger parts would need more memory.
 """
 
 HOLD_BYTES = 64 * 2**20
-"""Packed blobs that a task holds back on an object store."""
+"""The size of packed blobs that a task holds back on an object store."""
 
 _ALONE_BYTES = 2**19  # a blob of at least this size is worth a separate request
 
@@ -88,7 +88,7 @@ _ROWS = 1024  # number of rows that are Python objects at a time
 
 
 class Blob(NamedTuple):
-    """A blob, and the columns of its row that the map side fills in."""
+    """A blob: its data, and the columns of its SPOOLED row that the map side fills in."""
 
     kind: int
     unit: int  # number of the input unit, in the order of the input list
@@ -105,11 +105,11 @@ class Blob(NamedTuple):
 
 
 class SpoolWriter:
-    """A writer of the blobs of one task. A context manager that leaves no object after an error.
+    """A writer of one task's blobs. A context manager that deletes its objects after an error.
 
-    Sorted records are not compressed as long as the task has written at most `plain_bytes`. An
-    object has at most `object_bytes`, or one blob. On an object store the writer holds about
-    `hold_bytes` back.
+    The first `plain_bytes` of a task's sorted records are not compressed. An object has at most
+    `object_bytes`, or one larger blob. On an object store, the writer keeps about `hold_bytes` in
+    memory before it writes them in the order of log partitions.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class SpoolWriter:
         self._before = 0  # size of the other objects
 
     def add(self, blob: Blob) -> None:
-        """Add the blob's row, and write its data now or with other blobs."""
+        """Add a blob. Its data may be written later, together with other blobs."""
         data, squeezed = blob.data, False
         parts: Sequence[Buffer] = []
         if not isinstance(data, SortedRecords):
@@ -155,14 +155,14 @@ class SpoolWriter:
             self._release()
 
     def _release(self) -> None:
-        """Write the held blobs, in the order in which they will be read."""
+        """Write the blobs that were held back, in the order in which they will be read."""
         columns = operator.itemgetter("partition", "unit", "number")
         for row, parts in sorted(self._held, key=lambda held: columns(held[0])):
             self._put(row, parts)
         self._held, self._held_bytes = [], 0
 
     def _put(self, row: dict[str, Any], parts: Sequence[Any]) -> None:
-        """Write the data of a blob, and set its address in its row."""
+        """Write the data of a blob, and set the object, bytes and checksum in its row."""
         if self._end and self._end + _size(parts) > self._object_bytes:
             self._open.close()  # publish the object, and begin another
             self._objects.append(new_blobs_key(self._attempt_id))
@@ -179,11 +179,11 @@ class SpoolWriter:
         row["end"] = self._end
 
     def rows(self) -> pa.Table:
-        """Return the rows of SPOOLED. Their data can be read after the `with` block has ended."""
+        """Return the SPOOLED rows of all blobs. Their data can be read after the `with` block."""
         return pa.Table.from_pylist(self._rows, SPOOLED)
 
     def __enter__(self) -> SpoolWriter:
-        self._all.push(self._withdraw)  # runs last, so also if the end of the last object fails
+        self._all.push(self._withdraw)  # runs last, even if closing the last object fails
         self._all.push(self._open)
         self._all.push(self._release_last)
         return self
@@ -196,7 +196,7 @@ class SpoolWriter:
         self._all.__exit__(*error)
 
     def _withdraw(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Delete the objects that are published, after an error."""
+        """After an error, delete the objects that are already complete."""
         if kind is not None and len(self._objects) > 1:
             with suppress(StoreError):  # otherwise `clear` or a vacuum deletes them
                 self._store.delete(self._objects[:-1])
@@ -207,7 +207,7 @@ def _size(parts: Sequence[Buffer]) -> int:
 
 
 class SpooledBlob(NamedTuple):
-    """A row of SPOOLED, and its data."""
+    """A blob that was read from the spool: its SPOOLED row, and its data."""
 
     row: dict[str, Any]
     data: Buffer
@@ -222,8 +222,8 @@ def read_blobs(store: Store, rows: pa.Table) -> Iterator[SpooledBlob]:
 
     Adjacent blobs of an object are fetched in one request of at most `_REQUEST_BYTES`. A larger
     blob has its own request. If all blobs are uncompressed records, they are in the system's cache,
-    and each is read only when it is needed. Raises CorruptData or StoreError, which name the
-    object.
+    and each is read only when it is needed. Raises CorruptData or StoreError, whose messages name
+    the object.
     """
     if not (rows["squeezed"].to_numpy() | (rows["kind"].to_numpy() != RECORDS)).any():
         for row in _each(rows):
@@ -245,7 +245,7 @@ def read_blobs(store: Store, rows: pa.Table) -> Iterator[SpooledBlob]:
 
 
 def _detached(blob: SpooledBlob) -> SpooledBlob:
-    """Copy the bytes of plain records, so that the buffer of their request can be freed."""
+    """Copy the data of uncompressed records, so that the buffer of the request can be freed."""
     own = blob.row["kind"] == RECORDS and not blob.row["squeezed"]
     return blob._replace(data=bytes(blob.data)) if own else blob
 
@@ -272,7 +272,7 @@ def _each(rows: pa.Table) -> Iterator[dict[str, Any]]:
 
 
 def filter_kinds(spooled: pa.Table, *kinds: int) -> pa.Table:
-    """Return the rows of SPOOLED that have one of the kinds."""
+    """Return the SPOOLED rows whose kind is one of `kinds`."""
     return spooled.filter(pa.array(np.isin(spooled["kind"].to_numpy(), kinds)))
 
 
@@ -283,7 +283,7 @@ def intern_names(spooled: pa.Table) -> pa.Table:
 
 
 def pack_rows(rows: pa.Table) -> bytes:
-    """Pack rows of SPOOLED for the driver: about 20 bytes each instead of 190.
+    """Compress SPOOLED rows for the driver, to about 20 bytes per row instead of 190.
 
     Spark aborts a job whose results are larger than `spark.driver.maxResultSize`.
     """
@@ -295,7 +295,7 @@ def pack_rows(rows: pa.Table) -> bytes:
 
 
 def unpack_rows(parts: Iterable[bytes]) -> pa.Table:
-    """Return the rows that `pack_rows` packed, with each object name stored only once in memory."""
+    """Reverse `pack_rows` for all parts, with each object name stored only once in memory."""
     tables = (pa.ipc.open_stream(part).read_all() for part in parts)
     return pa.concat_tables([intern_names(SPOOLED.empty_table()), *tables])
 
@@ -308,12 +308,12 @@ def combine_chunks(spooled: pa.Table) -> pa.Table:
 
 
 def rows_at(spooled: pa.Table, numbers: Int64s) -> pa.Table:
-    """Return the rows of SPOOLED with these numbers, from one chunk with encoded names."""
+    """Return the rows at the positions `numbers`, with object names as plain strings."""
     return spooled.take(pa.array(numbers, pa.int64())).cast(SPOOLED)
 
 
 def first_place(row: dict[str, Any]) -> Place:
-    """Return the `Place` of the first record of the blob with this row."""
+    """Return the `Place` of the first record of a blob from its SPOOLED row."""
     return Place(row["sort_key"], row["tie_breaker"], row["unit"], row["number"])
 
 
@@ -332,17 +332,17 @@ def _fetch(store: Store, request: list[dict[str, Any]]) -> list[SpooledBlob]:
 
 
 def delete_blobs(store: Store, attempt_id: str) -> None:
-    """Delete the blobs of all tasks of an attempt, failed tries of tasks included."""
+    """Delete all blobs of an attempt, including the blobs of failed tasks. Raises StoreError."""
     store.delete([listed.key for listed in store.list(blobs_folder(attempt_id))])
 
 
 # ---------------- packing
 # Pack blobs as byte strings (why not Arrow IPC: docs/decisions/0002-blobs-wait-in-a-spool.md).
 #
-# Plain records are their columns as in memory, and their bodies. Before records are compressed,
-# sort columns and timestamps become differences, and all integers are written byte plane by byte
-# plane: first the lowest byte of each integer, then the next. So the high bytes of small numbers
-# are next to each other and compress to almost nothing.
+# Uncompressed records are their columns as in memory, followed by their bodies. Before records are
+# compressed, sort columns and timestamps become differences, and all integers are written in byte
+# planes: first the lowest byte of each integer, then the next byte of each. So the high bytes of
+# small numbers are next to each other and compress to almost nothing.
 
 _REJECTS: dict[str, pa.DataType] = {
     "split": pa.int64(),
@@ -367,20 +367,20 @@ def packed_size(records: SortedRecords) -> int:
 
 
 def pack_records(records: SortedRecords) -> tuple[bytes, memoryview]:
-    """Pack records as their columns, and then their bodies.
+    """Pack records without compression. Return the columns as bytes, and a view of the bodies.
 
-    The bodies are not copied. They must be in order, without gaps.
+    The bodies must be in order, without gaps.
     """
     return _packed(records, np.ascontiguousarray, np.ascontiguousarray)
 
 
 def compress_records(records: SortedRecords) -> bytes:
-    """Pack records, and compress them."""
+    """Pack records as compressed bytes; see `decompress_records`."""
     return compress(b"".join(_packed(records, _differences, _planes)))
 
 
 def unpack_records(data: Any) -> SortedRecords:
-    """Reverse `pack_records`, over the same bytes. Raises CorruptData."""
+    """Reverse `pack_records` without copying `data`. Raises CorruptData."""
     return _unpacked(data, _integers, _integers)
 
 
@@ -445,9 +445,9 @@ def _integers(raw: memoryview, at: int, count: int) -> Int64s:
 
 
 def pack_batches(batches: EncodedBatches) -> bytes:
-    """Pack finished record batches as one byte string, with the hashes of their keys, if any.
+    """Pack finished record batches as one byte string, with the hashes of their keys if present.
 
-    Uncompressed record batches are compressed here.
+    Uncompressed record batches are compressed.
     """
     table = compress(batches.table.tobytes())
     data = batches.data.tobytes()
@@ -474,7 +474,10 @@ def unpack_batches(data: Any) -> EncodedBatches:
 
 
 def _key_hashes(raw: memoryview, counts: npt.NDArray[np.int32]) -> KeyHashes:
-    """Read a hash of 8 bytes for each record, then for each a byte: 1 if it has a key, else 0."""
+    """Parse an 8-byte hash of each record's key, then one byte per record: 1 with a key, else 0.
+
+    `counts` has the number of records of each record batch.
+    """
     count = int(counts.sum(dtype=np.int64))
     _require(counts.min(initial=0) >= 0 and len(raw) == 9 * count)
     flags = np.frombuffer(raw, np.uint8, count, 8 * count)
@@ -489,9 +492,9 @@ def pack_rejects(
     raw: Spans,
     member: tuple[str, int] | None = None,
 ) -> bytes:
-    """Pack rejects of one split as an Arrow stream. `lines` count from the split's first line.
+    """Pack rejects of one split as an Arrow stream. `lines` count from 0 at the split's first line.
 
-    If the rejects are in an archive's member, `member` is its name and the line where it begins.
+    For rejects in an archive's member, `member` is (its name, the line where it begins).
     """
     name, begin = member or (None, 0)
     columns = [
@@ -510,12 +513,12 @@ def pack_rejects(
 
 
 def unpack_rejects(data: Any) -> pa.Table:
-    """Reverse `pack_rejects`: return rows of REJECTS_SCHEMA."""
+    """Reverse `pack_rejects`. Return a table with REJECTS_SCHEMA."""
     return pa.ipc.open_stream(pa.py_buffer(data)).read_all()
 
 
 def compress(raw: bytes) -> bytes:
-    """Compress bytes. The result begins with their uncompressed size."""
+    """Compress bytes with LZ4. The result begins with the uncompressed size, in 4 bytes."""
     # LZ4, because a blob is deleted after the run, so speed is more important than size.
     packed: bytes = lz4.block.compress(raw)
     return packed

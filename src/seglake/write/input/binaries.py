@@ -1,11 +1,12 @@
-"""Recognize binary files of columns by their first bytes, and return what to do with them."""
+"""Recognize binary formats, such as Arrow or ORC, by the first bytes of a file."""
 
 import re
 from typing import NamedTuple
 
 AVRO_MARK = b"Obj\x01"  # the first bytes of an Avro file
 NO_TEXT = "is not text: it contains binary bytes. Name other files"
-_OTHER_BYTES = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")  # not tab, line ends, or escape
+# Control characters that text does not contain: all except tab, line ends and escape.
+_OTHER_BYTES = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 _TO_PARQUET = (
     "convert it to Parquet and set input.format = 'parquet'. For a file that fits in memory: "
     "`python3 -c 'import sys; from pyarrow "
@@ -33,9 +34,10 @@ _KINDS = {
 
 
 def describe_binary(head: bytes) -> str | None:
-    """Return the kind of a file with these first bytes and the remedy, or None if it is unknown.
+    """Return a sentence with the format of a binary file and the remedy, for an error message.
 
-    A text that begins with the same letters, such as a CSV header, is not a match.
+    `head` has the first bytes of the file. Return None if the format is unknown, and for a text
+    that begins with the same letters, such as a CSV header.
     """
     kinds = (_KINDS[mark] for mark in _KINDS if head.startswith(mark))
     kind = next(kinds, None) if is_binary(head) else None
@@ -43,5 +45,5 @@ def describe_binary(head: bytes) -> str | None:
 
 
 def is_binary(data: bytes) -> bool:
-    """Return whether the data has bytes that occur in no text."""
+    """Return whether the data has control characters that text does not contain."""
     return _OTHER_BYTES.search(data) is not None

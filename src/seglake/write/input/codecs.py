@@ -30,7 +30,8 @@ HEAD_BYTES = 16
 _MAGIC: tuple[tuple[re.Pattern[bytes], Codec], ...] = (
     (re.compile(rb"\x1f\x8b\x08"), "gzip"),
     (re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"), "bz2"),
-    (re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"), "zstd"),  # a frame, or one to skip
+    # A frame, or a frame to skip.
+    (re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"), "zstd"),
 )
 _REFUSED = {  # with the command that unpacks it
     b"PK\x03\x04": ("a zip archive", "unzip"),
@@ -42,11 +43,11 @@ _READ_BYTES = 1 << 18  # read in one step from a compressed file
 
 
 def detect_codec(head: bytes, path: str) -> Codec | None:
-    """Return the codec for the first HEAD_BYTES of a file, or None if it is not compressed.
+    """Return the codec of a file from its first HEAD_BYTES, or None if it is not compressed.
 
-    Raises InputError for a compression that is not supported, and for binary files of columns
-    other than Parquet. If the format is wrong, lines of a Parquet file become rejects, which a
-    redrive can read as Parquet.
+    Raises InputError for a compression that is not supported, and for known binary formats except
+    Parquet. A Parquet file that is read as lines becomes rejects, which a redrive can read as
+    Parquet.
     """
     if not head.startswith(PARQUET_MARK) and (remark := describe_binary(head)):
         raise InputError(f"{path}: {remark}")
@@ -67,7 +68,7 @@ def _named(head: bytes) -> Codec | None:
 
 
 def decompress_stream(raw: RawFile, codec: Codec | None, path: str) -> Content:
-    """Return the content of a file. Errors of the codec become InputErrors that name the file."""
+    """Return the decompressed content of a file. Reading it may raise InputError."""
     if codec is None:
         return Content(raw, path, "", raw)
     buffered = io.BufferedReader(ReadAhead(raw) if raw.remote else raw, _READ_BYTES)
@@ -89,22 +90,23 @@ _ZSTD_REMARKS = {  # by a part of the error of the library
 
 
 class Content:
-    """The decompressed content of a file, as a stream whose errors name the file.
+    """The content of a file or of an archive's member, as a stream.
 
-    `stream` has the content, `what` is the codec or "tar", and `raw` is the stored file. Memory is
-    bounded for any compression ratio: a read decompresses only the bytes that it returns.
+    Errors of `stream`, which reads the content, become InputErrors that name `path`. `what` is the
+    codec, "tar" or "", and `raw` is the stored file. A read decompresses only the bytes that it
+    returns, so memory is bounded for any compression ratio.
     """
 
     def __init__(self, stream: Any, path: str, what: str, raw: RawFile) -> None:
         self._stream, self._path, self._what, self.raw = stream, path, what, raw
 
     def readinto(self, target: memoryview, /) -> int:
-        """Fill the beginning of `target`. Return the number of bytes, 0 at the end."""
+        """Read bytes into the beginning of `target`. Return their number, 0 at the end."""
         with self._errors():
             return int(self._stream.readinto(target))
 
     def read(self, size: int, /) -> bytes:
-        """Return at most `size` bytes, b"" at the end."""
+        """Return the next bytes, at most `size`, or b"" at the end."""
         with self._errors():
             return bytes(self._stream.read(size))
 
@@ -131,9 +133,9 @@ class Content:
 
 
 class _GzipMember:
-    """A member of a gzip file, with the interface of `bz2.BZ2Decompressor`.
+    """A decompressor of one member of a gzip file, with the interface of `bz2.BZ2Decompressor`.
 
-    Its CRC and length are checked at its end.
+    At the end of the member, zlib checks its CRC and length.
     """
 
     def __init__(self) -> None:
@@ -141,7 +143,7 @@ class _GzipMember:
 
     @property
     def eof(self) -> bool:
-        """Return whether the member has ended; see bz2."""
+        """Return whether the end of the member was reached; see bz2."""
         return self._inflate.eof
 
     @property
@@ -155,14 +157,15 @@ class _GzipMember:
         return self._inflate.unused_data
 
     def decompress(self, data: bytes, max_length: int) -> bytes:
-        """Decompress at most `max_length` bytes; see bz2."""
+        """Decompress `data`. Return at most `max_length` bytes; see bz2."""
         return self._inflate.decompress(self._inflate.unconsumed_tail or data, max_length)
 
 
 class _JoinedStreams(io.RawIOBase):
-    """The joined streams of a file. Like gzip, it skips zeros after the last gzip member.
+    """A reader of all gzip members or bz2 streams of a file, as one stream.
 
-    BZ2File would treat damage at the beginning of a stream as the end of the file.
+    Like gzip, it ignores zeros after the last gzip member. BZ2File is not used, because it treats
+    damage at the beginning of a stream as the end of the file.
     """
 
     def __init__(
@@ -192,7 +195,10 @@ class _JoinedStreams(io.RawIOBase):
         return len(data)
 
     def _next_stream(self) -> bytes:
-        """Create an unpacker for the next stream. Return its first bytes, or b"" at the end."""
+        """Create an unpacker for the next stream of the file.
+
+        Return the stream's first compressed bytes, or b"" at the end of the file.
+        """
         packed = self._unpacker.unused_data or self._file.read(_READ_BYTES)
         if packed.startswith(b"\0") and isinstance(self._unpacker, _GzipMember):
             self._require_zeros(packed)

@@ -1,4 +1,4 @@
-"""Return the content of input files: fetched, decompressed, or read from archives."""
+"""Read the content of input files: fetch, decompress, read archives, and convert to UTF-8."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _SPECIAL = {stat.S_IFIFO: "pipe", stat.S_IFSOCK: "socket", stat.S_IFCHR: "device
 
 
 class InputStore:
-    """Input files on local disks and in buckets. Each bucket is opened once.
+    """A reader of input files on local disks and in buckets. Each bucket is opened once.
 
     `options` are storage options. If `compression` is "auto", the first bytes of a file determine
-    its codec; if "none", files are read as they are. Text is stored in `encoding`, and returned in
-    UTF-8.
+    its codec. If it is "none", files are neither decompressed nor treated as archives. Text in
+    files has the `encoding`, and is converted to UTF-8.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class InputStore:
         self._buckets: dict[str, Store] = {}
 
     def locate(self, path: str) -> tuple[Store, str]:
-        """Return the store of a path, and its object key there."""
+        """Return the store that contains a path, and the object key of the path in it."""
         root, key = locate(path)
         if "://" not in root:
             return open_store(root), key
@@ -63,7 +63,7 @@ class InputStore:
         return any(True for _ in self.list(folder))
 
     def stat(self, path: str) -> FileVersion:
-        """Return the current version of a file. Raises StoreError, InputError for a pipe."""
+        """Return the current version of a file. Raises StoreError, or InputError for a pipe."""
         store, key = self.locate(path)
         try:
             return FileVersion(*store.stat(key))
@@ -73,22 +73,22 @@ class InputStore:
             raise
 
     def raw(self, file: SourceFile, start: int = 0, head: bytes = b"") -> RawFile:
-        """Return the stored bytes of a file, from `start` on.
+        """Open the stored bytes of a file, from byte `start` on, as a stream.
 
-        `head` has the first bytes if they were read before, so that they are not requested again.
-        Raises InputError, in this call or during a later read.
+        `head` has the first bytes of the file if they were already read, so that they are not
+        requested again. This call, or a later read of the stream, may raise InputError.
         """
         return RawFile(file, *self.locate(file.path), start, head)
 
     def contents(self, file: SourceFile) -> Iterator[tuple[str, Content]]:
-        """Yield the (path, stream) of a file, or of each member of an archive.
+        """Yield (path, decompressed stream) of a file, or of each member of an archive.
 
-        A member's path is "<path of the archive>!<name of the member>". Each stream must be read to
-        its end before the next is taken.
+        A member's path is "<path of the archive>!<name of the member>". The caller must read a
+        stream to its end before it takes the next one.
 
         Raises:
-            InputError: The compression is not supported, or bytes are damaged. A later read of a
-                stream raises it, too.
+            InputError: The compression is not supported, or bytes are damaged. Reads of the streams
+                may raise it, too.
         """
         head = self._head(file)
         codec = self._codec(file, head)
@@ -99,14 +99,18 @@ class InputStore:
             yield file.path, content
 
     def texts(self, file: SourceFile) -> Iterator[tuple[str, ByteStream]]:
-        """Yield what `contents` yields, converted to UTF-8 (see `encodings` for invalid bytes)."""
+        """Yield (path, stream) like `contents`, but with the text of the streams in UTF-8.
+
+        See `encodings` for invalid bytes.
+        """
         for path, content in self.contents(file):
             yield path, self._in_utf8(content, path)
 
     def text_part(self, file: SourceFile, start: int, end: int) -> tuple[ByteStream, int]:
-        """Return the text of a file from byte `start` on, and the size of its bytes [start, end).
+        """Return a stream of a file's text from byte `start` on, and a size in the stream.
 
-        Stream and size are in UTF-8. `can_be_cut` must be true for the file.
+        The text is in UTF-8. The size is the number of UTF-8 bytes for bytes [start, end) of the
+        file. `can_be_cut` must be true for the file.
         """
         raw, size = self.raw(file, start), end - start
         if self.encoding == UTF_8:
@@ -117,13 +121,13 @@ class InputStore:
         return stream if self.encoding == UTF_8 else Utf8Stream(stream, self.encoding, path)
 
     def can_be_cut(self, file: SourceFile) -> bool:
-        """Return whether parts of a text can be read independently. Raises InputError."""
+        """Return whether a text file can be read in independent parts. Raises InputError."""
         return (self.encoding == UTF_8 or is_single_byte(self.encoding)) and self.is_plain(file)
 
     def is_plain(self, file: SourceFile) -> bool:
-        """Return whether a file is neither compressed nor an archive. Raises InputError.
+        """Return whether a file is neither compressed nor an archive, with at most one request.
 
-        This takes at most one request.
+        If the compression is "none", this is always true. Raises InputError.
         """
         if self._compression != "auto":
             return self._compression == "none"
@@ -131,14 +135,17 @@ class InputStore:
         return detect_codec(head[:HEAD_BYTES], file.path) is None and not begins_archive(head)
 
     def packing(self, file: SourceFile) -> str:
-        """Return how a file is packed: "", a codec, "tar", or "gzip tar". Raises InputError."""
+        """Return how a file is packed: "", a codec, "tar", or both, such as "gzip tar".
+
+        Raises InputError.
+        """
         head = self._head(file)
         codec = self._codec(file, head)
         archive = "tar" if self._is_archive(file, codec, head) else None
         return " ".join(filter(None, [codec, archive]))
 
     def require_unchanged(self, file: SourceFile) -> None:
-        """Raise InputError if the file is not the version that was listed."""
+        """Raise InputError if the file has changed since it was listed, or cannot be queried."""
         try:
             current = self.stat(file.path)
         except StoreError as error:
@@ -152,7 +159,7 @@ class InputStore:
     def _head(self, file: SourceFile) -> bytes:
         """Return the first bytes of a file, or b"" if the compression is "none".
 
-        For a small file in a bucket, these are all its bytes.
+        A bucket is asked for more bytes than a disk, so that a small file needs only one request.
         """
         if self._compression == "none":
             return b""
@@ -186,7 +193,7 @@ def _remedy(error: StoreError) -> str:
 
 
 def _special_kind(path: str) -> str | None:
-    """Return the name of a kind of local file that cannot be read twice, or None."""
+    """Return "pipe", "socket" or "device" if a local path is one of these, else None."""
     with contextlib.suppress(OSError):
         return _SPECIAL.get(stat.S_IFMT(Path(path).stat().st_mode))
     return None
@@ -211,11 +218,11 @@ def dead_link_error(link: str) -> InputError:
 # ---------------- archives
 # Read tar archives among the input files: each regular file in an archive is a separate stream.
 #
-# An archive must be whole. It ends with a block of 512 zero bytes; a second one may be missing.
-# Any number of zeros may follow. After two such blocks other bytes may follow up to the end of a
-# record of 10,240 bytes, because some tools do not clear their buffer. Anything else is damage: an
-# archive without its end, a header whose checksum is wrong, a member after the end. The stream is
-# read to its last byte, so that a codec around the archive checks its checksum.
+# An archive must be complete. It ends with one or two blocks of 512 zero bytes, and any number of
+# zeros may follow. After two such blocks other bytes may follow up to the end of a record of 10,240
+# bytes, because some tools do not clear their buffer. Anything else is damage: an archive without
+# its end, a header whose checksum is wrong, a member after the end. The stream is read to its last
+# byte, so that a codec that compresses the archive checks its checksum.
 
 BLOCK_BYTES = 512
 _RECORD_BYTES = 20 * BLOCK_BYTES
@@ -225,7 +232,7 @@ _SKIP_BYTES = 1 << 20  # skipped in one step
 
 
 def is_archive(content: Content) -> bool:
-    """Return whether a content, read from its beginning, is a tar archive."""
+    """Return whether a stream is a tar archive. This reads its first BLOCK_BYTES."""
     head = b""
     while len(head) < BLOCK_BYTES and (more := content.read(BLOCK_BYTES - len(head))):
         head += more
@@ -233,12 +240,15 @@ def is_archive(content: Content) -> bool:
 
 
 def begins_archive(head: bytes) -> bool:
-    """Return whether the first BLOCK_BYTES of a content are the beginning of a tar archive."""
+    """Return whether the first BLOCK_BYTES of a stream are the beginning of a tar archive."""
     return head[_MAGIC_AT:].startswith(_MAGIC)
 
 
 def read_members(path: str, content: Content) -> Iterator[tuple[str, Content]]:
-    """Yield the regular files of a tar archive as ("<path>!<name of the member>", stream)."""
+    """Yield the regular files of a tar archive as ("<path>!<name of the member>", stream).
+
+    Raises InputError if the archive is damaged or not complete.
+    """
     forward: Any = _Forward(content)  # Any, because the stub requires a writable file
     try:
         archive: Any = tarfile.TarFile(fileobj=forward, tarinfo=_TarMember)
@@ -265,7 +275,7 @@ class _TarMember(tarfile.TarInfo):
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _TarMember:
-        """Parse a header block. Raises tarfile.HeaderError at the end, ReadError for damage."""
+        """Parse a header block. Raise HeaderError at the archive's end, ReadError for damage."""
         try:
             return super().frombuf(buf, encoding, errors)
         except tarfile.HeaderError as problem:
@@ -276,7 +286,10 @@ class _TarMember(tarfile.TarInfo):
 
 
 def _require_end(archive: _Forward) -> None:
-    """Read everything after the first block of zeros. Raises tarfile.ReadError for more members."""
+    """Read to the end of the stream, after the first block of zeros.
+
+    Raises tarfile.ReadError if another member follows, or bytes that may not follow.
+    """
     archive.left = sys.maxsize
     second = archive.tell()
     record_end = (second + BLOCK_BYTES + _RECORD_BYTES - 1) // _RECORD_BYTES * _RECORD_BYTES
@@ -298,10 +311,11 @@ def _is_header(block: bytes) -> bool:
 
 
 class _Forward:
-    """An archive as the file object that TarFile reads, only forward.
+    """A file object over an archive, for TarFile. It can only be read forward.
 
-    Before the next member at most `left` bytes are read, because TarFile reads a member's name and
-    its list of holes into memory, and the header sets their length.
+    The next reads may return at most `left` bytes together. This limits the memory for headers:
+    TarFile reads a member's name and its list of holes into memory, in the length that the header
+    contains.
     """
 
     def __init__(self, content: Content) -> None:
@@ -312,7 +326,7 @@ class _Forward:
         return self._position
 
     def seek(self, position: int) -> None:
-        """Skip to a position. Raises tarfile.ReadError for an earlier one."""
+        """Skip to a byte position. Raises tarfile.ReadError if it is before the current one."""
         if position < self._position:
             raise tarfile.ReadError(f"a header points back to byte {position}")
         while self._position < position and self._skip(min(position - self._position, _SKIP_BYTES)):
@@ -324,7 +338,7 @@ class _Forward:
         return skipped
 
     def read(self, size: int) -> bytes:
-        """Return the next `size` bytes, fewer at the end."""
+        """Return the next `size` bytes, or fewer at the end of the archive."""
         self.left -= size
         if self.left < 0 or size < 0:
             raise tarfile.ReadError(f"a member's header has more than {_HEADER_BYTES} bytes")

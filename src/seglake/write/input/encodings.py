@@ -1,8 +1,8 @@
 """Convert text in other encodings to UTF-8 while it is read.
 
-A byte that is invalid in the encoding becomes a lone surrogate, U+DC00 plus the byte, which is
-stored as three bytes that are never valid UTF-8. So the row with that byte can be recognized, and
-its original bytes can be restored.
+A byte that is invalid in the encoding becomes a lone surrogate (U+DC00 plus the byte), which is
+written as three bytes that are never valid UTF-8. So rows with such a byte can be recognized, and
+their original bytes can be restored.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ codecs.register_error(_ESCAPING, _escape)
 
 
 class Utf8Stream:
-    """A stream that converts a stream in another encoding to UTF-8. Memory has one block.
+    """A stream that converts the text of another stream to UTF-8, in blocks of `_BLOCK_BYTES`.
 
     Errors name the file at `path`.
     """
@@ -51,7 +51,7 @@ class Utf8Stream:
         self._text, self._ended = memoryview(b""), False
 
     def readinto(self, target: memoryview, /) -> int:
-        """Fill the beginning of `target`. Return the number of bytes, 0 at the end.
+        """Read bytes into the beginning of `target`. Return their number, 0 at the end.
 
         Raises InputError for utf-16 and utf-32 without a byte order mark.
         """
@@ -77,7 +77,7 @@ class Utf8Stream:
 
 @cache
 def is_single_byte(encoding: str) -> bool:
-    """Return whether each byte is one character in any context, so that such text can be cut."""
+    """Return whether every byte is one character, so that a text can be cut at any byte."""
     if encoding.startswith(("utf", "iso2022")):
         return False
     pairs = bytes(byte for pair in product(range(256), repeat=2) for byte in pair)
@@ -96,9 +96,9 @@ def utf8_size(stream: ByteStream, size: int, encoding: str) -> int:
 
 
 def encode_rows(rows: Spans, encoding: str) -> Spans:
-    """Return rows of a `Utf8Stream` as bytes in the original encoding. A null row becomes empty.
+    """Convert rows from a `Utf8Stream` back to bytes in `encoding`. A null row becomes empty.
 
-    A character that is cut at the end of a row is omitted. In utf-16 and utf-32 the bytes are
+    An incomplete character at the end of a row is omitted. In utf-16 and utf-32 the bytes are
     little-endian, without a byte order mark.
     """
     packed = join_rows([rows])
@@ -122,7 +122,7 @@ def _encoded(code: int, encoding: str) -> bytes:
 
 
 def _without_cut(rows: Spans) -> Int32s:
-    """Return the lengths of rows in a padded buffer, without a cut character at their end."""
+    """Return the lengths of rows without an incomplete character at their end, in bytes."""
     lengths = rows.lengths.copy()
     for back, least in ((1, 0xC0), (2, 0xE0), (3, 0xF0)):
         at = np.maximum(rows.starts + lengths - back, 0)
@@ -133,10 +133,10 @@ def _without_cut(rows: Spans) -> Int32s:
 
 
 def decode_rows(rows: Spans, encoding: str) -> Spans:
-    """Convert quarantined rows to UTF-8. Rows that are not valid UTF-8 are decoded from `encoding`.
+    """Convert quarantined rows to UTF-8. Only rows that are not valid UTF-8 are decoded.
 
-    Decoding can create a line feed, which would divide the row. Such a line feed becomes an invalid
-    byte, so that the row is rejected again.
+    They are decoded from `encoding`. If this creates a line feed, which would divide the row, the
+    line feed becomes an invalid byte, so that the row is rejected again.
     """
     wrong = np.flatnonzero(invalid_utf8(*rows))
     if not len(wrong):
@@ -153,7 +153,7 @@ def decode_rows(rows: Spans, encoding: str) -> Spans:
 
 
 def with_bytes(rows: Spans, places: Int64s, encoding: str) -> Spans:
-    """Return `rows`, with the rows at `places` converted to the encoding by `encode_rows`."""
+    """Return `rows`, with the rows at the positions `places` converted by `encode_rows`."""
     chosen = np.zeros(len(rows), np.bool_)
     chosen[places] = True
     return join_rows([where_null(rows, chosen), encode_rows(where_null(rows, ~chosen), encoding)])

@@ -1,4 +1,4 @@
-"""Define input files: paths, versions, splits."""
+"""Define input files, their versions, and splits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ PARQUET_MARK = b"PAR1"  # the first bytes of a Parquet file
 
 
 class SourceFile(NamedTuple):
-    """An input file. `path` is absolute: a local path, or a URI."""
+    """An input file as it was listed. `path` is an absolute local path or a URI.
+
+    `size` is in bytes.
+    """
 
     path: str
     size: int
@@ -25,14 +28,17 @@ class SourceFile(NamedTuple):
 
 
 class FileVersion(NamedTuple):
-    """The state of a file at one time. `etag` is None if the store has no etags."""
+    """The size in bytes, modification time and etag of a file, to detect changes of the file.
+
+    `etag` is None if the store has no etags.
+    """
 
     size: int
     modified_ms: int
     etag: str | None
 
     def is_same(self, other: FileVersion) -> bool:
-        """Return whether size and etag are equal; without etags, size and modification time."""
+        """Return whether sizes and etags are equal. Without etags, compare modification times."""
         if self.etag and other.etag:  # some listings omit the quotes
             return self.size == other.size and self.etag.strip('"') == other.etag.strip('"')
         return self.size == other.size and self.modified_ms == other.modified_ms
@@ -43,7 +49,7 @@ UNKNOWN = FileVersion(-1, -1, None)
 
 
 class Split(NamedTuple):
-    """A part of a file: the rows that begin in its bytes [start, end).
+    """The rows of a file that begin in its bytes [start, end).
 
     Splits are numbered in the order of files and positions.
     """
@@ -60,9 +66,9 @@ class Split(NamedTuple):
 
 
 def locate(path: str) -> tuple[str, str]:
-    """Split a path into (root of a store, object key).
+    """Divide a path or URI into (root of a store, object key).
 
-    The root is the folder of a local file, or the bucket. The key is the rest of the path.
+    The root is a bucket or, for a local file, its parent folder. The key is the rest of the path.
     """
     if "://" in path and not path.startswith("file:"):
         scheme, _, rest = path.partition("://")

@@ -1,24 +1,24 @@
-"""List the files that `input.paths` name.
+"""List the files that `input.paths` names.
 
-- A file: that file, whatever its name.
-- A folder: every file below it, at any depth, except hidden names. As in Spark, a name is hidden if
-  it begins with "." or "_", but not if it is `_name=value`, a partition folder.
-- A glob (`*`, `?`, `[...]`; `**` for any depth of folders): the files that match. No wildcard
-  matches a hidden name, and none matches "/". A folder that matches is not entered. If a file has
-  the glob itself as its name, such as `part[1].json`, the glob names that file. Otherwise `[[]`
-  matches a bracket.
-- `input.include` and `input.exclude` choose among the files below a folder, and the files that
-  match a glob. Their globs are compared with the name of a file. If they have a "/", they are
-  compared with the path below the folder, or below the folder preceding a glob's first wildcard.
-- A lake inside such a folder is skipped when it ingests that folder. The root of the lake itself
-  cannot be an input folder.
-- A folder or glob is an InputError if it has a table whose log lists the valid files (Delta, Hudi,
-  Iceberg, Spark's file sink), because other files have rows that were deleted. The log is searched
-  in the listing and, on local disks, in the parent folders.
-- A file that is named twice is read once. On local disks that includes its links.
+- The path of a file lists this file, whatever its name.
+- The path of a folder lists every file below it, at any depth, except hidden names. As in Spark, a
+  name is hidden if it begins with "." or "_", unless it is a partition folder `_name=value`.
+- A glob (`*`, `?`, `[...]`; `**` for any depth of folders) lists the files that match it. Wildcards
+  match neither hidden names nor "/". The files in a matching folder are not listed. If the glob is
+  itself the name of a file, such as `part[1].json`, it lists that file. Otherwise, write `[[]` for
+  a bracket.
+- `input.include` and `input.exclude` select among the files below a folder, and among the files
+  that match a glob. Their globs are compared with the name of a file. A glob with a "/" is compared
+  with the path below the folder, or below the folder in front of the path's first wildcard.
+- The target lake of the ingest is skipped if it is inside such a folder. The root of the lake
+  itself cannot be an input folder.
+- A folder or glob raises InputError if it contains a table whose log lists the valid files (Delta,
+  Hudi, Iceberg, Spark's file sink), because other files have rows that were deleted. The log is
+  searched in the listing and, on local disks, in the parent folders.
+- A file that is named several times is read once. On local disks this includes its links.
 - An empty file is listed and has no rows. The marker of a folder in a bucket, an empty object whose
   key ends with "/", is not listed.
-- A dead link is an InputError, like every file that cannot be read.
+- A dead link raises InputError, like every file that cannot be read.
 - `input.on_empty` decides about a glob or a folder without files, and about a plain path that does
   not exist. The parent folder of a missing path, or of a glob's missing folder, must exist, so that
   a misspelt path is not treated as empty. In a bucket, a folder exists if it has objects.
@@ -71,7 +71,7 @@ _TABLES = {
 
 
 class MissingPath(InputError):
-    """A path and its parent folder do not exist. `what` is the message without the remedy."""
+    """An error: a path and its parent folder do not exist. `what` is the error without remedy."""
 
     def __init__(self, what: str, remedy: str) -> None:
         self.what = what
@@ -79,11 +79,11 @@ class MissingPath(InputError):
 
 
 class ListedInputs(NamedTuple):
-    """The files that a pipeline names, and the paths that do not exist.
+    """The result of a listing: the input files, sorted by path, and the files that are left out.
 
-    `left_out` maps the path of each excluded file to the reason. Empty files with hidden names,
-    such as `_SUCCESS`, are not in it. `one_file` lists names among `files` that lead to one file;
-    see `names_of_one_file`.
+    `missing` are input paths that do not exist. `left_out` maps the path of each excluded file to
+    the reason, except for empty files with hidden names, such as `_SUCCESS`. `one_file` groups the
+    paths in `files` that are names of the same file; see `names_of_one_file`.
     """
 
     files: FileList
@@ -92,16 +92,16 @@ class ListedInputs(NamedTuple):
     one_file: list[list[str]]
 
     def distinct(self) -> ListedInputs:
-        """Return the files with only one name for each."""
+        """Return the result with only one path for each file. The other paths are left out."""
         others = other_names(self.one_file)
         left_out = self.left_out | dict.fromkeys(others, BY_LINK)
         return self._replace(files=self.files.without(others), left_out=left_out, one_file=[])
 
 
 class _Found(NamedTuple):
-    """A file. If it was found in a folder, `key` is its key below that folder, else None.
+    """A file that a listing found. `key` is its path below the listed folder, None without one.
 
-    Its version is UNKNOWN if the listing does not have it.
+    The version of `file` is UNKNOWN if the storage did not list it.
     """
 
     file: SourceFile
@@ -111,14 +111,14 @@ class _Found(NamedTuple):
 
 
 class _FileChoice:
-    """The choice that `include` and `exclude` make among object keys below a folder."""
+    """A filter of files by the settings `input.include` and `input.exclude`."""
 
     def __init__(self, settings: Input) -> None:
         self._include = [_choosing(glob, "include") for glob in settings.include]
         self._exclude = [_choosing(glob, "exclude") for glob in settings.exclude]
 
     def divide(self, found: Iterable[_Found]) -> tuple[FileList, dict[str, str]]:
-        """Return the files to read, and for each other path the reason why it is left out."""
+        """Return the files to read, and path → reason for the files that are left out."""
         others = dict[str, str]()
 
         def kept() -> Iterator[SourceFile]:
@@ -141,7 +141,10 @@ class _FileChoice:
 
 
 def _choosing(glob: str, key: str) -> tuple[bool, re.Pattern[str]]:
-    """Compile a glob, and return whether it is compared with paths instead of names."""
+    """Return (whether the glob is compared with paths instead of names, the compiled glob).
+
+    `key` is "include" or "exclude". Raises InputError for an invalid glob.
+    """
     try:
         return "/" in glob, re.compile(_expression(glob))
     except re.error as problem:
@@ -156,8 +159,8 @@ def _matches(globs: Iterable[tuple[bool, re.Pattern[str]]], key: str) -> bool:
 def find_inputs(settings: Input, store: InputStore, lake: str = "") -> ListedInputs:
     """Return the files that `input.paths` names, sorted by path.
 
-    Each path occurs once, but several paths may be names of one local file. Files below the
-    root `lake` are ignored in a folder or glob that contains it.
+    Each path occurs once, but several paths may be names of one local file. `lake` is the root of
+    the target lake: if it is inside of a folder or glob, its files are ignored.
 
     Raises:
         InputError: No file was found at a path and `on_empty` is "error"; or neither the path nor
@@ -185,7 +188,7 @@ def find_inputs(settings: Input, store: InputStore, lake: str = "") -> ListedInp
 
 
 def _require_no_table(files: FileList, logs: dict[str, str]) -> None:
-    """Raise InputError if files belong to a table. `logs` maps folders to names of logs."""
+    """Raise InputError if files belong to a table. `logs` maps its folder to its log's name."""
     for folder, log in logs.items():
         if files.has_below(folder):
             what, form = _TABLES[log]
@@ -199,7 +202,10 @@ def _require_no_table(files: FileList, logs: dict[str, str]) -> None:
 
 
 def _logs_above(folder: str) -> dict[str, str]:
-    """Return the parent folders with a table's log, unless the folder is inside that log."""
+    """Return parent folder → name of the table log in it. Empty in a bucket.
+
+    A parent is left out if `folder` is inside of its log.
+    """
     found = dict[str, str]()
     for above in Path(folder).parents if "://" not in folder else ():
         name = next((name for name in _TABLES if _has_log(above, name)), None)
@@ -216,11 +222,12 @@ def _has_log(folder: Path, name: str) -> bool:
 
 
 def names_of_one_file(paths: Collection[str]) -> list[list[str]]:
-    """Return, for each file that has several of these local paths, a list of its paths.
+    """Group the local paths that are names of the same file. Files with one name are left out.
 
-    The real path is first, then the other paths in order. Two paths are of one file if they have
-    equal real paths. If a file has several hard links, two paths are also of one file if device,
-    inode, size and time are equal. An equal inode is not enough: some network drives reuse inodes.
+    In a group, the real path is first, followed by the other paths in order. Two paths name the
+    same file if their real paths are equal. For a file with several hard links, this is decided by
+    device, inode, size and modification time. An equal inode is not enough, because some network
+    drives reuse inodes.
     """
     ids = np.arange(len(paths), dtype=np.uint64)
     for at, path in enumerate(paths):
@@ -241,10 +248,10 @@ def names_of_one_file(paths: Collection[str]) -> list[list[str]]:
 
 
 def other_names(one_file: Iterable[Sequence[str]], *ingested: Collection[str]) -> set[str]:
-    """Return the names that are not read, from lists of names of one file.
+    """Choose the name to read from each list of names of one file, and return all other names.
 
-    The name that is read is in the first of the collections `ingested` that has any of the names.
-    If none has, it is the first name.
+    The first name that is in the first collection of `ingested` is chosen, then a name in the next
+    collection. If no collection has one of the names, the first name is chosen.
     """
     others = set[str]()
     for names in one_file:
@@ -254,9 +261,10 @@ def other_names(one_file: Iterable[Sequence[str]], *ingested: Collection[str]) -
 
 
 def _outside(lake: str, folder: str, found: Iterable[_Found], *, glob: bool) -> Iterator[_Found]:
-    """Yield the found files that are not below the root `lake`, or all if `folder` is below it.
+    """Yield the found files that are not below the root `lake`.
 
-    Raises InputError if the folder is the root, or if a glob in the root matches the lake's files.
+    If `folder` is itself below the root, yield all. Raises InputError if `folder` is the root, or
+    if a glob in the root matches files of the lake.
     """
     inside, around = (f"{_join(*locate(each))}/" if each else "" for each in (lake, folder))
     below, is_root = bool(inside) and around.startswith(inside), bool(inside) and around == inside
@@ -270,7 +278,7 @@ def _outside(lake: str, folder: str, found: Iterable[_Found], *, glob: bool) -> 
 
 
 def require_apart(settings: Input, store: InputStore, lake: str) -> None:
-    """Raise InputError if an input folder is the root `lake`, which need not exist yet."""
+    """Raise InputError if an input folder is the root `lake`. The lake need not exist yet."""
     root = _join(*locate(lake))
     for path in settings.paths:
         is_root = not is_glob(path, store) and _join(*locate(path)) == root
@@ -290,10 +298,10 @@ def _is_own(file: str, root: str) -> bool:
 
 
 def _missing(path: str, on_empty: str, store: InputStore, *, glob: bool) -> str | None:
-    """Return the missing folder or file for a path without files, or None if the folder exists.
+    """Return the folder or file that does not exist, for a path at which no file was found.
 
-    Raises InputError if a plain path is missing and `on_empty` is "error", or if its parent folder
-    does not exist.
+    None if the folder exists. Raises InputError if a plain path is missing and `on_empty` is
+    "error", and MissingPath if the parent folder does not exist either.
     """
     folder = _join(*locate(_fixed(path) if glob else path))
     if is_dead_link(folder):
@@ -321,14 +329,17 @@ def _where(path: str) -> str:
 
 
 def _is_folder(path: str, store: InputStore) -> bool:
-    """Return whether a folder exists. A bucket exists if it can be listed."""
+    """Return whether a folder exists: in a bucket, whether there are objects below it.
+
+    A bucket itself is assumed to exist.
+    """
     if "://" not in path:
         return os.path.isdir(path)  # noqa: PTH112  Path's raises where rights are missing
     return "/" not in path.partition("://")[2] or store.has_objects(path)
 
 
 def glob_hint(glob: str) -> str:
-    """Return a hint, in brackets, about a glob that matched no files."""
+    """Return a hint for a glob that matched no file, as text in brackets with a leading space."""
     part = next(filter(os.path.lexists, _bracketed(glob)), None)
     if part is None:
         return _NOT_ENTERED
@@ -338,7 +349,7 @@ def glob_hint(glob: str) -> str:
 
 
 def _bracketed(glob: str) -> Iterator[str]:
-    """Yield the glob and its parent folders, longest first, as long as they have a bracket."""
+    """Yield the glob and its parent folders, from longest to shortest, if they contain "["."""
     for end in (len(glob), *(each.start() for each in [*re.finditer("/", glob)][::-1])):
         if "[" in glob[:end]:
             yield glob[:end]
@@ -355,7 +366,7 @@ def _nothing(path: str, left_out: int, *, glob: bool) -> str:
 
 
 def _with_versions(files: FileList, store: InputStore) -> FileList:
-    """Return the files with their versions. Raises InputError for a file that cannot be read."""
+    """Query the versions that are still UNKNOWN. Raises InputError for an unreadable file."""
     if all(part.has_versions for part in files.parts(_AT_ONCE)):
         return files
     with ThreadPoolExecutor(REQUESTS) as pool:
@@ -374,9 +385,9 @@ def _file(file: SourceFile, store: InputStore) -> SourceFile:
 
 
 def _plain(path: str, store: InputStore, logs: dict[str, str]) -> Iterator[_Found]:
-    """Yield the file at `path`, or the files below the folder `path` with their keys below it.
+    """Yield the file at `path`. If `path` is a folder, yield the files below it.
 
-    Table logs are added to `logs`.
+    Table logs are added to `logs`; see `_below`.
     """
     root, key = locate(path)
     absolute = _join(root, key)
@@ -388,7 +399,7 @@ def _plain(path: str, store: InputStore, logs: dict[str, str]) -> Iterator[_Foun
 
 
 def _below(folder: str, store: InputStore, logs: dict[str, str]) -> Iterator[_Found]:
-    """Yield the files below a folder. The folders of table logs are added to `logs`."""
+    """Yield the files below a folder. Add each table log to `logs`, as folder → name of the log."""
     logs |= _logs_above(folder)
     for listed in store.list(folder):
         path = _join(folder, listed.key)
@@ -413,12 +424,12 @@ def _is_file(path: str, store: InputStore) -> bool:
 
 
 def is_glob(path: str, store: InputStore) -> bool:
-    """Return whether a path has wildcards, and is not the name of an existing file."""
+    """Return whether a path contains wildcards and is not the path of an existing file."""
     return _WILDCARD.search(path) is not None and not _is_named(path, store)
 
 
 def _is_named(glob: str, store: InputStore) -> bool:
-    """Return whether a file has the glob itself as its name."""
+    """Return whether there is a file whose path is the glob itself."""
     bucket = locate(glob)[0] if "://" in glob else ""
     try:
         return not _WILDCARD.search(bucket) and _is_file(glob, store)
@@ -427,10 +438,9 @@ def _is_named(glob: str, store: InputStore) -> bool:
 
 
 def _glob(pattern: str, store: InputStore, logs: dict[str, str]) -> Iterator[_Found]:
-    """Yield the files that match `pattern`, with their keys below its fixed folder.
+    """Yield the files that match a glob. Hidden files that would match are marked as hidden.
 
-    Files that would match except for a hidden name are marked. Table logs are added to `logs`.
-    Raises InputError for a bad pattern.
+    Table logs are added to `logs`; see `_below`. Raises InputError for an invalid glob.
     """
     fixed = _fixed(pattern)
     if "://" in pattern and "://" not in fixed:
@@ -453,7 +463,7 @@ def _glob(pattern: str, store: InputStore, logs: dict[str, str]) -> Iterator[_Fo
 
 
 def _fixed(glob: str) -> str:
-    """Return the folder preceding a glob's first wildcard."""
+    """Return the folder in front of a glob's first wildcard, or "." if there is no such folder."""
     fixed = _WILDCARD.split(glob, maxsplit=1)[0].rpartition("/")[0]
     return fixed or ("/" if glob.startswith("/") else ".")
 
@@ -463,9 +473,9 @@ def _join(root: str, key: str) -> str:
 
 
 def _expression(glob: str, lead: str = _VISIBLE) -> str:
-    """Return a regular expression for the paths that a glob matches.
+    """Convert a glob to a regular expression for paths.
 
-    If a wildcard begins a name, the beginning of that name must match `lead`.
+    If a wildcard is at the beginning of a name, that name must begin with a match of `lead`.
     """
     parts = []
     for part in re.sub(r"(^|/)\*\*$", r"\1**/*", glob).split("/"):
@@ -490,8 +500,8 @@ def _wildcard(piece: str) -> str:
 # ---------------- file list
 # Store lists of input files as compressed columns.
 #
-# A listed file takes 2,000 bytes as an object, 130 as a row of columns, and 30 in compressed
-# columns, because consecutive names are similar.
+# A listed file takes 2,000 bytes as a Python object, 130 bytes as a row of columns, and 30 bytes in
+# compressed columns, because consecutive names are similar.
 
 _TYPES: dict[str, pa.DataType] = {
     "path": pa.large_string(),
@@ -508,7 +518,7 @@ _Item = TypeVar("_Item")
 
 
 class _Block(NamedTuple):
-    """At least one row, in compressed form."""
+    """One or more consecutive rows of a file list, as a compressed Arrow stream."""
 
     rows: int
     stream: pa.Buffer
@@ -522,7 +532,7 @@ class _Block(NamedTuple):
         return _Block(len(batch), sink.getvalue())
 
     def batch(self, *columns: str) -> pa.RecordBatch:
-        """Return the rows with the named columns, or with all columns if none is named."""
+        """Decompress the block. Return the named columns, or all columns without a name."""
         numbers = [_SCHEMA.get_field_index(name) for name in columns]
         options = pa.ipc.IpcReadOptions(included_fields=numbers or None)
         with pa.ipc.open_stream(self.stream, options=options) as reader:
@@ -530,7 +540,7 @@ class _Block(NamedTuple):
 
 
 class _Columns(Sequence[_Item]):
-    """An immutable sequence over the rows of blocks. Items are created on access."""
+    """An immutable sequence with one item for each row of its blocks, created on access."""
 
     _names: tuple[str, ...] = ()  # the columns of an item; empty for all columns
 
@@ -539,7 +549,7 @@ class _Columns(Sequence[_Item]):
         self._ends = np.cumsum([block.rows for block in blocks], dtype=np.int64)
 
     def _made(self, columns: Sequence[list[Any]]) -> Iterable[_Item]:
-        """Return the items for rows with these columns. Each class creates its own kind of item."""
+        """Create the items of rows from their columns. Each subclass has its own type of item."""
         raise NotImplementedError
 
     def __len__(self) -> int:
@@ -588,7 +598,7 @@ class _Columns(Sequence[_Item]):
 
 
 class FilePaths(_Columns[str]):
-    """The paths of input files."""
+    """The paths of a `FileList`, as a sequence."""
 
     _names = ("path",)
 
@@ -597,7 +607,7 @@ class FilePaths(_Columns[str]):
 
 
 class FileList(_Columns[SourceFile]):
-    """A compact list of input files."""
+    """An immutable list of input files that takes about 30 bytes per file."""
 
     def _made(self, columns: Sequence[list[Any]]) -> Iterable[SourceFile]:
         return map(SourceFile, *columns)
@@ -625,7 +635,7 @@ class FileList(_Columns[SourceFile]):
 
     @property
     def has_versions(self) -> bool:
-        """Return whether the version of each file is known."""
+        """Return whether the version of every file is known."""
         return all(pc.min(sizes).as_py() != UNKNOWN.size for sizes in self._column("size"))
 
     @property
@@ -634,16 +644,16 @@ class FileList(_Columns[SourceFile]):
         return sum(pc.sum(sizes).as_py() for sizes in self._column("size"))
 
     def _column(self, name: str) -> Iterator[pa.Array[Any]]:
-        """Yield a column, block by block."""
+        """Yield the values of a column, one array for each block."""
         return (block.batch(name)[name] for block in self._blocks)
 
     def parts(self, rows: int) -> Iterator[FileList]:
-        """Yield the files in lists of at most `rows` files."""
+        """Divide the list into lists of at most `rows` files."""
         cut = chain.from_iterable(_cut(block, rows) for block in self._blocks)
         return map(FileList, _groups(cut, rows))
 
     def filter(self, flags: Sequence[bool]) -> FileList:
-        """Return the files whose flag is true. A block is not copied if all its flags are true."""
+        """Return the files whose flag is true. `flags` has one item for each file."""
         kept = list[_Block]()
         for block, end in zip(self._blocks, self._ends.tolist(), strict=True):
             mine = flags[end - block.rows : end]
@@ -658,13 +668,13 @@ class FileList(_Columns[SourceFile]):
         return self.filter([path not in paths for path in self.paths]) if paths else self
 
     def has_below(self, folder: str) -> bool:
-        """Return whether a file is below a folder."""
+        """Return whether any file of the list is below the path `folder`."""
         prefix = f"{folder.rstrip('/')}/"
         columns = self._column("path")
         return any(pc.any(pc.starts_with(paths, prefix)).as_py() for paths in columns)
 
     def by_path(self) -> FileList:
-        """Return the files sorted by path, each path once. A sorted list is returned unchanged."""
+        """Return the files sorted by path, without duplicate paths."""
         if self._is_sorted():
             return self
         table = _table(self._blocks)
@@ -684,7 +694,7 @@ class FileList(_Columns[SourceFile]):
         return True
 
     def among(self, paths: Iterable[str]) -> set[str]:
-        """Return the members of `paths` that are paths of files in this list."""
+        """Return the items of `paths` that are paths of files in this list."""
         asked = pa.array(filter(is_text, paths), pa.large_string())
         if not len(asked):
             return set()
@@ -695,19 +705,19 @@ class FileList(_Columns[SourceFile]):
 
 
 def _table(blocks: Sequence[_Block], *columns: str) -> pa.Table:
-    """Return the rows of the blocks as one table."""
+    """Return the rows of the blocks as one table with the named columns; see `_Block.batch`."""
     return pa.Table.from_batches([block.batch(*columns) for block in blocks])
 
 
 def _blocks(table: pa.Table) -> Iterator[_Block]:
-    """Yield blocks of a table. All except the last are full."""
+    """Divide a table into blocks of `_ROWS` rows. The last block may have fewer."""
     for start in range(0, len(table), _ROWS):
         (batch,) = table.slice(start, _ROWS).combine_chunks().to_batches()
         yield _Block.from_batch(batch)
 
 
 def _cut(block: _Block, rows: int) -> Iterator[_Block]:
-    """Yield the rows of a block in blocks of at most `rows` rows."""
+    """Divide a block into blocks of at most `rows` rows."""
     if block.rows <= rows:
         yield block
         return
@@ -717,13 +727,13 @@ def _cut(block: _Block, rows: int) -> Iterator[_Block]:
 
 
 def _gathered(blocks: Iterable[_Block]) -> list[_Block]:
-    """Return the rows of the blocks in blocks, with small neighbours joined."""
+    """Join small adjacent blocks to blocks of at most `_ROWS` rows."""
     groups = _groups(blocks, _ROWS)
     return [some[0] if len(some) == 1 else next(_blocks(_table(some))) for some in groups]
 
 
 def _groups(blocks: Iterable[_Block], rows: int) -> Iterator[list[_Block]]:
-    """Yield neighbours that have at most `rows` rows together. A larger block has its own group."""
+    """Group adjacent blocks of at most `rows` rows together. A larger block has its own group."""
     some, count = list[_Block](), 0
     for block in blocks:
         if some and count + block.rows > rows:
@@ -736,7 +746,7 @@ def _groups(blocks: Iterable[_Block], rows: int) -> Iterator[list[_Block]]:
 
 
 def is_text(path: str) -> bool:
-    """Return whether a path can be encoded. A name that is not UTF-8 cannot."""
+    """Return whether a path can be encoded in UTF-8. Names of other bytes on a disk cannot."""
     try:
         path.encode()
     except UnicodeEncodeError:

@@ -19,23 +19,23 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 
-# Sizes of requests. The first one is smaller, because it may be the only one.
+# Sizes of requests. The first request is smaller, because some files need no other.
 FIRST_BYTES, PART_BYTES = 2**18, 2**20
 AHEAD = 4  # parts that are requested ahead of their use
 
 
 class ByteStream(Protocol):
-    """A stream of bytes."""
+    """A stream of bytes that is read forward."""
 
     def readinto(self, target: memoryview, /) -> int:
-        """Fill the beginning of `target`. Return the number of bytes, 0 at the end."""
+        """Read bytes into the beginning of `target`. Return their number, 0 at the end."""
 
 
 class RawFile(io.RawIOBase):
-    """An input file as a seekable binary file, up to the size in the input list.
+    """An input file as a seekable binary file. It ends at the size that the file had when listed.
 
-    A local file is read directly into the caller's memory; `Store.read` would make a copy. `head`
-    has the first bytes of a file in a bucket if they were read before.
+    A local file is read directly into the caller's memory, because `Store.read` would make a copy.
+    `head` has the first bytes of a file in a bucket if they were already read.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class RawFile(io.RawIOBase):
         return True
 
     def tell(self) -> int:
-        """Return the position of the next byte."""
+        """Return the position in the file of the next byte to read."""
         return self._position
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
@@ -94,7 +94,10 @@ class RawFile(io.RawIOBase):
         return size
 
     def _read(self, view: memoryview) -> int:
-        """Fill the beginning of `view` with bytes from the current position on."""
+        """Read bytes into the beginning of `view`, and return their number.
+
+        They begin at the current position.
+        """
         if self._local is not None:
             size = os.preadv(self._local.fileno(), [view], self._position)
             if size == 0:
@@ -108,11 +111,14 @@ class RawFile(io.RawIOBase):
 
     @property
     def remote(self) -> bool:
-        """Return whether each read is a request to a bucket."""
+        """Return whether the file is in a bucket, so that each read is a request."""
         return self._local is None
 
     def part(self, start: int, end: int) -> bytes:
-        """Return bytes [start, end) of a file in a bucket with at most one request. Thread-safe."""
+        """Return the bytes [start, end) with at most one request. Several threads may call it.
+
+        Raises InputError.
+        """
         end = min(end, self._file.size)
         if end <= len(self._head):
             return self._head[start:end]
@@ -120,7 +126,7 @@ class RawFile(io.RawIOBase):
             return bytes(self._store.read(self._key, start, end))
 
     def ranges_left(self) -> Iterator[tuple[int, int]]:
-        """Yield the ranges [start, end) of the requests for the rest of the file."""
+        """Yield the byte ranges [start, end) in which the rest of the file is requested."""
         at, size = self._position, FIRST_BYTES
         while at < self._file.size:
             yield at, at + size
@@ -128,10 +134,10 @@ class RawFile(io.RawIOBase):
 
 
 class ReadAhead(io.RawIOBase):
-    """The rest of a file in a bucket. The next parts are requested while one is used.
+    """A stream of the rest of a file in a bucket, which requests parts ahead of their use.
 
     The first part is requested without any others, because some callers read only the beginning
-    of a file. Memory holds `AHEAD` parts and one more.
+    of a file. At most `AHEAD` + 1 parts are in memory.
     """
 
     def __init__(self, file: RawFile) -> None:
@@ -155,7 +161,7 @@ class ReadAhead(io.RawIOBase):
         return size
 
     def _next(self) -> bytes:
-        """Return the next part, empty at the end."""
+        """Return the next part of the file, or b"" at the end."""
         if self._pool is None:
             self._pool = ThreadPoolExecutor(AHEAD)
             first = next(self._ranges, None)

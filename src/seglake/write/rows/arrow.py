@@ -27,7 +27,7 @@ _LAST_SECOND = INT64_MAX // 1000
 
 
 def cut_batch(batch: Any, size_bytes: int) -> Iterator[Any]:
-    """Cut an Arrow batch into slices of about `size_bytes`, within the bounds of `most_rows`."""
+    """Cut an Arrow batch into slices of about `size_bytes`, with at most `most_rows` rows each."""
     rows = max(1, batch.num_rows * size_bytes // max(batch.nbytes, 1))
     items = sum(map(item_count, batch.columns)) // max(batch.num_rows, 1)
     rows = min(rows, most_rows([*leaf_names(batch.schema), *[""] * items]))
@@ -35,7 +35,7 @@ def cut_batch(batch: Any, size_bytes: int) -> Iterator[Any]:
 
 
 def leaf_names(fields: Iterable[Any]) -> list[str]:
-    """Return the names of fields and, if they are structs, of their nested fields at any depth."""
+    """Return the names of fields and of all fields nested in structs, at any depth."""
     names = []
     for field in fields:
         below = list(field.type) if pa.types.is_struct(field.type) else []
@@ -44,7 +44,10 @@ def leaf_names(fields: Iterable[Any]) -> list[str]:
 
 
 def leaves(column: Any) -> Iterator[Any]:
-    """Yield the nested columns of a column, at any depth, that are not structs or lists."""
+    """Yield the columns without structs and lists that are nested in a column, at any depth.
+
+    A column that is neither a struct nor a list is yielded itself.
+    """
     if pa.types.is_struct(column.type):
         for at in range(column.type.num_fields):
             yield from leaves(pc.struct_field(column, [at]))
@@ -55,7 +58,7 @@ def leaves(column: Any) -> Iterator[Any]:
 
 
 def item_count(column: Any) -> int:
-    """Return the number of items in the lists of a column, at any depth."""
+    """Return the total number of items in the lists and maps of a column, at any depth."""
     if pa.types.is_struct(column.type):
         return sum(
             item_count(pc.struct_field(column, [at])) for at in range(column.type.num_fields)
@@ -67,7 +70,7 @@ def item_count(column: Any) -> int:
 
 
 class ArrowRows:
-    """The rows of an Arrow batch. A row counts as a line, and its `raw` is JSON of all columns."""
+    """The rows of an Arrow batch, as `Rows`. A row counts as a line."""
 
     def __init__(self, path: str, batch: Any) -> None:
         self._path, self._batch = path, batch
@@ -77,23 +80,26 @@ class ArrowRows:
 
     @property
     def raw(self) -> Spans:
-        """Return one JSON object per row, with every column."""
+        """Return one JSON object per row, with all columns."""
         return self.objects(())
 
     def take_raw(self, rows: Int64s) -> Spans:
-        """Return the rows at these positions as JSON. A column that JSON cannot hold is null."""
+        """Return the rows at these positions as JSON objects, for the quarantine.
+
+        Columns of a type that cannot be converted to JSON are null.
+        """
         columns = self._batch.take(pa.array(rows)).columns
         return json_objects(self._batch.schema.names, list(map(json_or_null, columns)), len(rows))
 
     def field(self, name: str) -> Spans:
-        """Return strings and binaries unchanged, times as ISO 8601, other values as JSON.
-
-        Null is returned as null.
-        """
+        """Return the values of a column as bytes; see `column_text`."""
         return column_text(self._column(name), f"{self._path}: column {name}")
 
     def times(self, name: str, form: TimeFormat) -> Times:
-        """Convert a column of a time type, or read another column as text in the format `form`."""
+        """Return the values of a column as times.
+
+        A column without a time type is read as text, in the format `form`.
+        """
         column = self._column(name)
         if pa.types.is_date(column.type):
             column = column.cast(pa.timestamp("s") if column.type == pa.date32() else _MS)
@@ -114,7 +120,10 @@ class ArrowRows:
         return in_range(read_local(ms, codes, local, form), codes, local)
 
     def headers(self, name: str) -> tuple[Headers, Flags]:
-        """Return lists of structs, or maps, as record headers. Text is parsed as JSON."""
+        """Return the values of a column as record headers, and which rows have unreadable headers.
+
+        Values are lists of structs (key, value), maps, or JSON text.
+        """
         column = self._column(name)
         if not any(test(column.type) for test in LISTS):
             return read_headers(column_text(column, self._path))
@@ -137,7 +146,7 @@ class ArrowRows:
         return Headers(firsts, keys, values), np.diff(nameless[firsts]) > 0
 
     def objects(self, names: Sequence[str]) -> Spans:
-        """Return one JSON object per row. An empty `names` selects every column."""
+        """Return one JSON object per row with these columns. An empty `names` selects all."""
         names = names or self._batch.schema.names
         texts = [column_json(self._column(each), f"{self._path}: column {each}") for each in names]
         return json_objects(names, texts, self.line_count)
@@ -148,7 +157,10 @@ class ArrowRows:
         return None
 
     def _column(self, name: str) -> Any:
-        """Return the column `name`. If it does not exist, "a.b" is field b of struct column a."""
+        """Return the column `name`, or field b of the struct column a for the name "a.b".
+
+        Raises InputError if there is no such column.
+        """
         names = self._batch.schema.names
         first, *rest = [name] if name in names else name.split(".")
         if names.count(first) > 1:
@@ -167,10 +179,9 @@ class ArrowRows:
 
 
 def _floor_ms(column: Any) -> Int64s:
-    """Return a timestamp column in milliseconds, rounded down; 0 for null.
+    """Convert a timestamp column to milliseconds, rounded down. Null becomes 0.
 
-    Seconds that do not fit in 64 bits of milliseconds become the largest or smallest value that
-    fits.
+    Milliseconds that do not fit in 64 bits become the nearest whole second that fits.
     """
     values: Int64s = column.cast(pa.int64()).fill_null(0).to_numpy()
     if column.type.unit == "s":
@@ -198,7 +209,11 @@ _UUID_DIGITS = [at for at in range(36) if at not in (8, 13, 18, 23)]
 
 
 def column_text(column: Any, path: str) -> Spans:
-    """Return values as bytes: strings and binaries unchanged, times as ISO 8601, others as JSON."""
+    """Return the values of a column as bytes. Null is returned as null.
+
+    Strings and binaries are unchanged, times become ISO 8601, and other values become JSON. Errors
+    name `path`.
+    """
     column = without_extension(column)
     kind = column.type
     if pa.types.is_dictionary(kind):
@@ -212,11 +227,11 @@ def column_text(column: Any, path: str) -> Spans:
 
 
 def column_json(column: Any, path: str) -> Spans:
-    """Return the values as JSON.
+    """Return the values of a column as JSON.
 
-    NaN and infinities become null, binaries base64, times ISO 8601 (in UTC if the type has a zone),
-    maps arrays of {"key": …, "value": …}, and UUIDs their text. Raises InputError, which names
-    `path`, for a type that JSON cannot hold.
+    NaN and infinities become null, binaries become base64, times ISO 8601 (in UTC if the type has a
+    zone), maps arrays of {"key": …, "value": …}, and UUIDs text. Raises InputError, which names
+    `path`, for a type that cannot be converted.
     """
     column = without_extension(column)
     kind = column.type
@@ -234,9 +249,10 @@ def column_json(column: Any, path: str) -> Spans:
 
 
 def without_extension(column: Any) -> Any:
-    """Convert a UUID to text, and another extension type to its storage.
+    """Convert a column of an extension type to text (UUID) or to its storage type (all others).
 
-    Arrow's JSON type is kept: its values are already JSON, and as strings they would be quoted.
+    Columns of Arrow's JSON type are kept. Their values are already JSON, and would be quoted as
+    strings.
     """
     if not isinstance(column.type, pa.BaseExtensionType):
         return column
@@ -247,7 +263,7 @@ def without_extension(column: Any) -> Any:
 
 
 def _uuid_texts(column: Any) -> Any:
-    """Convert sixteen bytes each to 8-4-4-4-12 hex digits."""
+    """Convert UUIDs of 16 bytes to text with 8-4-4-4-12 hex digits."""
     count = len(column)
     data = np.frombuffer(column.buffers()[1] or b"", np.uint8)
     out = padded(36 * count)
@@ -260,7 +276,7 @@ def _uuid_texts(column: Any) -> Any:
 
 
 def json_or_null(column: Any) -> Spans:
-    """Return the values as JSON, or the literal null for a column that JSON cannot hold."""
+    """Return the values of a column as JSON, or null for a type that cannot be converted."""
     try:
         return column_json(column, "")
     except InputError:
@@ -268,7 +284,7 @@ def json_or_null(column: Any) -> Spans:
 
 
 def _string(column: Any) -> Spans:
-    """Return the text between the quotes, for a column whose values are JSON strings."""
+    """Return the text of strings, binaries (base64) or times (ISO 8601), before JSON quoting."""
     if any(test(column.type) for test in _BINARIES):
         return base64(from_arrow(column))
     return from_arrow(_iso(column) if any(test(column.type) for test in _TIMES) else column)
@@ -289,7 +305,7 @@ def _json_number(column: Any, path: str) -> Spans:
 
 
 def as_lists(column: Any) -> Any:
-    """Convert a column of a type of LISTS to large lists."""
+    """Convert a column of lists or maps to large lists. Map entries become (key, value) structs."""
     if pa.types.is_map(column.type):
         items = pa.struct([("key", column.type.key_type), ("value", column.type.item_type)])
         column = column.cast(pa.list_(items))
@@ -310,12 +326,15 @@ def _json_list(column: Any, path: str) -> Spans:
 
 
 def _or_null(text: Spans, column: Any) -> Spans:
-    """Return `text`, with the literal null where the column is null."""
+    """Return `text`, with the JSON literal null in rows in which the column is null."""
     return nulls_as(where_null(text, column.is_null().to_numpy(zero_copy_only=False)), b"null")
 
 
 def _iso(column: Any) -> Any:
-    """Return times as ISO 8601 text; `<value out of range: N>`, like Arrow, for a distant year."""
+    """Return times as ISO 8601 text.
+
+    A time after the year 32,767 or before -32,767 becomes `<value out of range: N>`, as in Arrow.
+    """
     if not pa.types.is_timestamp(column.type):
         return column.cast(pa.large_string())
     form = "%Y-%m-%dT%H:%M:%S" + ("Z" if column.type.tz else "")
@@ -331,7 +350,7 @@ def _iso(column: Any) -> Any:
 
 
 def _is_near(numbers: Any, unit: str) -> Any:
-    """Return, for each time in `unit`, whether it is in a year that Arrow can write."""
+    """Return, for each time in `unit`, whether Arrow can format its year."""
     years = [np.datetime64(str(year), "s") for year in (-_LAST_YEAR, _LAST_YEAR)]
     low, high = (int(each.astype(np.int64)) * _PER_SECOND[unit] for each in years)
     bounds = [pa.scalar(max(-INT64_MAX, min(each, INT64_MAX)), pa.int64()) for each in (low, high)]
@@ -339,7 +358,7 @@ def _is_near(numbers: Any, unit: str) -> Any:
 
 
 # ---------------- header json
-# Parse record headers from JSON arrays in the form that Seglake prints.
+# Parse record headers from JSON arrays, in the format that Seglake prints:
 #
 #     [{"key": "a", "value": null}, {"key": "c", "value": {"base64": "/w=="}}]
 #
@@ -349,7 +368,10 @@ Header = tuple[bytes, bytes | None]
 
 
 def read_headers(texts: Spans) -> tuple[Headers, Flags]:
-    """Parse the headers in each text, and return which texts are invalid. Null has no headers."""
+    """Parse the record headers in each text. Return them, and which texts are invalid.
+
+    A null text has no headers.
+    """
     encoded = to_arrow(texts).view("large_binary").dictionary_encode()
     parsed = [_parsed(text) for text in encoded.dictionary.to_pylist()]
     codes = encoded.indices.fill_null(len(parsed)).to_numpy(zero_copy_only=False)
@@ -362,7 +384,7 @@ def read_headers(texts: Spans) -> tuple[Headers, Flags]:
 
 
 def _parsed(text: bytes) -> list[Header] | None:
-    """Return the headers of one array, or None for other text."""
+    """Return the headers in a JSON array, or None if the text is not such an array."""
     try:
         return [(header["key"].encode(), _value(header["value"])) for header in json.loads(text)]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):

@@ -1,4 +1,4 @@
-"""Make rows of JSON objects: of lines, or of the events in arrays of documents."""
+"""Read rows that are JSON objects: lines, or the events in the arrays of larger documents."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _CORRECT = "correct the file, or leave it out with input.exclude"
 
 
 class JsonRows(LineRows):
-    """The rows of a chunk. Each should be a JSON object."""
+    """The rows of a chunk, parsed as JSON. A row that is not a valid JSON object is rejected."""
 
-    documents = 0  # the number of documents that end in the chunk, if it has events of documents
+    documents = 0  # number of documents that end in the chunk; 0 if rows are lines
 
     def __init__(self, raw: Spans, numbers: Int64s, line_count: int, names: FieldNames) -> None:
         self.raw, self.numbers, self.line_count = raw, numbers, line_count
@@ -42,15 +42,21 @@ class JsonRows(LineRows):
         self.reasons = _REASONS[-self._fields.verdicts]
 
     def field(self, name: str) -> Spans:
-        """Return strings without quotes and escapes, other values unchanged; null if missing."""
+        """Return the values of a field: strings without quotes and escapes, others unchanged.
+
+        A missing field is null.
+        """
         return self._fields.text(name)
 
     def json(self, name: str) -> Spans:
-        """Return the values of a field as JSON, as they are in the file; null if missing."""
+        """Return the JSON of a field, unchanged from the file, or null in rows without it."""
         return self._fields.json(name)
 
     def times(self, name: str, form: TimeFormat) -> Times:
-        """Return the values of a field as times. MongoDB's {"$date": …} is a time in any format."""
+        """Return the values of a field as times, read in the format `form`.
+
+        MongoDB's {"$date": …} is read as a time, whatever the format.
+        """
         texts = self.field(name)
         times = read_times(texts, form)
         first = texts.data[np.where(texts.lengths > 0, texts.starts, 0)]
@@ -77,7 +83,10 @@ class JsonRows(LineRows):
 
 
 class EventPath:
-    """The path to the events of a document, such as `a.b[]`, and the members that they inherit.
+    """The path to the events in a document, and the members that events inherit.
+
+    `records` is the path: names of members, separated by dots, with `[]` for each array. Events
+    inherit the members `inherited` of the objects on the path.
 
     Example:
         >>> EventPath("resourceLogs[].logRecords[]", ["resource"]).arrays.tolist()
@@ -104,7 +113,10 @@ class EventPath:
     def find(
         self, data: Bytes, begin: int, end: int, most: int, state: Int64s, *, final: bool
     ) -> tuple[int, int, int, Events]:
-        """Call `find_events`; `state` is five zeros before the first call."""
+        """Find up to `most` events in data[begin:end]; see `find_events` for the results.
+
+        `state` must have five zeros in the first call. If `final`, the text ends at `end`.
+        """
         verdict, stop, complete, rows, owners = kernels.find_events(
             data, begin, end, final, most, self.arrays, self._names, self._tree,
             len(self.inherited), state,
@@ -112,10 +124,10 @@ class EventPath:
         return verdict, stop, complete, Events(data, rows, owners[rows[:, kernels.OWNER], 1:])
 
     def values(self, events: Events, path: str, first: int) -> Spans:
-        """Return the events as they are, or with inherited members in front of their own.
+        """Return the JSON of events, with inherited members in front of their own members.
 
-        Raises InputError if an event has such a member itself. `first` is the number of the first
-        event in the file, from 0.
+        `first` is the number of the first event in the file, from 0. Raises InputError if an event
+        already has a member that it would inherit.
         """
         data, rows, members = events
         own = Spans(data, *_span(rows[:, kernels.START], rows[:, kernels.SIZE]))
@@ -146,14 +158,18 @@ class EventPath:
 
 
 class Events(NamedTuple):
-    """Events in a padded buffer: the rows of `find_events`, and where inherited members are."""
+    """Events in a padded buffer. `rows` has the entries of `find_events`, one for each event.
+
+    `members` has two columns for each inherited member: its start in `data`, and its size in bytes,
+    which is negative if it is missing.
+    """
 
     data: Bytes
     rows: kernels.Entries
     members: kernels.Entries
 
     def parts(self, bounds: ChunkBounds) -> Iterator[Events]:
-        """Yield the events in parts within the bounds, at least one part."""
+        """Divide the events into parts within the bounds. Yield an empty part without events."""
         sizes = self.rows[:, kernels.SIZE] + np.maximum(self.members[:, 1::2], 0).sum(axis=1)
         in_size = np.cumsum(sizes) // bounds.size_bytes
         in_rows = np.arange(len(sizes)) // bounds.rows
@@ -168,10 +184,11 @@ def _span(starts: Int64s, sizes: Int64s) -> tuple[Int64s, Int32s]:
 
 
 def event_rows(part: SplitStream, pipeline: Pipeline) -> Iterator[JsonRows]:
-    """Yield the events of the documents in a file, see `input.records` and `input.inherit`.
+    """Yield the events of the documents in a file; see `input.records` and `input.inherit`.
 
-    Without `input.inherit`, a document may have any size, but not one of its events or of its
-    members outside of the path. Raises InputError for larger ones, and for wrong brackets.
+    Without `input.inherit`, a document may have any size, but an event, or another value in a
+    document, may have at most `task.chunk_bytes`. With it, this limit applies to whole outermost
+    objects. Raises InputError for larger values, and for brackets that do not match.
     """
     settings, size = pipeline.input, pipeline.task.chunk_bytes
     path = EventPath(settings.records or "", settings.inherit)
@@ -210,13 +227,16 @@ def event_rows(part: SplitStream, pipeline: Pipeline) -> Iterator[JsonRows]:
 
 
 def first_events(text: bytes, records: str, most: int) -> list[str]:
-    """Return the first events of a document, of which `text` may be the beginning."""
+    """Return up to `most` events of a document as JSON. `text` may be only its beginning.
+
+    `records` is the path to the events; see `EventPath`.
+    """
     events = _find_all(text, records, most).tolist()
     return [str(event or b"", "utf-8", "replace") for event in events]
 
 
 def elements_of(array: bytes) -> Spans:
-    """Return the elements of a JSON array."""
+    """Return the elements of a JSON array as JSON."""
     return _find_all(array, "[]", len(array))
 
 

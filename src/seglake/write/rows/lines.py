@@ -1,8 +1,8 @@
 """Read line formats: split a stream into chunks of whole lines. Each line is a row.
 
-A line ends at LF; one CR preceding the LF belongs to the line end. A chunk is a function of the
-file's bytes, the split and the settings, however many bytes a read returns. If a line is longer
-than `chunk_bytes`, its beginning is a rejected row, and its rest is skipped buffer by buffer.
+A line ends at LF. If there is a CR in front of the LF, it belongs to the line end. Chunks depend
+only on the file's bytes, the split and the settings, not on how many bytes a read returns. If a
+line is longer than `chunk_bytes`, its beginning is a rejected row, and its rest is skipped.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class LineFormat(Format):
 
 
 class LineRows(ABC):
-    """Rows whose `raw` bytes are the bytes in the file."""
+    """A base class of `Rows` whose fields are text. By default, times and headers are parsed."""
 
     numbers: Int64s
     line_count: int
@@ -68,14 +68,14 @@ class LineRows(ABC):
 
     @abstractmethod
     def field(self, name: str) -> Spans:
-        """Return the values of a field as bytes; null if a row has no value."""
+        """Return the values of a field as bytes, or null in rows without a value."""
 
     def times(self, name: str, form: TimeFormat) -> Times:
         """Return the values of a field as times, read in the format `form`."""
         return read_times(self.field(name), form)
 
     def headers(self, name: str) -> tuple[Headers, Flags]:
-        """Parse the values of a field, JSON arrays, as record headers; see `Rows.headers`."""
+        """Parse the values of a field, which are JSON arrays, as headers; see `Rows.headers`."""
         return read_headers(self.field(name))
 
     def json(self, name: str) -> Spans:
@@ -88,13 +88,13 @@ class LineRows(ABC):
         return json_objects(names, [self.json(name) for name in names], len(self.numbers))
 
     def absent(self, names: Iterable[str]) -> MissingFields | None:
-        """Return None, because names are checked beforehand."""
+        """Return None, because the format checks names before it reads rows."""
         del names
         return None
 
 
 class TooLongRow(LineRows):
-    """The beginning of one line that is longer than a chunk: a rejected row without fields."""
+    """The beginning of a line that is longer than a chunk, as a rejected row without fields."""
 
     def __init__(self, chunk: LineChunk) -> None:
         self.numbers, self.line_count = np.zeros(1, np.int64), 1
@@ -103,14 +103,15 @@ class TooLongRow(LineRows):
         self.raw = Spans(chunk.data, np.array([chunk.start], np.int64), size)
 
     def field(self, _name: str) -> Spans:
-        """Return null, because the line is not parsed."""
+        """Return one null, because the line is not parsed."""
         return Spans.nulls(1)
 
 
 class SplitStream(NamedTuple):
-    """A stream, of which the lines that begin before byte `limit` are read.
+    """A stream of a split's text. Only lines that begin before byte `limit` of it are read.
 
-    If `partial`, the stream begins inside a line.
+    If `partial`, the stream begins inside a line, which is not read. `path` is the path of the file
+    or of an archive's member.
     """
 
     path: str
@@ -120,7 +121,10 @@ class SplitStream(NamedTuple):
 
 
 def open_streams(split: Split, store: InputStore) -> Iterator[SplitStream]:
-    """Yield the streams of a split: one, or one per member of an archive. Raises InputError."""
+    """Yield the stream of a split, or one stream for each member of an archive.
+
+    Raises InputError.
+    """
     if split.is_whole:
         for path, stream in store.texts(split.file):
             yield SplitStream(path, stream, _WHOLE_FILE, False)
@@ -133,7 +137,7 @@ def open_streams(split: Split, store: InputStore) -> Iterator[SplitStream]:
 class ChunkBounds(NamedTuple):
     """The bounds of a chunk: the largest number of rows, and a size in bytes.
 
-    A chunk ends with the row that reaches the size.
+    A chunk ends after the row that reaches `size_bytes`.
     """
 
     rows: int
@@ -141,7 +145,10 @@ class ChunkBounds(NamedTuple):
 
     @staticmethod
     def for_file(names: Sequence[str], path: str, pipeline: Pipeline) -> ChunkBounds:
-        """Return the bounds for the file or member at `path` whose records use fields `names`."""
+        """Return the bounds for the file or archive member at `path`.
+
+        `names` are the fields that the pipeline uses.
+        """
         headers = [path] if pipeline.headers.source else []
         size = pipeline.task.chunk_bytes
         copied = pipeline.value_source == "columns"  # escapes may make it six times as long
@@ -149,13 +156,13 @@ class ChunkBounds(NamedTuple):
         return ChunkBounds(most, min(size, _COPIED_BYTES) if copied else size)
 
     def end(self, data: Bytes, start: int, end: int) -> int:
-        """Return the position at which the lines data[start:end] reach a bound, or `end`."""
+        """Return the end of the line in data[start:end] that reaches a bound, or `end`."""
         if end - start > self.size_bytes:
             end = min(first_newline(data, start + self.size_bytes, end) + 1, end)
         return skip_lines(data, start, end, self.rows)
 
     def parts(self, chunk: LineChunk) -> Iterator[LineChunk]:
-        """Yield the lines of a chunk in chunks within the bounds."""
+        """Divide a chunk into chunks within the bounds."""
         start = chunk.start
         while start < chunk.end:
             end = chunk.end if chunk.too_long else self.end(chunk.data, start, chunk.end)
@@ -164,9 +171,11 @@ class ChunkBounds(NamedTuple):
 
 
 class LineBuffer:
-    """The part of a stream that is in memory: data[begin:filled] is not yet consumed.
+    """The part of a stream that is in memory. data[begin:filled] is not consumed yet.
 
-    data[0] is byte `position` of the stream. If `final`, the stream ends at `filled`.
+    `size` is the largest number of bytes in memory, and lines that begin before byte `limit` of the
+    stream are read. data[0] is byte `position` of the stream. If `final`, the stream ends at
+    `filled`.
     """
 
     def __init__(self, stream: ByteStream, size: int, limit: int) -> None:
@@ -176,7 +185,10 @@ class LineBuffer:
         self.final = False
 
     def fill(self) -> bool:
-        """Move the unread bytes to a new buffer and read on. Return False at the stream's end."""
+        """Move the bytes that are not consumed to a new buffer, and read more bytes after them.
+
+        Return False if the stream has ended and all bytes are consumed.
+        """
         if self.final:
             return self.begin < self.filled
         unread = self.data[self.begin : self.filled]
@@ -197,7 +209,7 @@ class LineBuffer:
 
     @property
     def full(self) -> bool:
-        """Return whether the buffer has its full size and no byte is consumed."""
+        """Return whether the buffer is full and none of its bytes is consumed."""
         return self.begin == 0 and self.filled == self._size
 
     @property
@@ -211,9 +223,9 @@ class LineBuffer:
         return self.position + self.begin >= self._limit
 
     def line_end(self) -> int:
-        """Return the end of the last whole line of the split, or `begin` if there is no whole line.
+        """Return the end of the last complete line of the split in the buffer, `begin` without one.
 
-        The last line of a split contains the byte preceding the limit.
+        The last line of a split contains the last byte before `limit`.
         """
         target = max(self._limit - 1 - self.position, self.begin)
         if target < self.filled:
@@ -232,7 +244,10 @@ class LineBuffer:
 
 
 class LineChunk(NamedTuple):
-    """Whole lines, data[start:end] of a padded buffer; if `too_long`, the beginning of one line."""
+    """Complete lines in data[start:end], where `data` is a padded buffer.
+
+    If `too_long`, it has only the beginning of one line.
+    """
 
     data: Bytes
     start: int
@@ -241,11 +256,11 @@ class LineChunk(NamedTuple):
 
 
 def line_chunks(stream: ByteStream, size: int, limit: int, *, partial: bool) -> Iterator[LineChunk]:
-    """Yield the lines that begin in the first `limit` bytes of `stream`, in chunks of whole lines.
+    """Yield the lines that begin in the first `limit` bytes of `stream`, as chunks of whole lines.
 
-    A chunk has at most `size` bytes. If `partial`, the stream begins inside the last line of the
-    previous split, or with its LF. A line longer than `size` gives a chunk that has only the
-    beginning of the line.
+    A chunk has at most `size` bytes. If a line is longer, a chunk has only its beginning. If
+    `partial`, the stream begins inside the last line of the previous split, or with the LF of that
+    line, and the line is skipped.
     """
     buffer = LineBuffer(stream, size, limit)
     skipping = partial

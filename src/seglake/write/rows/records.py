@@ -1,7 +1,7 @@
-"""Turn rows into records and rejects, chunk by chunk.
+"""Convert rows to records and rejects, chunk by chunk.
 
-Every row of the input becomes one record, or one reject with its reason. A row is a line that is
-not empty, a CSV record other than the header, or a row of a Parquet file or a DataFrame.
+Every row of the input becomes one record, or one reject with a reason. A row is a line that is not
+empty, a CSV record other than the header, or a row of a Parquet file or a DataFrame.
 """
 
 from collections.abc import Iterator, Sequence
@@ -51,7 +51,7 @@ _CREATE_TIME, _LOG_APPEND_TIME = (b"0", b"CreateTime"), (b"1", b"LogAppendTime")
 
 @dataclass(frozen=True)
 class RejectedRows:
-    """Rows that could not become records."""
+    """Rows that could not become records, with the reason for each row."""
 
     lines: Int64s  # 0-based line numbers in the split
     reasons: Codes  # values of `Reason`
@@ -64,11 +64,11 @@ class RejectedRows:
 
 
 class RowLimits(NamedTuple):
-    """The limits that decide which rows of a run become records.
+    """Limits of event times and offsets for the rows of a run.
 
-    `event_times` are the smallest and largest allowed event time in ms, both inclusive. If records
-    keep their offsets, `first_offsets` has one offset for each log partition, and rows with a
-    smaller offset are skipped. Otherwise it is None.
+    `event_times` has the smallest and the largest allowed event time in ms, both inclusive. If
+    records keep their offsets, `first_offsets` has one offset for each log partition, and rows with
+    a smaller offset are skipped. Otherwise `first_offsets` is None.
     """
 
     event_times: tuple[int, int] = ALL_TIMES
@@ -76,18 +76,18 @@ class RowLimits(NamedTuple):
 
 
 class BrokerFields(NamedTuple):
-    """The offsets that records keep, and whether each timestamp is the append time of a broker."""
+    """The offset that each record keeps, and whether its timestamp is a broker's append time."""
 
     offsets: Int64s
     stamped: Flags
 
     def take(self, rows: Int64s) -> "BrokerFields":
-        """Return the items at the positions `rows`."""
+        """Return the offsets and flags at the positions `rows`."""
         return BrokerFields(self.offsets[rows], self.stamped[rows])
 
 
 def join_broker_fields(parts: Sequence[BrokerFields]) -> BrokerFields | None:
-    """Concatenate the items of all parts. Return None if `parts` is empty."""
+    """Concatenate the offsets and flags of all parts. Return None if `parts` is empty."""
     if not parts:
         return None
     return BrokerFields(*map(np.concatenate, zip(*parts, strict=True)))
@@ -97,13 +97,12 @@ def join_broker_fields(parts: Sequence[BrokerFields]) -> BrokerFields | None:
 class ExtractedChunk:
     """The records and rejects of one chunk of a split.
 
-    `partitions` is the log partition of each record if `topic.partition_field` is set, else None.
-    `line_count` includes empty lines and headers. The sum over all earlier chunks of the split is
-    the number of the chunk's first line. `absent` has the fields that are missing in all rows, or
-    None if the rows cannot show that. `broker_fields` has the offsets if `topic.offset_field` is
-    set, else None. `skipped` counts the rows below the end of their log partition, which become
-    neither records nor rejects. `findings` are observations about the rows. `comment_lines` counts
-    the lines that begin with `input.comment`.
+    `partitions` has the log partition of each record if `topic.partition_field` is set, else None.
+    `line_count` includes empty lines and headers. `absent` has the fields that are missing in all
+    rows, or None if the rows cannot show that. `broker_fields` has the offsets if
+    `topic.offset_field` is set, else None. `skipped` counts the rows whose offset is below the end
+    of their log partition, which become neither records nor rejects. `findings` are observations
+    about the rows. `comment_lines` counts the lines that begin with `input.comment`.
     """
 
     records: Records
@@ -123,7 +122,7 @@ class ExtractedChunk:
 
     @property
     def memory_bytes(self) -> int:
-        """Return the size of the chunk's buffers. A shared buffer counts once."""
+        """Return the size of the chunk's buffers in bytes. A shared buffer counts once."""
         records, rejects = self.records, self.rejects
         spans = [records.keys, records.values, rejects.raw]
         spans += [records.headers.values] if records.headers else []
@@ -131,9 +130,10 @@ class ExtractedChunk:
 
 
 class SplitRows(NamedTuple):
-    """The rows of a chunk, which begins at line `first_line` of its split.
+    """The rows of a chunk, which begins at line `first_line` (from 0) of its split.
 
-    `path` is the path of the file or of an archive's member. A member begins at line `path_line`.
+    `path` is the path of the file or of an archive's member. `path_line` is the line of the split
+    at which the member begins.
     """
 
     path: str
@@ -159,8 +159,8 @@ def read_split(
 ) -> Iterator[ExtractedChunk]:
     """Yield the records and rejects of a split, chunk by chunk, in the order of the file.
 
-    Memory is a few times `chunk_bytes`, whatever the size of the file. The result is a
-    function of the bytes of the file, the settings and the limits.
+    Memory is a few times `chunk_bytes`, whatever the size of the file. The result depends only on
+    the bytes of the file, the split, the settings and the limits.
 
     Raises:
         InputError: The file cannot be read, is damaged, or has no field with a required name.
@@ -177,16 +177,16 @@ def extract(
     first_line: int,
     path_line: int = 0,
 ) -> ExtractedChunk:
-    """Return the records of a chunk in order, and its rejects.
+    """Return the records and the rejects of a chunk, both in the order of the rows.
 
     Args:
         rows: The rows of the chunk.
         pipeline: The settings.
         limits: The limits for times and offsets.
         path: The path for errors and source headers.
-        first_line: The line of the split at which the chunk begins.
-        path_line: The line of the split at which an archive's member begins. Line numbers in source
-            headers count from it.
+        first_line: The line of the split (from 0) at which the chunk begins.
+        path_line: The line of the split (from 0) at which an archive's member begins. Line numbers
+            in source headers count from there.
     """
     lines = rows.numbers + first_line
     reasons = np.zeros(len(lines), np.int8)
@@ -251,7 +251,7 @@ def _chunk(
     *,
     is_first: bool,
 ) -> ObservedChunk:
-    """Return the input of `observe` for a chunk."""
+    """Collect what `observe` needs to know about a chunk."""
     settings = pipeline.timestamp
     wrong = np.flatnonzero(np.isin(reasons, UNREAD_TIMES))
     good = reasons == Reason.NONE
@@ -270,14 +270,17 @@ def _chunk(
 
 
 def _reject(reasons: Codes, where: npt.NDArray[np.bool_], reason: Reason) -> None:
-    """Reject the rows in `where`. A row keeps a reason that is earlier in `Reason`."""
+    """Set the reason of the rows in `where`, unless a row has a reason with a smaller code."""
     reasons[where & ((reasons == Reason.NONE) | (reasons > reason))] = reason
 
 
 def _timestamps(
     rows: Rows, pipeline: Pipeline, allowed: tuple[int, int], reasons: Codes
 ) -> tuple[Int64s, Flags]:
-    """Return the times in ms, and which of them had no zone in their text."""
+    """Return the timestamps in ms, and which times had no zone in their text. Set reasons.
+
+    Without a time field, all timestamps are -1.
+    """
     settings = pipeline.timestamp
     if not settings.names:
         return np.full(len(reasons), -1, np.int64), np.zeros(len(reasons), np.bool_)
@@ -325,7 +328,10 @@ def _partitions(rows: Rows, pipeline: Pipeline, reasons: Codes) -> Int32s | None
 
 
 def _broker_fields(rows: Rows, pipeline: Pipeline, reasons: Codes) -> BrokerFields | None:
-    """Return the offsets that the records keep; -1 for an unreadable offset."""
+    """Return the offsets that the records keep, or None without `topic.offset_field`.
+
+    An unreadable offset is -1, and its row is rejected.
+    """
     name, kind = pipeline.topic.offset_field, pipeline.timestamp.type_field
     if name is None:
         return None
@@ -344,7 +350,7 @@ def _broker_fields(rows: Rows, pipeline: Pipeline, reasons: Codes) -> BrokerFiel
 def _rows_in_log(
     fields: BrokerFields | None, partitions: Int32s | None, first_offsets: tuple[int, ...] | None
 ) -> Int64s:
-    """Return the rows whose offset is already in the log."""
+    """Return the positions of rows whose offset is already in the log."""
     if fields is None or partitions is None or first_offsets is None:
         return np.empty(0, np.int64)
     ends = np.array(first_offsets, np.int64)[partitions]
@@ -362,7 +368,7 @@ def _values(rows: Rows, pipeline: Pipeline) -> Spans:
 
 
 def _header_arrays(rows: Rows, pipeline: Pipeline, reasons: Codes) -> Headers | None:
-    """Return the record headers if `headers.array_field` holds all of them, else None."""
+    """Return the record headers in `headers.array_field`, or None if it is not set."""
     name = pipeline.headers.array_field
     if name is None:
         return None
@@ -374,7 +380,7 @@ def _header_arrays(rows: Rows, pipeline: Pipeline, reasons: Codes) -> Headers | 
 def _headers(
     rows: Rows, pipeline: Pipeline, path: str, lines: Int64s
 ) -> tuple[list[bytes], list[Spans]]:
-    """Return the names of the record headers, and their values as columns."""
+    """Return the names of the headers that each record gets, and a column of values for each."""
     names = [name.encode() for name in pipeline.headers.fields]
     columns = [rows.field(name) for name in pipeline.headers.fields]
     if pipeline.headers.source:
@@ -384,7 +390,7 @@ def _headers(
 
 
 def _sizes(records: Records, names: list[bytes], columns: list[Spans]) -> Int64s:
-    """Return the largest size of each record, in bytes, in its own uncompressed record batch."""
+    """Return an upper bound of each record's size in bytes, in a separate uncompressed batch."""
     spans = [records.keys, records.values, *columns]
     sizes = np.full(len(records), _RECORD_BYTES + _LENGTH_BYTES * len(spans), np.int64)
     for span in spans:
@@ -397,7 +403,7 @@ def _sizes(records: Records, names: list[bytes], columns: list[Spans]) -> Int64s
 
 
 def _raw_rejects(rows: Rows, reasons: Codes, encoding: str) -> Spans:
-    """Return the beginnings of the rejected rows, in the original bytes of the file."""
+    """Return the beginnings (64 KiB) of the rejected rows, in the original bytes of the file."""
     bad = np.flatnonzero(reasons)
     raw = rows.take_raw(bad) if len(bad) else Spans.nulls(0)
     undecoded = np.flatnonzero(reasons[bad] == Reason.NOT_IN_ENCODING)

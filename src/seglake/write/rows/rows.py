@@ -1,6 +1,6 @@
 """Define the interface of an input format (`Format`), its rows, and the reasons to reject a row.
 
-A format returns its rows as `Rows`: the columns of one chunk. `formats.registry` lists all formats.
+A format returns the rows of each chunk as `Rows`. `formats.registry` lists all formats.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from seglake.write.input.files import SourceFile, Split
 
 Codes = npt.NDArray[np.int8]
 
-# Bounds of a chunk. An ordinary split has fewer rows. A cell is a field of a row, or 16 bytes of
-# its name.
+# Bounds of a chunk. An ordinary split has fewer rows. Cells estimate memory: a row has one cell for
+# each field, and one more for every 16 bytes of the field's name.
 MOST_ROWS = 1 << 18
 _MOST_CELLS = 1 << 20
 _CELL_BYTES = 16
@@ -33,10 +33,10 @@ _LISTED = 10  # number of names in a message
 
 
 def most_rows(names: Iterable[str]) -> int:
-    """Return the largest number of rows of a chunk whose records use the fields or texts `names`.
+    """Return the largest number of rows in a chunk. `names` are the fields that the records use.
 
-    In memory, the columns of a short row are larger than the row in the file. So are the names of
-    its fields if a JSON object or a header repeats them.
+    In memory, the columns of a short row may be larger than the row in the file. So may the field
+    names, because a JSON object or headers repeat them in every record.
     """
     cells = sum(1 + len(name) // _CELL_BYTES for name in names)
     return max(1, min(MOST_ROWS, _MOST_CELLS // max(cells, 1)))
@@ -45,8 +45,8 @@ def most_rows(names: Iterable[str]) -> int:
 class Reason(IntEnum):
     """The reason why a row is rejected.
 
-    If a row cannot be read, its format sets the reason. If several other reasons apply, the first
-    in this order is used.
+    If a row cannot be read, its format sets the reason. Otherwise, if several reasons apply, the
+    reason with the smallest code is used.
     """
 
     text: str
@@ -83,9 +83,9 @@ REASON_TEXTS = np.array([reason.text for reason in Reason])
 
 
 def similar_names_hint(name: str, names: Sequence[str], where: str) -> str:
-    """Return a hint for a name that does not exist: similar names, or the first of `names`.
+    """Return a hint for a name that does not exist: up to two similar names, or a list of names.
 
-    `where` is the subject of the sentence that lists names, such as "the file".
+    `where` is the subject of the sentence that lists the first of `names`, such as "the file".
     """
     # Reversed, so that the first of several names that differ only by case is suggested.
     near = wording.nearest_two(name, reversed(names))
@@ -103,7 +103,7 @@ class MissingFields(NamedTuple):
 
 
 class Rows(Protocol):
-    """The rows of one chunk."""
+    """The rows of one chunk. Arrays have one item for each row."""
 
     @property
     def numbers(self) -> Int64s:
@@ -119,17 +119,17 @@ class Rows(Protocol):
 
     @property
     def reasons(self) -> Codes:
-        """Return, for each row, why it cannot be read, or Reason.NONE if it can."""
+        """Return, for each row, the `Reason` why it cannot be read, or Reason.NONE."""
 
     @property
     def raw(self) -> Spans:
-        """Return the bytes of the rows as they are in the file."""
+        """Return the bytes of each row in the file. A row of columns is one JSON object."""
 
     def take_raw(self, rows: Int64s) -> Spans:
         """Return the raw bytes of the rows at these positions, for the quarantine."""
 
     def field(self, name: str) -> Spans:
-        """Return the values of a field as bytes; null if a row has no value."""
+        """Return the values of a field as bytes, or null in rows without a value."""
 
     def headers(self, name: str) -> tuple[Headers, Flags]:
         """Return the values of a field as record headers, and which rows have unreadable headers.
@@ -151,12 +151,15 @@ class Rows(Protocol):
 
 
 def time_texts(rows: Rows, settings: Timestamp) -> Spans:
-    """Return the text of each row's time: fields joined by spaces, or null if one is missing."""
+    """Return the text of each row's time: all time fields, joined by spaces.
+
+    Null if one of the fields is missing.
+    """
     return join_fields([rows.field(name) for name in settings.names], b" ")
 
 
 def read_row_times(rows: Rows, settings: Timestamp, form: TimeFormat) -> Times:
-    """Return the times of the rows, from one field or several joined fields, in format `form`."""
+    """Parse the time of each row in the format `form`, from one field or several joined fields."""
     if settings.field is not None:
         return rows.times(settings.field, form)
     return read_times(time_texts(rows, settings), form)
@@ -172,9 +175,10 @@ class Format(ABC):
     def value_settings(
         self, files: Sequence[SourceFile], store: InputStore, pipeline: Pipeline
     ) -> dict[str, Any]:
-        """Return the `value.*` settings of a topic whose values are raw lines of these files.
+        """Return the `value.*` settings for a topic whose values are raw lines of these files.
 
-        Return {} for JSON objects, and for lines whose fields are unknown. Raises InputError.
+        They set how fields are found in the values. Return {} if the lines are JSON objects, which
+        need no setting, or if they have no known fields. Raises InputError.
         """
         del files, store, pipeline
         return {}
@@ -187,8 +191,8 @@ class Format(ABC):
     def read(
         self, split: Split, store: InputStore, pipeline: Pipeline
     ) -> Iterator[tuple[str, Rows]]:
-        """Yield the rows of a split, chunk by chunk, each with the path of its file or member.
+        """Yield (path of the file or archive member, rows) for each chunk of a split.
 
-        Chunks are a function of the file's bytes, the split and the settings. A chunk takes a few
-        times `chunk_bytes` of memory, and has at most `most_rows`. Raises InputError.
+        Chunks depend only on the file's bytes, the split and the settings. A chunk takes a few
+        times `chunk_bytes` of memory, and has at most `most_rows` rows. Raises InputError.
         """

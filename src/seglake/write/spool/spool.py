@@ -1,4 +1,4 @@
-"""Write and read the spool: map tasks write blobs to the lake's storage, and reduce tasks read them.
+"""Write and read the spool, the storage where blobs wait between map tasks and reduce tasks.
 
 A blob has packed records of one log partition: sorted records or, in arrival order, finished record
 batches, which need no merge. The rejects of a split and the summary of a unit are blobs, too.
@@ -73,12 +73,12 @@ SPOOLED = pa.schema(_COLUMNS)
 OBJECT_BYTES = 64 * 2**30
 """The largest size of an object of the spool, so that an upload has enough parts.
 
-S3 allows 10,000 parts. They have 8 MiB each (78 GiB together), because obstore fixes the part size
+S3 allows 10,000 parts. They have 8 MiB each (78 GiB in all), because obstore fixes the part size
 when an upload begins, before the size of the object is known. Larger parts would need more memory.
 """
 
 HOLD_BYTES = 64 * 2**20
-"""The size of packed blobs that a task holds back on an object store."""
+"""Packed blobs that a task holds back on an object store."""
 
 _ALONE_BYTES = 2**19  # a blob of at least this size is worth a separate request
 

@@ -1,9 +1,9 @@
-"""Read Avro object container files: a record becomes a JSON object of its fields.
+"""Read Avro object container files. Each record becomes a JSON object with its fields.
 
-Bytes become base64, decimals text, a union its value, and times ISO 8601: in UTC for the logical
-types timestamp-millis and -micros, without a zone for the local ones. fastavro decodes one record
-after another; the rest is done for many records in one step. Blocks are decompressed here, because
-fastavro has no limit for their size.
+Bytes become base64, decimals become text, a union becomes its value, and times become ISO 8601: in
+UTC for the logical types timestamp-millis and -micros, without a zone for the local-timestamp
+types. fastavro decodes one record after another. All other work is done for many records in one
+step. Blocks are decompressed here, because fastavro does not limit their size.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _SCHEMA_KEYS = {
 
 
 class Avro(Format):
-    """Records of one schema."""
+    """The input format "avro": object container files whose records have one schema."""
 
     def check(self, files: Sequence[SourceFile], store: InputStore, pipeline: Pipeline) -> None:
         """Raise InputError unless all files that are not empty have one schema."""
@@ -77,7 +77,7 @@ class Avro(Format):
                 )
 
     def can_split(self, _file: SourceFile, _store: InputStore, _pipeline: Pipeline) -> bool:
-        """Return True, because blocks begin after sync markers."""
+        """Return True, because a sync marker in front of each block shows where it begins."""
         return True
 
     def read(
@@ -92,10 +92,10 @@ class Avro(Format):
 
 
 class AvroRows(JsonRows):
-    """The records of a chunk as JSON. `raw` is JSON of all fields."""
+    """The records of a chunk. `raw` has a JSON object with all fields for each record."""
 
     def times(self, name: str, form: TimeFormat) -> Times:
-        """Return the values of a field as times. Without a format, they are ISO 8601."""
+        """Return the values of a field as times. By default, their format is ISO 8601."""
         return super().times(name, form if form.text else form._replace(text=ISO))
 
     def objects(self, names: Sequence[str]) -> Spans:
@@ -104,13 +104,16 @@ class AvroRows(JsonRows):
 
 
 def first_records(file: SourceFile, store: InputStore, most: int) -> list[str]:
-    """Return the first records of a file as JSON. Raises InputError."""
+    """Return up to `most` records from the beginning of a file as JSON. Raises InputError."""
     array = next(_json_arrays(Split(0, file, 0, file.size), store, most, _BATCH_BYTES), b"")
     return [(text or b"").decode() for text in elements_of(array).tolist()]
 
 
 def _json_arrays(split: Split, store: InputStore, most: int, size: int) -> Iterator[bytes]:
-    """Yield the records of a split as JSON arrays, each of `most` records or `size` Avro bytes."""
+    """Yield the records of a split as JSON arrays.
+
+    An array ends when it has `most` records, or about `size` bytes of Avro data.
+    """
     if not split.file.size:
         return
     records, held = list[Any](), 0
@@ -128,7 +131,7 @@ def _json_arrays(split: Split, store: InputStore, most: int, size: int) -> Itera
 
 
 class _Block(NamedTuple):
-    """The records of a block, their number, and their size in Avro."""
+    """The decoded records of a block, their number, and their uncompressed size in Avro."""
 
     records: Iterator[Any]
     record_count: int
@@ -136,7 +139,10 @@ class _Block(NamedTuple):
 
 
 def _blocks(stream: io.BufferedReader[RawFile], header: Any, split: Split) -> Iterator[_Block]:
-    """Yield the blocks that begin in the split. `stream` is at the end of the header."""
+    """Yield the blocks that begin in the split. `stream` must be at the end of the file's header.
+
+    Raises ValueError for damage.
+    """
     stream.seek(-_SYNC_BYTES, io.SEEK_CUR)
     sync = stream.read(_SYNC_BYTES)
     if split.start:
@@ -199,7 +205,7 @@ def _decompressed(data: bytes, codec: str) -> bytes:
 def _opened(
     file: SourceFile, store: InputStore
 ) -> Iterator[tuple[io.BufferedReader[RawFile], Any]]:
-    """Open a file, and read its header. Any error of the file becomes an InputError."""
+    """Open a file, and read its header. Errors in the block become InputErrors."""
     stream = io.BufferedReader(store.raw(file), PART_BYTES)
     try:
         yield stream, _block_reader(stream)
@@ -225,14 +231,20 @@ def _fastavro() -> Any:
 
 
 def _block_reader(stream: Any) -> Any:
-    """Read the header of a file, and return fastavro's reader of its blocks."""
+    """Return fastavro's reader of a file's blocks, after it has read the header.
+
+    Raises ValueError for a schema that could exhaust the memory.
+    """
     blocks = _fastavro().block_reader(stream)
     _takes_bytes(blocks.writer_schema, {})
     return blocks
 
 
 def _seek_block(stream: io.BufferedReader[RawFile], start: int, sync: bytes) -> None:
-    """Move from the end of the header to the first block that begins at `start` or later."""
+    """Move `stream` to the first block that begins at or after byte `start`.
+
+    `stream` must be at the end of the file's header. `sync` is the file's sync marker.
+    """
     begin, data = max(start, stream.tell()) - _SYNC_BYTES, b""
     stream.seek(begin)
     while more := stream.read(PART_BYTES):
@@ -245,7 +257,7 @@ def _seek_block(stream: io.BufferedReader[RawFile], start: int, sync: bytes) -> 
 
 
 def _read_fields(file: SourceFile, store: InputStore) -> dict[str, Any]:
-    """Return the fields of a file's records by name."""
+    """Return field name → definition from the schema in a file's header. Raises InputError."""
     with _opened(file, store) as (_, blocks):
         schema = _essence(blocks.writer_schema)
     is_record = isinstance(schema, dict) and "fields" in schema
@@ -254,10 +266,11 @@ def _read_fields(file: SourceFile, store: InputStore) -> dict[str, Any]:
 
 
 def _takes_bytes(schema: Any, named: dict[str, bool | None]) -> bool:
-    """Return whether values of a type take bytes. A type that contains itself is None in `named`.
+    """Return whether every value of an Avro type takes at least one byte in the file.
 
-    Raises ValueError for types whose values could take any amount of memory: fastavro recurses
-    without a limit, and a few bytes may claim any number of elements without bytes.
+    Raises ValueError for types whose values could take any amount of memory. fastavro recurses
+    without a limit, and a few bytes may claim any number of elements that take no bytes. `named`
+    has the results for named types, or None for a type that is not complete yet.
     """
     match schema:
         case str():
@@ -283,7 +296,10 @@ def _takes_bytes(schema: Any, named: dict[str, bool | None]) -> bool:
 
 
 def _essence(schema: Any) -> Any:
-    """Return a schema without documentation, defaults and the like."""
+    """Return a schema with only the keys that define its type, without documentation, for example.
+
+    Schemas of different files can then be compared.
+    """
     if isinstance(schema, dict):
         return {key: _essence(each) for key, each in schema.items() if key in _SCHEMA_KEYS}
     return [*map(_essence, schema)] if isinstance(schema, list) else schema
@@ -298,7 +314,7 @@ def _json_array(records: list[Any]) -> bytes:
 
 
 def _text(value: object) -> str:
-    """Return the text of a value for which JSON has no type."""
+    """Convert a value of a type that JSON does not have to text, such as bytes or a date."""
     match value:
         case bytes():
             return b64encode(value).decode()

@@ -1,11 +1,12 @@
 """Read CSV (RFC 4180) with a header line.
 
-A CSV record ends at an LF outside quotes; one CR preceding the LF belongs to the line end. Quotes
-are special only at the beginning of a field. If the quotes of a record are wrong, its first line is
-rejected and reading continues at the next line, so that one stray quote does not swallow a file.
-Empty lines are skipped. A record with more or fewer fields than the header is rejected.
+A CSV record ends at an LF outside quotes. If there is a CR in front of the LF, it belongs to the
+line end. A quote is special only at the beginning of a field. If the quotes of a record are wrong,
+its first line is rejected and reading continues at the next line, so that one wrong quote does not
+spoil the rest of the file. Empty lines are skipped. A record with more or fewer fields than the
+header is rejected.
 
-With `input.comment`, the comment `#Fields:` (W3C logs; Zeek's `#fields`) names the columns of the
+With `input.comment`, a comment `#Fields:` (W3C logs) or `#fields` (Zeek) names the columns of the
 lines after it, instead of a header. Another such comment later in the file changes the columns, so
 a file with comments is one split.
 """
@@ -60,12 +61,13 @@ _FIELDS = re.compile(rb".fields(?::|\t)(.*)", re.IGNORECASE)  # as in `csv_kerne
 
 
 class Csv(Format):
-    """CSV records, with a header line."""
+    """The input format "csv": CSV records after a header line."""
 
     def check(self, files: Sequence[SourceFile], store: InputStore, pipeline: Pipeline) -> None:
         """Raise InputError unless all files that are not empty have equal headers.
 
-        Files whose columns a comment names need only the columns that the pipeline uses.
+        If a comment names the columns of a file, the file only needs the columns that the pipeline
+        uses.
         """
         read = partial(read_header, store=store, settings=pipeline.input)
         with ThreadPoolExecutor(REQUESTS) as pool:
@@ -85,9 +87,9 @@ class Csv(Format):
     def value_settings(
         self, files: Sequence[SourceFile], store: InputStore, pipeline: Pipeline
     ) -> dict[str, Any]:
-        """Return the columns of the first file with a header, and how records are written.
+        """Return `value.*` settings with the columns of the first header, and the CSV dialect.
 
-        Duplicate column names are ignored. Return {} for columns that a comment names, because they
+        Duplicate column names are ignored. Return {} if a comment names the columns, because they
         may change in a file. Raises InputError.
         """
         text = pipeline.input
@@ -103,7 +105,7 @@ class Csv(Format):
         }  # fmt: skip
 
     def can_split(self, file: SourceFile, store: InputStore, pipeline: Pipeline) -> bool:
-        """Return whether records are lines, and the file can be cut like a file of lines."""
+        """Return whether each record is one line and the file can be read in independent parts."""
         text = pipeline.input
         whole = text.multiline or text.comment or text.skip_lines
         return not whole and store.can_be_cut(file)
@@ -119,12 +121,12 @@ class Csv(Format):
 
 
 class Layout:
-    """The columns of a CSV file. The columns that the pipeline uses are numbered as slots.
+    """The columns of a CSV file. The columns that the pipeline uses have numbers (slots) from 0.
 
-    Columns that are missing are null if `may_lack`.
+    If `may_lack`, a column that is missing in the header is null. Otherwise it is an error.
 
     Raises:
-        InputError: A used column is missing in the header, or occurs twice.
+        InputError: The header has a used column several times, or does not have it.
     """
 
     def __init__(
@@ -150,7 +152,7 @@ class Layout:
 
 
 class _Headed(NamedTuple):
-    """A file, its header, and whether the header is in a comment."""
+    """A file with a header. `in_comment` is true if a comment names the columns."""
 
     file: SourceFile
     header: Header
@@ -158,14 +160,17 @@ class _Headed(NamedTuple):
 
 
 def _difference(first: _Headed, other: _Headed, pipeline: Pipeline) -> str:
-    """Return the message for two files whose headers differ, with the fault of one if any."""
+    """Return the error message for two files with different headers.
+
+    If one of them has a wrong delimiter or a missing column, the message is about this mistake.
+    """
     pairs = (first, other), (other, first)
     wrong = (_fault(one.file.path, one.header, right.header, pipeline) for one, right in pairs)
     return next(filter(None, wrong), "") or _change(first, other)
 
 
 def _fault(path: str, header: Header, other: Header, pipeline: Pipeline) -> str:
-    """Return the message for a wrong delimiter or a missing column; "" if the header is right."""
+    """Return the message for a header with a wrong delimiter or a missing column, else ""."""
     if meant := _delimiter_of(header, other, pipeline.input):
         return (
             f"{path}: its header is one column, {header[0]!r}: it has the delimiter "
@@ -178,7 +183,7 @@ def _fault(path: str, header: Header, other: Header, pipeline: Pipeline) -> str:
 
 
 def _change(first: _Headed, other: _Headed) -> str:
-    """Return the message for two headers that both have the columns in the settings."""
+    """Return the message for two different headers that both have all used columns."""
     names = (*first.header, *other.header)
     differing = [name for name in names if (name in first.header) != (name in other.header)]
     return (
@@ -188,7 +193,7 @@ def _change(first: _Headed, other: _Headed) -> str:
 
 
 def _missing(header: Sequence[str], pipeline: Pipeline) -> list[str]:
-    """Return the columns that the settings name and the header does not contain."""
+    """Return the columns that the pipeline uses and the header does not contain."""
     return [name for name in pipeline.fields() if name not in header]
 
 
@@ -199,7 +204,7 @@ def _no_column(
     pipeline: Pipeline,
     remedy: str = _REMEDY,
 ) -> str:
-    """Return the message for columns that are missing in a header."""
+    """Return the message for columns that are missing in a header, with the likely cause."""
     text = f"{path}: no column {', '.join(map(repr, missing))} in the header"
     if meant := _delimiter_of(header, pipeline.fields(), pipeline.input):
         count = len(_cut(header[0], meant, pipeline.input))
@@ -222,7 +227,10 @@ def _no_column(
 
 
 def _delimiter_of(header: Sequence[str], names: Iterable[str], settings: Input) -> str | None:
-    """Return the delimiter that splits a one-column header so that a column is in `names`."""
+    """Return the delimiter that a header of one column should be split with, or None.
+
+    It divides the header into several columns, of which at least one is in `names`.
+    """
     for other in _DELIMITERS if len(header) == 1 else ():
         meant = _cut(header[0], other, settings)
         if len(meant) > 1 and not {*meant}.isdisjoint(names):
@@ -240,11 +248,11 @@ def _parsed(lines: Iterable[str], settings: Input, *, strict: bool = False) -> I
 
 
 class CsvRows(LineRows):
-    """The CSV records in data[begin:end] of a line buffer, up to the layout's bounds.
+    """The CSV records in data[begin:end] of a line buffer, up to the bounds of `layout`.
 
     After construction, `end` is the end of the last record, and `more_follow` is True if other
-    lines begin there. If `are_named`, the first of them is a comment that names their columns.
-    Unless `final`, a record that reaches the argument `end` is omitted.
+    lines begin there. If `are_named`, the first of these lines is a comment that names columns.
+    Unless `final`, a record that reaches the argument `end` may be incomplete, and is omitted.
     """
 
     def __init__(self, buffer: LineBuffer, end: int, final: bool, layout: Layout) -> None:
@@ -267,14 +275,14 @@ class CsvRows(LineRows):
         self._layout, self.all_names = layout, layout.header
 
     def field(self, name: str) -> Spans:
-        """Return the values without their quotes; null if empty, or in `input.null_values`."""
+        """Return the values without quotes. Empty values and `input.null_values` become null."""
         slot, layout = self._layout.slots[name], self._layout
         texts = texts_of(self.raw, self._spans[:, slot], layout.marks)
         return null_if(texts, layout.null_values)
 
 
 class _NoRows(LineRows):
-    """Lines without a row: a header and the lines before it, or a comment that names columns."""
+    """A chunk without rows, which only counts lines, such as a header or comments."""
 
     def __init__(self, line_count: int, comment_lines: int) -> None:
         self.line_count, self.comment_lines = line_count, comment_lines
@@ -289,7 +297,7 @@ class _NoRows(LineRows):
 def _rows_of(part: SplitStream, header: Header | None, pipeline: Pipeline) -> Iterator[Rows]:
     """Yield the CSV records that begin in the first `part.limit` bytes of a stream.
 
-    Without `header`, the stream begins with its header. Otherwise it begins inside the last line
+    If `header` is None, the stream begins with its header. Otherwise it begins inside the last line
     of the previous split.
     """
     buffer = LineBuffer(part.stream, pipeline.task.chunk_bytes, part.limit)
@@ -319,7 +327,10 @@ def _rows_of(part: SplitStream, header: Header | None, pipeline: Pipeline) -> It
 def _records(
     buffer: LineBuffer, layout: Layout, path: str, pipeline: Pipeline
 ) -> Generator[Rows, None, Layout]:
-    """Consume the records in the buffer, and yield them. Return the layout of the next records."""
+    """Consume the records in the buffer, and yield them. Return the layout for the next records.
+
+    The layout changes if a comment names other columns.
+    """
     multiline = pipeline.input.multiline
     end, final = (buffer.filled, buffer.final) if multiline else (buffer.line_end(), True)
     more_follow = True
@@ -338,9 +349,9 @@ def _records(
 
 
 class FirstLines(NamedTuple):
-    """The first lines of a file, through its header. Without a header, `names` is None.
+    """The lines of a file up to its header, inclusive. `names` is None if there is no header.
 
-    If `in_comment`, a comment names the columns.
+    If `in_comment`, a comment names the columns. `line_count` includes `comment_lines`.
     """
 
     names: Header | None
@@ -350,7 +361,10 @@ class FirstLines(NamedTuple):
 
 
 def read_header(file: SourceFile, store: InputStore, settings: Input) -> FirstLines | None:
-    """Return the header of a CSV file and the lines before it, or None without a header."""
+    """Return the header of a CSV file, or None if the file has no header.
+
+    Raises InputError.
+    """
     for path, stream in store.texts(file):
         # The limit of 0 makes the buffer read in small steps, because most headers are short.
         buffer = LineBuffer(stream, _HEADER_BYTES, 0)
@@ -361,7 +375,7 @@ def read_header(file: SourceFile, store: InputStore, settings: Input) -> FirstLi
 
 
 def _take_header(buffer: LineBuffer, path: str, settings: Input) -> FirstLines:
-    """Consume the lines of the stream through its header, and return the names in it."""
+    """Consume the lines of a stream up to its header, inclusive. Raises InputError."""
     lines = _lines(buffer)
     line, line_count, comment_lines, size = next(lines, None), 0, 0, 0
     head = buffer.data[buffer.begin : min(buffer.begin + HEAD_BYTES, buffer.filled)]
@@ -396,7 +410,7 @@ def _take_header(buffer: LineBuffer, path: str, settings: Input) -> FirstLines:
 
 
 def _lines(buffer: LineBuffer) -> Iterator[bytes]:
-    """Yield the next lines of a stream, which remain in the buffer, as far as they fit there."""
+    """Yield the next lines without consuming them, as long as they fit in the buffer."""
     at = 0
     while True:
         start = buffer.begin + at
@@ -413,9 +427,9 @@ def _lines(buffer: LineBuffer) -> Iterator[bytes]:
 def _names(
     line: bytes, rest: Iterator[bytes], path: str, settings: Input
 ) -> tuple[Header, list[bytes]]:
-    """Return the names in a header that begins with `line`, and its lines after the first.
+    """Parse a header. Return its names, and the lines that belong to it after the first `line`.
 
-    If its quotes are wrong, the header is only the first line, as with records.
+    `rest` yields the next lines. If the quotes are wrong, the header is only the first line.
     """
     text = line.removeprefix(BOM_UTF8).decode(errors="surrogateescape")
     if _is_object(text):
@@ -457,9 +471,9 @@ def _names(
 
 
 def _named_columns(line: bytes, settings: Input) -> Header | None:
-    """Return the names in a comment that names the columns, else None.
+    """Return the columns in a `#Fields:` comment, or None if `line` is another comment.
 
-    If the delimiter is a tab, any blanks separate the names, as in files of CloudFront.
+    If the delimiter is a tab, any whitespace separates the names, as in files of CloudFront.
     """
     match = _FIELDS.match(line.removeprefix(BOM_UTF8))
     if match is None:
@@ -471,7 +485,7 @@ def _named_columns(line: bytes, settings: Input) -> Header | None:
 
 
 def _is_object(line: str) -> bool:
-    """Return whether a line is a JSON object, which is not a header."""
+    """Return whether a line is a JSON object, so that it cannot be a header."""
     try:
         return line.lstrip().startswith("{") and isinstance(json.loads(line), dict)
     except (ValueError, RecursionError):

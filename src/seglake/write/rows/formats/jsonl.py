@@ -19,10 +19,10 @@ from seglake.write.rows.rows import Rows
 
 
 class Jsonl(LineFormat):
-    """JSON objects: lines, or with `input.records` elements of arrays."""
+    """The input format "jsonl": JSON objects in lines or, with `input.records`, in arrays."""
 
     def can_split(self, file: SourceFile, store: InputStore, pipeline: Pipeline) -> bool:
-        """Return whether rows are lines, and the file can be cut like a file of lines."""
+        """Return whether each row is one line and the file can be read in independent parts."""
         return pipeline.input.records is None and super().can_split(file, store, pipeline)
 
     def read(
@@ -37,7 +37,7 @@ class Jsonl(LineFormat):
                 yield part.path, rows
 
     def row_maker(self, pipeline: Pipeline) -> Callable[[LineChunk], Rows]:
-        """Return a function from a chunk to its rows, with the fields that the pipeline names."""
+        """Return a function that converts a chunk to rows with the pipeline's fields."""
         names = FieldNames(pipeline.fields())
 
         def rows_of(chunk: LineChunk) -> Rows:

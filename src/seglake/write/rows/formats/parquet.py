@@ -1,4 +1,4 @@
-"""Read Parquet files: the row groups of a split, as Arrow batches of bounded size."""
+"""Read the row groups of Parquet files as Arrow batches of bounded size."""
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,18 +23,19 @@ from seglake.write.rows.arrow import ArrowRows, cut_batch, leaf_names, leaves
 from seglake.write.rows.rows import Format, Rows, most_rows, similar_names_hint
 
 _UTC = {"UTC", "Etc/UTC", "GMT", "Etc/GMT", "Z", "Zulu", "+00:00"}
-# Rows that are decoded in one step. Repeated values are small in the file, but not in memory.
+# Rows that are decoded in one step. Repeated values take little space in the file, but not in
+# memory.
 _MOST_ROWS = 1 << 14
 
 
 class Parquet(Format):
-    """Rows of typed columns."""
+    """The input format "parquet": rows of typed columns."""
 
     def check(self, files: Sequence[SourceFile], store: InputStore, pipeline: Pipeline) -> None:
-        """If the value has every column, raise InputError unless all files have equal columns.
+        """Raise InputError if values contain all columns and the columns of files differ.
 
-        Empty files are ignored. Types may differ as far as Arrow can merge them, because a number
-        has one JSON form in any width.
+        Empty files are ignored. The types of a column may differ if Arrow can merge them, because a
+        number has the same JSON form in any width.
         """
         if not pipeline.wants_every_column:
             return
@@ -93,7 +94,7 @@ class Parquet(Format):
 
 
 def _opened(file: SourceFile, store: InputStore, unit: str = "ns") -> pq.ParquetFile:
-    """Open the file. Old INT96 times are read in `unit`. Reads verify page checksums."""
+    """Open a Parquet file. INT96 times are converted to `unit`. Reads verify page checksums."""
     source = pa.PythonFile(store.raw(file), "r")
     return pq.ParquetFile(source, coerce_int96_timestamp_unit=unit, page_checksum_verification=True)
 
@@ -109,16 +110,19 @@ def _require_sum(metadata: Any) -> None:
 
 
 def _old_times(file: pq.ParquetFile) -> list[str]:
-    """Return the columns of the old type INT96: nanoseconds of a day, and the number of the day."""
+    """Return the paths of the columns with the old time type INT96.
+
+    Its values are nanoseconds within a day, and the number of the day.
+    """
     columns = map(file.schema.column, range(len(file.schema)))
     return [column.path for column in columns if column.physical_type == "INT96"]
 
 
 def _unit_of(file: pq.ParquetFile, group: int, columns: list[str]) -> str:
-    """Return the finest unit in which 64 bits hold all INT96 times of a row group.
+    """Return the finest unit ("ns", "us" or "ms") in which all INT96 times fit in 64 bits.
 
-    In a finer unit, Arrow would overflow without an error. `file` is opened in milliseconds, which
-    hold any such time.
+    In a finer unit, Arrow would overflow without an error. `columns` are the INT96 columns, and
+    `group` is the row group. `file` must be opened in milliseconds, in which any time fits.
     """
     low = high = 0
     for batch in file.iter_batches(_MOST_ROWS, row_groups=[group], columns=columns):
@@ -139,7 +143,11 @@ def _read_schema(file: SourceFile, store: InputStore) -> dict[str, pa.DataType]:
 
 
 def _logical_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type of the values, whatever Arrow type a writer stored them in."""
+    """Return the type of the values, without the encoding that the writer chose.
+
+    For example, dictionaries and views become the type of their values, and all names of UTC become
+    "UTC".
+    """
     if pa.types.is_dictionary(kind):
         return _logical_type(kind.value_type)
     if pa.types.is_timestamp(kind) and kind.tz in _UTC:
@@ -150,7 +158,7 @@ def _logical_type(kind: pa.DataType) -> pa.DataType:
 
 
 def _require_fields(path: str, schema: Mapping[str, pa.DataType], pipeline: Pipeline) -> None:
-    """Raise InputError if a field of the settings is neither a column nor in a struct column."""
+    """Raise InputError if a field in the settings is neither a column nor in a struct column."""
     columns = [*schema]
     for name in pipeline.fields():
         if name not in schema and name.partition(".")[0] not in schema:
@@ -163,7 +171,7 @@ def _require_fields(path: str, schema: Mapping[str, pa.DataType], pipeline: Pipe
 def _changes(
     names: Sequence[str], first: Mapping[str, pa.DataType], other: Mapping[str, pa.DataType]
 ) -> Iterator[str]:
-    """Yield the columns that differ, with their types if both files have them."""
+    """Yield the names of changed columns, with both types if both files have the column."""
     for name in names:
         both = name in first and name in other
         kinds = f" is {other[name]}, not {first[name]}" if both else ""
@@ -171,7 +179,7 @@ def _changes(
 
 
 def _same(name: str, *schemas: dict[str, pa.DataType]) -> bool:
-    """Return whether all schemas have the column, with types that can be merged."""
+    """Return whether all schemas have the column `name`, with types that Arrow can merge."""
     try:
         parts = [pa.schema([(name, schema[name])]) for schema in schemas]
         pa.unify_schemas(parts, promote_options="permissive")
@@ -199,9 +207,10 @@ def _errors(file: SourceFile, store: InputStore) -> Iterator[None]:
 
 
 def _beginnings(metadata: Any, size: int) -> list[int]:
-    """Estimate where each row group begins in the file, in bytes, from the sizes of the row groups.
+    """Estimate the byte at which each row group begins in the file, from the row groups' sizes.
 
-    The metadata of a column has the position, but if it is damaged, pyarrow kills the process.
+    `size` is the size of the file. The metadata of columns has the exact positions, but pyarrow
+    kills the process if this part of the metadata is damaged.
     """
     groups = range(metadata.num_row_groups)
     sizes = [max(int(metadata.row_group(group).total_byte_size), 1) for group in groups]

@@ -1,7 +1,7 @@
 """Map the names of input formats to their classes.
 
-A new input format is a module with a `Format`, a line here, its settings in `seglake.config.input`
-and a page in `docs`.
+To add an input format, write a module with a subclass of `Format`, add it here, add its settings to
+`seglake.config.input`, and describe it in `docs`.
 """
 
 from seglake.write.rows.formats.avro import Avro

@@ -1,4 +1,7 @@
-"""Read text: fields are the named groups of a pattern (RE2), matched from the start of an event."""
+"""Read text in which the named groups of a regular expression (RE2) are the fields of an event.
+
+The expression must match at the beginning of the event.
+"""
 
 from __future__ import annotations
 
@@ -31,12 +34,12 @@ from seglake.write.rows.rows import Reason, Rows
 
 
 class Text(LineFormat):
-    """One event per line, or per line with its continuation lines."""
+    """The input format "text": each line is an event, with its continuation lines if configured."""
 
     def value_settings(
         self, files: Sequence[SourceFile], store: InputStore, pipeline: Pipeline
     ) -> dict[str, Any]:
-        """Return the pattern of the events if it has a group, else {}."""
+        """Return `value.*` settings with `input.pattern`, or {} if it has no named group."""
         del files, store
         if not pipeline.input.groups():
             return {}
@@ -55,7 +58,7 @@ class Text(LineFormat):
                 yield part.path, TextRows(chunk, settings)
 
     def row_maker(self, pipeline: Pipeline) -> Callable[[LineChunk], Rows]:
-        """Return a function from a chunk to rows whose fields are groups of `input.pattern`."""
+        """Return a function that converts a chunk to rows with the groups of `input.pattern`."""
 
         def rows_of(chunk: LineChunk) -> Rows:
             lines = _split(chunk.data, chunk.start, chunk.end, pipeline.input)
@@ -68,7 +71,10 @@ class Text(LineFormat):
 
 
 class TextRows(LineRows):
-    """The events of a chunk. With a pattern, an event must be UTF-8 and match it."""
+    """The events of a chunk. If there is an `input.pattern`, other events are rejected.
+
+    Events that are not UTF-8 are rejected as well.
+    """
 
     def __init__(self, events: EventChunk, settings: Input) -> None:
         self.raw, self.numbers, too_long, self.line_count, self.comment_lines = events
@@ -82,24 +88,28 @@ class TextRows(LineRows):
         self.reasons[too_long] = Reason.EVENT_TOO_LONG
 
     def field(self, name: str) -> Spans:
-        """Return the text of a group; null if it is empty, unmatched, or in `input.null_values`."""
+        """Return the text of a named group for each event.
+
+        It is null if the group is empty or not matched, or if it is one of `input.null_values`.
+        """
         return null_if(self._fields.text(name), self._null_values)
 
 
 # ---------------- events
-# Join lines to events, so that a stack trace belongs to the line preceding it.
+# Join lines to events, so that a stack trace belongs to the line in front of it.
 #
 # An event begins at each line that matches `input.multiline_start_pattern`, and at the first line
-# of a file that is not empty. It ends where the next event begins. Its bytes are its bytes in the
-# file with line ends, without the empty lines at its end. An event belongs to the split in which it
-# begins, and each line is counted by the split in which the line begins.
+# of a file that is not empty. It ends where the next event begins. Its bytes include line ends, but
+# not the empty lines at its end. An event belongs to the split in which it begins, and each line is
+# counted by the split in which the line begins.
 #
 # An event is too long if it has more than `input.multiline_max_lines` lines or
 # `input.multiline_max_bytes` bytes up to the next event. Its beginning becomes a rejected row. The
 # pattern is matched with at most `input.multiline_max_bytes` of a line. So the rows do not depend
 # on how a file is split.
 #
-# Comment lines are treated like empty lines: between the lines of an event they are part of it.
+# Comment lines are treated like empty lines: between the lines of an event they are part of the
+# event.
 
 # Lines that are scanned in one step. `input.multiline_max_lines` is always smaller.
 _MOST_LINES = 1 << 16
@@ -108,9 +118,9 @@ _MOST_ROWS, _MOST_BYTES = 1 << 14, 8 << 20
 
 
 class EventChunk(NamedTuple):
-    """Consecutive events of a split, in a padded buffer.
+    """Consecutive events of a split. `raw` has their bytes in a padded buffer.
 
-    The other fields are defined in `Rows`. If an event is `too_long`, `raw` has only its beginning.
+    If an event is `too_long`, `raw` has only its beginning. See `Rows` for the other fields.
     """
 
     raw: Spans
@@ -120,7 +130,7 @@ class EventChunk(NamedTuple):
     comment_lines: int
 
     def parts(self) -> Iterator[EventChunk]:
-        """Yield the chunk in bounded parts. Line numbers count from its first line.
+        """Divide the chunk into parts of bounded size. Line numbers still count from the chunk.
 
         The last part has the line counts of the whole chunk, and the other parts have 0.
         """
@@ -138,7 +148,7 @@ class EventChunk(NamedTuple):
 
 
 class _State(Enum):
-    """The event that the next line continues."""
+    """The event that the next unread line continues, unless it begins an event."""
 
     BEGIN = "nothing: it is the file's first line that is not empty"
     OPEN = "an event of this split, which begins where the unread bytes begin"
@@ -147,10 +157,11 @@ class _State(Enum):
 
 
 class _Lines(NamedTuple):
-    """The lines of a part of a buffer that are neither empty nor comments.
+    """The positions of lines in a part of a buffer, without empty lines and comments.
 
-    `begins` are their starts with byte order marks. `comments` are the starts of comment lines, and
-    `total` is the count of all lines.
+    `starts` exclude byte order marks in front of a line, and `begins` include them. `numbers` are
+    line numbers from 0. `comments` are the starts of comment lines, and `total` is the number of
+    all lines.
     """
 
     begins: Int64s
@@ -162,7 +173,7 @@ class _Lines(NamedTuple):
 
 
 def _split(data: Bytes, begin: int, end: int, settings: Input) -> _Lines:
-    """Return the lines in data[begin:end] of a padded buffer."""
+    """Find the lines in data[begin:end] of a padded buffer."""
     starts, lengths, numbers, total = split_lines(data, begin, end)
     begins = starts.copy()
     while (marked := (begins > begin) & (data[begins - 1] == BOM_UTF8[-1])).any():
@@ -189,7 +200,7 @@ def event_chunks(part: SplitStream, size: int, settings: Input) -> Iterator[Even
 
 
 class _EventReader:
-    """A reader that takes events from a line buffer."""
+    """A reader of the events of a split. It fills and consumes a line buffer."""
 
     def __init__(self, part: SplitStream, size: int, settings: Input) -> None:
         self.buffer = LineBuffer(part.stream, size, part.limit)
@@ -202,12 +213,15 @@ class _EventReader:
         self._uncounted = 0  # consumed lines that begin after the limit
 
     def wants_more(self) -> bool:
-        """Return whether an event of the split may follow."""
+        """Return whether another event of the split may follow, or its last event may go on."""
         at = self.buffer.position + self.buffer.begin
         return self._state is not _State.JOINED or at < self._limit
 
     def advance(self) -> EventChunk | None:
-        """Consume lines. Return None if that requires more bytes, or no event can follow."""
+        """Consume lines, and return the events that they complete.
+
+        Return None if more bytes are needed, or if no event of the split can follow.
+        """
         buffer = self.buffer
         if self._in_line:
             self._in_line = not buffer.skip_line()
@@ -222,7 +236,10 @@ class _EventReader:
         return EventChunk(Spans.nulls(0), lines.numbers, np.zeros(0, np.bool_), *counts)
 
     def _known_end(self) -> int:
-        """Return the end of the lines that can be matched: whole lines, or one of `_max_bytes`."""
+        """Return the end of the lines that can be matched now.
+
+        These are complete lines, and an incomplete line if it has more than `_max_bytes`.
+        """
         buffer = self.buffer
         end = buffer.filled
         if not buffer.final:
@@ -231,7 +248,10 @@ class _EventReader:
         return skip_lines(buffer.data, buffer.begin, end, _MOST_LINES)
 
     def _events(self, lines: _Lines, end: int) -> EventChunk | None:
-        """Return the events in `lines`, or None. The first line may continue an event."""
+        """Consume `lines`, and return the events that they complete, or None if they complete none.
+
+        The first line may continue an event.
+        """
         begins = self._matches(lines)
         ours = self._state is _State.OPEN or (self._state is _State.BEGIN and not begins[0])
         begins[0] |= self._state is not _State.JOINED
@@ -250,7 +270,10 @@ class _EventReader:
         return EventChunk(raw, numbers, too_long[chosen], *self._consume(stop, lines))
 
     def _matches(self, lines: _Lines) -> Flags:
-        """Return, for each line, whether it matches the pattern. Match invalid UTF-8 as bytes."""
+        """Return, for each line, whether an event begins there: whether it matches the pattern.
+
+        Lines that are not UTF-8 are matched as bytes.
+        """
         lengths = np.minimum(lines.ends - lines.starts, self._max_bytes).astype(np.int32)
         spans = Spans(self.buffer.data, lines.starts, lengths)
         invalid = invalid_utf8(*spans)
@@ -264,7 +287,10 @@ class _EventReader:
         return matched
 
     def _stop(self, lines: _Lines, firsts: Int64s, own: Flags, too_long: Flags, end: int) -> int:
-        """Return the position up to which events are complete. Set the state for the next line."""
+        """Return the position up to which events are complete, and set the state for the next line.
+
+        `firsts` are the lines at which events begin, and `own` are events of this split.
+        """
         if not own.all():  # an event of a later split
             self._state = _State.JOINED
             return int(lines.begins[firsts[np.argmin(own)]])
@@ -288,7 +314,7 @@ class _EventReader:
         return Spans(self.buffer.data, starts, (ends - starts).astype(np.int32))
 
     def _consume(self, stop: int, lines: _Lines) -> tuple[int, int]:
-        """Consume the lines up to `stop`. Return how many lines and comments begin in the split."""
+        """Consume the lines up to `stop`. Return (lines, comments) that begin in the split."""
         data, begin = self.buffer.data, self.buffer.begin
         end = min(stop, self._limit - self.buffer.position)
         counted = _lines_from(data, begin, end)
@@ -298,5 +324,5 @@ class _EventReader:
 
 
 def _lines_from(data: Bytes, begin: int, end: int) -> int:
-    """Return the number of lines that begin in data[begin:end]. One begins at `begin`."""
+    """Return the number of lines that begin in data[begin:end]. A line must begin at `begin`."""
     return count_newlines(data, begin, end - 1) + 1 if begin < end else 0

@@ -1,5 +1,5 @@
-"""Find problems of input, and describe them.
+"""Find problems in input, and describe each problem and its remedy as a sentence.
 
-`finding` has the values that code passes around. `words` is the only module with sentences about
-them, and no code that reads, writes or stores records imports it.
+`observe` finds problems in a chunk, `conclude` combines the findings of a run, and `finding` has
+the sentences.
 """

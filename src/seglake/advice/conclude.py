@@ -1,7 +1,7 @@
-"""Turn the observations of all chunks, and the settings, into the findings of a run.
+"""Convert the observations of all chunks, with the settings, to the findings of a run.
 
-`RULES` is the registry, which `init`, `check` and `ingest` share. A new finding is one rule here,
-or one line in `observe`, and its sentence in `words`.
+`check` and `ingest` use the same `RULES`. To add a finding, add a rule here or a check in
+`observe`, and add its sentence to `finding`.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ _LISTED = 10
 
 
 class AbsentFields(NamedTuple):
-    """The fields that are missing from all rows, and the names of the members of one row.
+    """The fields in the settings that are missing in all rows, to detect misspelt names.
 
-    `fields` is None if the chunk is empty. In formats other than JSON lines, a missing field is an
-    error.
+    `names` has the names of the fields of one row. `fields` is None if no row could be checked. It
+    has fields only for JSON lines: in other formats, a missing field is an error.
     """
 
     fields: list[str] | None = None
@@ -46,11 +46,11 @@ class AbsentFields(NamedTuple):
 
     @staticmethod
     def from_row(fields: list[str], row: bytes) -> AbsentFields:
-        """Combine the missing `fields` of a chunk with the member names in one of its rows."""
+        """Create the object for a chunk from its missing `fields`, and one of its rows as JSON."""
         return AbsentFields(fields, [*islice(_member_names(row), _NAMES)] if fields else [])
 
     def merge(self, others: AbsentFields) -> AbsentFields:
-        """Return the fields that are missing from these rows and from the rows of `others`."""
+        """Return the fields that are missing both in these rows and in the rows of `others`."""
         if self.fields is None or others.fields is None:
             return others if self.fields is None else self
         fields = [name for name in self.fields if name in others.fields]
@@ -60,8 +60,8 @@ class AbsentFields(NamedTuple):
 class Observations(NamedTuple):
     """The observations about the input of a run, or about a sample of it.
 
-    `findings` are merged. `records` counts the records, and the rows that the log already had.
-    `files` maps paths to the times of each file.
+    `findings` are the merged findings of all chunks. `records` counts the records, including rows
+    that were already in the log. `files` maps paths to the times of each file.
     """
 
     findings: Sequence[Finding]
@@ -71,12 +71,15 @@ class Observations(NamedTuple):
 
 
 def conclude(pipeline: Pipeline, observed: Observations) -> list[Finding]:
-    """Return the findings of a run. `is_blocking` returns whether one prevents its commit."""
+    """Return the findings of a run. See `is_blocking` for findings that prevent the commit."""
     return [finding for rule in RULES for finding in rule(pipeline, observed)]
 
 
 def merge_files(parts: Iterable[tuple[str, FileTimes]]) -> dict[str, FileTimes]:
-    """Merge the times of the parts of each file. Parts must be in the order of the file."""
+    """Return path → times of the file, from pairs (path, times of a part of the file).
+
+    The parts of a file must be in the order of the file.
+    """
     files = dict[str, FileTimes]()
     for path, times in parts:
         files[path] = files.get(path, FileTimes()).merge(times)
@@ -87,7 +90,7 @@ def merge_files(parts: Iterable[tuple[str, FileTimes]]) -> dict[str, FileTimes]:
 
 
 def _absent_fields(pipeline: Pipeline, observed: Observations) -> Iterator[Finding]:
-    """Find fields of settings that no row has. Most often, their names are misspelt."""
+    """Yield a finding for each field in the settings that no row has. It may be misspelt."""
     timestamp, headers, topic = pipeline.timestamp, pipeline.headers, pipeline.topic
     absent = observed.absent.fields or ()
     settings: dict[str, Sequence[str | None]] = {
@@ -114,7 +117,7 @@ def _absent_fields(pipeline: Pipeline, observed: Observations) -> Iterator[Findi
 
 
 def _member_names(row: bytes) -> Iterator[str]:
-    """Yield the names of the members of a JSON object; names of nested members have dots."""
+    """Yield the names of the members of a JSON object, and of nested members as in "a.b"."""
     try:
         level: list[tuple[str, Any]] = [("", json.loads(row))]
     except (ValueError, RecursionError):
@@ -130,7 +133,7 @@ def _member_names(row: bytes) -> Iterator[str]:
 
 
 def _rows(_: Pipeline, observed: Observations) -> Iterator[Finding]:
-    """Yield the findings about rows, except findings that another rule or finding replaces."""
+    """Yield the findings of `observe`, except those that another rule or finding replaces."""
     is_parquet = any(each.code == "is-parquet" for each in observed.findings)
     hidden = {"times-in-format", *["not-utf-8"] * is_parquet}
     yield from (each for each in observed.findings if each.code not in hidden)
@@ -155,7 +158,10 @@ def _without_keys(pipeline: Pipeline, _: Observations) -> Iterator[Finding]:
 
 
 def _unread_times(pipeline: Pipeline, observed: Observations) -> Iterator[Finding]:
-    """Yield a finding: the format that reads most times that the configured format cannot read."""
+    """Yield a finding with the format of the times that the configured format cannot read.
+
+    If several formats read some of them, it is the format that reads most.
+    """
     counts = dict[str, int]()
     for each in observed.findings:
         if each.code == "times-in-format":
@@ -190,15 +196,16 @@ def _unread_times(pipeline: Pipeline, observed: Observations) -> Iterator[Findin
 
 
 def _is_another_order(form: str, other: str) -> bool:
-    """Return whether two formats have the same fields and separators, in another order."""
+    """Return whether two formats differ only in the order of their fields, such as %d and %m."""
     fields = {tuple(sorted(_DIRECTIVE.findall(each))) for each in (form, other)}
     return len(fields) == len({_DIRECTIVE.sub("", each) for each in (form, other)}) == 1
 
 
 def _january_1970(pipeline: Pipeline, observed: Observations) -> Iterator[Finding]:
-    """Find files with times in January 1970. A file with only such times stops the run.
+    """Yield findings about files with times in January 1970.
 
-    Times do not count if records do not get them, or if they were already in a broker's records.
+    If all times of a file are in January 1970, the finding makes the run fail. Times are not
+    checked if records get the append time, or if their offsets and times come from a broker.
     """
     stamped = pipeline.topic.message_timestamp_type == "LogAppendTime"
     settings = pipeline.timestamp
@@ -223,12 +230,15 @@ def _january_1970(pipeline: Pipeline, observed: Observations) -> Iterator[Findin
 
 
 def is_blocking(finding: Finding) -> bool:
-    """Return whether a run with this finding must not commit."""
+    """Return whether a finding prevents the commit of the run."""
     return finding.code.startswith(JANUARY)
 
 
 def _years(pipeline: Pipeline, observed: Observations) -> Iterator[Finding]:
-    """Find times without a year that go back by more than half a year, because a year ended."""
+    """Yield a finding if times without a year go back by more than half a year within a file.
+
+    Then the file has lines of two years.
+    """
     if not lacks_years(pipeline):
         return
     back = {
@@ -246,7 +256,7 @@ def _years(pipeline: Pipeline, observed: Observations) -> Iterator[Finding]:
 
 
 def lacks_years(pipeline: Pipeline) -> bool:
-    """Return whether the times in files have no year, so that the settings supply it."""
+    """Return whether the times in files have no year, so that `timestamp.year` is used."""
     stamped = pipeline.topic.message_timestamp_type == "LogAppendTime"
     return pipeline.timestamp.year is not None and pipeline.input.kind.in_files and not stamped
 

@@ -1,7 +1,7 @@
-"""Summarise the times of a file's records, to detect times that are read wrongly.
+"""Summarise the times of a file's records, to detect times that were parsed wrongly.
 
-Seconds that are read as milliseconds are in January 1970, and so are milliseconds that are read as
-microseconds. Times without a year go back by more than half a year where a new year begins.
+Seconds that are parsed as milliseconds are in January 1970, and so are milliseconds that are parsed
+as microseconds. Times without a year go back by more than half a year where a new year begins.
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ import numpy as np
 
 from seglake.format.records import Int64s
 
-FEBRUARY_MS = 31 * 86_400_000  # 1970-02-01; seconds of the years to 2054 are below it
+FEBRUARY_MS = 31 * 86_400_000  # 1970-02-01; epoch seconds are smaller until 2054
 HALF_A_YEAR_MS = 183 * 86_400_000
 
 
 class FileTimes(NamedTuple):
-    """The times of consecutive records of a file, in ms. Without records, all times are -1.
+    """A summary of the times (ms) of consecutive records of a file. Without records, they are -1.
 
-    `early` of the `records` have a time in January 1970. `from_ms` and `to_ms` are the times of the
-    two neighbours with the largest step back, or -1 if no time is below the previous time.
+    `records` is the number of records, and `early` the number with a time in January 1970.
+    `first_ms` and `last_ms` are the times of the first and the last record. `from_ms` and `to_ms`
+    are the two consecutive times with the largest step back, or -1 if times never go back.
     """
 
     newest_ms: int = -1
@@ -49,7 +50,7 @@ class FileTimes(NamedTuple):
         )
 
     def merge(self, later: FileTimes) -> FileTimes:
-        """Return the times of these records followed by `later` ones."""
+        """Return the summary of these records followed by the records of `later`."""
         if not self.records or not later.records:
             return self if self.records else later
         steps = [(self.from_ms, self.to_ms), (later.from_ms, later.to_ms)]

@@ -1,7 +1,7 @@
-"""Define findings, facts that `init`, `check` or a run noticed about input, and their sentences.
+"""Define `Finding`, a problem that `init`, `check` or a run noticed, and a sentence for each kind.
 
-This is the only place with sentences about input. A sentence describes the problem and its remedy.
-`{count:row}` in a template is the count with its noun, such as "1 row" or "12 rows".
+A sentence describes the problem and its remedy. `{count:row}` in a template is replaced by the
+count with its noun, such as "1 row" or "12 rows".
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from seglake.terminal.wording import counted
 
 @dataclass(frozen=True)
 class Finding:
-    """A fact about input, as plain values.
+    """Something that `init`, `check` or a run noticed about its input, usually a problem.
 
     `code` names the kind of finding, and `subject` the setting, field or file that it is about.
     `facts` has the values that its sentence contains. `count` is the number of rows, times or files
@@ -33,12 +33,12 @@ class Finding:
         return describe(self.code, self.subject, self.facts, self.count)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the finding as plain values, for JSON."""
+        """Return the finding as a dictionary of JSON values."""
         return asdict(self)
 
 
 def merge_findings(findings: Iterable[Finding]) -> list[Finding]:
-    """Merge findings with equal code and format: keep the first, with the sum of their counts."""
+    """Merge findings with equal code and equal time format: keep the first, and add the counts."""
     counts = dict[tuple[str, Any], Finding]()
     for each in findings:
         key = each.code, each.facts.get("format")
@@ -202,7 +202,7 @@ class _Words(string.Formatter):
 
 
 def describe(code: str, subject: str, facts: Mapping[str, Any], count: int) -> str:
-    """Return the sentence of a finding with these fields, see `Finding`.
+    """Return the sentence for a finding with these values; see `Finding`.
 
     Example:
         >>> describe("no-zone", "ts", {"rows": 40}, 12)

@@ -1,4 +1,4 @@
-"""Recognise JSON files that do not have one event in each line."""
+"""Recognise JSON files whose events are not lines but elements of arrays in larger documents."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from seglake.config.rules import flat
 from seglake.times.candidates import candidate_formats
 
-# Of lines that can be parsed, only such ones are parsed again.
+# A first line that is a valid object is only examined if it begins with an array of objects.
 BEGINS_WITH_AN_ARRAY = re.compile(rb'\s*\{\s*"[A-Za-z_]\w*"\s*:\s*\[\s*\{')
 _BEGINNING = re.compile(r'\s*(?:\[\s*\{|\{\s*"(\w+)"\s*:\s*\[)')
 _CONSTANT = re.compile(rb"NaN|Infinity")
@@ -21,7 +21,10 @@ _PARSED_LINES = 10
 
 
 class EventArray(NamedTuple):
-    """Values of `input.records` and `input.inherit`. The records "." are whole documents."""
+    """The values of `input.records` and `input.inherit` for some documents.
+
+    If `records` is ".", each document is an event.
+    """
 
     records: str
     inherit: tuple[str, ...] = ()
@@ -36,10 +39,11 @@ KNOWN = {  # by the first member of a document; None for an array
 
 
 def events_of(text: str) -> EventArray | None:
-    """Return the array of events in JSON documents. `text` has at least their beginning.
+    """Return the path to the events in JSON documents. `text` is the beginning of the file.
 
-    Return None if the lines are the events, or if the text is not JSON. An event has a
-    time. If documents have one themselves, they are the events, unless there is only one.
+    Return None if each line is an event, or if the text is not JSON. The path leads to the first
+    array whose objects have times. If several documents have times outside of arrays, the documents
+    are the events.
     """
     beginning, text = _BEGINNING.match(text), text.lstrip()
     if beginning is not None and (known := KNOWN.get(beginning[1])):
@@ -62,7 +66,10 @@ def events_of(text: str) -> EventArray | None:
 
 
 def _first_object(text: str) -> tuple[dict[str, Any] | None, int]:
-    """Return the first object of a text and its end. If it is cut off, complete it."""
+    """Return (the first JSON object in a text, the position of its end), or (None, 0).
+
+    If the text ends inside the object, its brackets are closed after the last complete value.
+    """
     open_brackets, closing, end = list[str](), "", 0
     line, *others = text.split("\n", 2)
     try:
@@ -83,9 +90,10 @@ def _first_object(text: str) -> tuple[dict[str, Any] | None, int]:
 
 
 def _arrays(document: dict[str, Any]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """Yield the path and the elements of each array of objects, the outer ones first.
+    """Yield (path, elements) for each array of objects in a document, outer arrays first.
 
-    Inside an array, every object must have the inner array, so that no event is lost.
+    An array inside another array is only found if every object of the outer array has it.
+    Otherwise, events could be lost.
     """
     found = [("", [document])]
     for path, objects in found:  # which grows
@@ -108,7 +116,7 @@ def _has_time(members: Mapping[str, Any]) -> bool:
 
 
 def parse_json(line: str) -> Any:
-    """Return the value of a line of JSON, or None if it is not JSON. NaN is allowed."""
+    """Return the value of a JSON text, or None if it is not valid. NaN and Infinity are valid."""
     try:
         return json.loads(line)
     except (ValueError, RecursionError):

@@ -1,7 +1,7 @@
-"""Observe the rows of a chunk, and return findings about them, which can be merged.
+"""Check the rows of a chunk for problems, such as another encoding or unreadable times.
 
-A finding contains no values of rows: reports keep findings, and an erasure does not search reports.
-`conclude` turns the findings of all chunks into the findings of a run.
+A finding must not contain values of rows, because reports keep findings, and an erasure does not
+search reports. `conclude` converts the findings of all chunks to the findings of a run.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from seglake.times.zones import is_near_a_change
 PLAUSIBLE_MS = range(100_000_000_000, 4_102_444_800_000)  # 1973 to 2099
 PARQUET_MARK = b"PAR1"
 _UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
-_LOOKED_AT = 20  # limit of the examined rows of a chunk that cannot be parsed
-_FORMATS = 3  # limit of the formats that are tried in one chunk
+_LOOKED_AT = 20  # limit of unparseable rows that are examined in one chunk
+_FORMATS = 3  # limit of time formats that are tried in one chunk
 _TIME_IN_EVENT = (
     r"\n\W?(?:\d{4}[-/.]\d{2}[-/.]\d{2}[T ]\d{2}:\d{2}"
     r"|\d{1,2}[-/.]\d{1,2}[-/.]\d{4},? \d{1,2}:\d{2}"
@@ -40,7 +40,7 @@ _TIME_IN_EVENT = (
 
 
 class ObservedRows(Protocol):
-    """The rows of a chunk, as the observations need them."""
+    """The properties of a chunk's rows that `observe` uses."""
 
     @property
     def numbers(self) -> Int64s:
@@ -48,23 +48,23 @@ class ObservedRows(Protocol):
 
     @property
     def line_count(self) -> int:
-        """Return the count of lines of the chunk."""
+        """Return the number of lines in the chunk."""
 
     @property
     def raw(self) -> Spans:
-        """Return the bytes of the rows in the file."""
+        """Return the bytes of each row in the file."""
 
     def take_raw(self, rows: Int64s) -> Spans:
-        """Return the bytes of the rows with these indexes."""
+        """Return the raw bytes of the rows at these positions."""
 
 
 class ObservedChunk(NamedTuple):
-    """The rows of a chunk, and the results of reading them.
+    """The rows of a chunk, and the results of reading them. Arrays have one item for each row.
 
-    `unparseable` and `not_utf8` rows are rejects for that reason, and `good` rows are records or
-    skipped. `unread_times` are the texts of times that cannot be read. `timestamps` are in ms. The
-    times of `local` rows have no zone in their text. `strict_codes` reads the times again, and
-    rejects local times that clocks show twice or skip.
+    `unparseable` and `not_utf8` mark rows that were rejected for this reason, and `good` marks
+    records. `unread_times` has the texts of times that cannot be read. `timestamps` are in ms.
+    `local` marks records whose time has no zone in its text. `strict_codes` parses the times again
+    with another format, and returns a code for each, such as READ or AMBIGUOUS.
     """
 
     rows: ObservedRows
@@ -80,7 +80,7 @@ class ObservedChunk(NamedTuple):
 
 
 def observe(chunk: ObservedChunk, pipeline: Pipeline) -> list[Finding]:
-    """Return the findings about a chunk."""
+    """Return the findings about the encoding, format, times and zones of a chunk's rows."""
     found = [*_of_encoding(chunk, pipeline)]
     if pipeline.input.format == "jsonl":
         # Events in arrays have no shape that a file's first lines could show.
@@ -137,7 +137,7 @@ def _of_json(chunk: ObservedChunk, *, found_before: bool) -> Iterator[Finding]:
 
 
 def _of_patterns(chunk: ObservedChunk, start: str | None) -> Iterator[Finding]:
-    """Yield findings about text that does not match a pattern of the settings."""
+    """Yield findings about text that does not match `input.pattern` or the pattern `start`."""
     rows = chunk.rows
     if chunk.is_first and rows.line_count and len(rows.numbers):
         if start is not None and len(rows.numbers) == 1:
@@ -161,7 +161,10 @@ def _of_patterns(chunk: ObservedChunk, start: str | None) -> Iterator[Finding]:
 
 
 def _of_marks(chunk: ObservedChunk, settings: Input) -> Iterator[Finding]:
-    """Count unreadable rows that would be read, or left out, with another setting."""
+    """Yield findings with the number of unreadable rows with escaped quotes or comments.
+
+    Another setting would read or skip these rows.
+    """
     wrong = np.flatnonzero(chunk.unparseable)
     if not len(wrong):
         return
@@ -185,11 +188,11 @@ def _first(rows: ObservedRows) -> bytes:
 
 
 def _of_formats(chunk: ObservedChunk, pipeline: Pipeline) -> Iterator[Finding]:
-    """Count the times that cannot be read, by the format that reads them.
+    """Yield findings with the number of unread times that another format reads.
 
-    The first time chooses a format, then the first time that this format does not read, and so on.
-    If days and months may be swapped, both formats are counted, and the times of the format that
-    reads more are removed.
+    A format is inferred from the first unread time, then from the first time that this format
+    cannot read, and so on. If days and months may be swapped, both formats are counted. Times that
+    the better format reads are then removed.
     """
     left, form = chunk.unread_times, pipeline.timestamp.time_format
     counts = dict[str, int]()
@@ -197,7 +200,7 @@ def _of_formats(chunk: ObservedChunk, pipeline: Pipeline) -> Iterator[Finding]:
         (raw,) = left.take(np.zeros(1, np.int64)).tolist()
         text = (raw or b"").decode("utf-8", "replace").strip()
         first = left.take(np.zeros(1, np.int64))
-        likeliest = without_fraction(form.text or "")  # as the text may differ in the fraction
+        likeliest = without_fraction(form.text or "")  # the text may only differ in the fraction
         forms = [likeliest, likeliest.replace("%S", "%S.%f"), *candidate_formats(text)]
         fits = (each for each in forms if each not in {form.text, ""})
         found = next((each for each in fits if _reads(first, form._replace(text=each)).all()), None)
@@ -220,7 +223,10 @@ def _reads(values: Spans, form: TimeFormat) -> Flags:
 
 
 def _of_zones(chunk: ObservedChunk, pipeline: Pipeline) -> Iterator[Finding]:
-    """Count times without a zone, and local times that clocks show twice or skip."""
+    """Yield findings with the number of times without a zone, and of ambiguous or skipped times.
+
+    At a change of the zone's offset, clocks show some local times twice, or skip them.
+    """
     settings = pipeline.timestamp
     if chunk.local.any() and "zone" not in settings.model_fields_set:
         yield Finding("no-zone-in-times", count=int(chunk.local.sum()))

@@ -1,4 +1,4 @@
-"""Settings of a pipeline: `load` reads a TOML file and returns a checked `Pipeline`."""
+"""Define and check the settings of a pipeline. `load` reads them from a TOML file."""
 
 from seglake.config.input import Input
 from seglake.config.loading import combined_topic, from_tables, load

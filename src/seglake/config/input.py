@@ -26,7 +26,7 @@ FormatName = Literal["jsonl", "csv", "parquet", "avro", "text", "dataframe"]
 
 
 class InputFormat(NamedTuple):
-    """The properties of an input format."""
+    """The properties of an input format that the checks of settings depend on."""
 
     own_keys: tuple[str, ...] = ()  # keys of `[input]` that not every format has
     in_files: bool = True  # False: the rows are in a DataFrame
@@ -145,12 +145,12 @@ class Input(Section):
 
     @property
     def kind(self) -> InputFormat:
-        """Return the properties of the format."""
+        """Return the properties of the input format."""
         return INPUT_FORMATS[self.format]
 
     @property
     def columnar(self) -> bool:
-        """Return whether rows arrive as typed columns instead of lines."""
+        """Return whether rows are typed columns instead of lines."""
         return self.kind.columnar
 
     @property

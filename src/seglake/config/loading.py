@@ -1,4 +1,4 @@
-"""Load a pipeline from a TOML file or from tables. Errors include the remedy."""
+"""Load a pipeline from a TOML file or from dictionaries. Error messages include the remedy."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
 
 
 def own_fields() -> dict[str, FieldInfo]:
-    """Return the fields of `Pipeline` that are keys of the section `[pipeline]`."""
+    """Return field name → definition for the keys of the section `[pipeline]`."""
     fields = Pipeline.model_fields
     return {name: info for name, info in fields.items() if name not in {*SECTIONS, "storage"}}
 
@@ -45,8 +45,8 @@ def load(path: str | Path, overrides: Mapping[str, object] | None = None) -> Pip
             {"pipeline.root": "/lake", "topic.segment.bytes": 65536}.
 
     Raises:
-        ConfigError: The file cannot be read, or settings are wrong. Each line of the message names
-            file, key, problem and remedy.
+        ConfigError: The file cannot be read, or settings are wrong. Each line of the message
+            contains file, key, problem and remedy.
     """
     file = Path(path)
     tables = tables_of(file, "pipeline", _owners)
@@ -60,15 +60,15 @@ def load(path: str | Path, overrides: Mapping[str, object] | None = None) -> Pip
 
 
 def from_tables(tables: Mapping[str, Mapping[str, Any]]) -> Pipeline:
-    """Check settings that are passed as the tables of a pipeline file.
+    """Create a pipeline from the tables of a pipeline file, such as {"topic": {"name": "web"}}.
 
-    `pipeline.name` is required, because there is no file name. Raises ConfigError like `load`.
+    `pipeline.name` is required, because there is no file name. Raises ConfigError, like `load`.
     """
     return _checked({name: dict(flat(table)) for name, table in tables.items()}, "settings", {})
 
 
 def combined_topic(stored: Mapping[str, Any], overrides: Mapping[str, Any]) -> Topic:
-    """Call `combined`, but raise ConfigError instead of ValidationError."""
+    """Combine stored settings of a topic with `overrides`, like `combined`. Raises ConfigError."""
     try:
         return combined(stored, overrides)
     except ValidationError as invalid:
@@ -93,7 +93,7 @@ def _keys(section: str) -> list[str]:
 
 
 def _constants(tables: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """Yield a problem for each constant of a section that a file sets."""
+    """Yield a message for each key in a file that is a constant, which files cannot set."""
     for section in SECTIONS.keys() & tables.keys():
         for key, info in SECTIONS[section].model_fields.items():
             if key in tables[section] and not info.description:
@@ -101,7 +101,7 @@ def _constants(tables: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _stray(own: Mapping[str, Any], tables: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a problem for each unknown table, and for each unknown key of `[pipeline]`."""
+    """Yield a message for each unknown table, and for each unknown key of `[pipeline]`."""
     names = ["pipeline", *SECTIONS, "storage"]
     for name in tables:
         if name not in names:
@@ -112,12 +112,12 @@ def _stray(own: Mapping[str, Any], tables: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _owners(key: str) -> list[str]:
-    """Return the tables that have a key."""
+    """Return the names of the tables in which `key` is a valid key."""
     return [each for each in ("pipeline", *SECTIONS) if key in _keys(each)]
 
 
 def _remedy(section: str, key: str) -> str:
-    """Suggest what to write instead of an unknown key of a section."""
+    """Return a hint with the key that an unknown key of a section may stand for."""
     longer = [each for each in _keys(section) if each.startswith(f"{key}.")]
     if longer:  # such as topic.compression.type
         return f"did you mean {section}.{longer[0]}?"
@@ -130,7 +130,7 @@ def _remedy(section: str, key: str) -> str:
 
 
 def _explain(error: Any) -> str:
-    """Return one of pydantic's errors as `key: problem; remedy`."""
+    """Convert an error of pydantic to a message `key: problem; remedy`."""
     place = [str(part) for part in error["loc"]]
     if not place or (place[0] in SECTIONS and len(place) == 1):
         if error["type"] == "missing":
@@ -150,7 +150,7 @@ def _explain(error: Any) -> str:
 
 
 # ---------------- document
-# Read a TOML file as tables. `seglake serve` reads its settings with it, too.
+# Read a TOML file as tables. `seglake serve` also uses this for its settings.
 
 
 def tables_of(
@@ -161,7 +161,8 @@ def tables_of(
     Args:
         file: The TOML file.
         first: The table to suggest for a key that is outside of all tables.
-        owners: Returns the tables that have a key. They are suggested instead of `first`.
+        owners: A function that returns the tables in which a key is valid. If there are any, the
+            message suggests them instead of `first`.
 
     Raises:
         ConfigError: The file cannot be read, is not TOML, or has a key outside of all tables.

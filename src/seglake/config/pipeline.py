@@ -1,4 +1,4 @@
-"""Define the settings of a pipeline: all sections of one TOML file."""
+"""Define `Pipeline`, which has all sections of one pipeline file."""
 
 import hashlib
 import json
@@ -15,7 +15,10 @@ from seglake.config.topic import LIFECYCLE_FIELDS, WEEK_MS, Topic
 
 
 class Pipeline(Section):
-    """All settings of one pipeline. Fields other than sections are keys of `[pipeline]`."""
+    """All settings of one pipeline.
+
+    A field is a section, or a key of the section `[pipeline]`.
+    """
 
     name: str = Field(min_length=1, description="default: the file's name, without `.toml`")
     root: Root = Field(description="folder or URI of the lake")
@@ -57,7 +60,10 @@ class Pipeline(Section):
 
     @property
     def row_number(self) -> str | None:
-        """Return the column that numbers the rows of a DataFrame, or None if it is not set."""
+        """Return the column with the order of a DataFrame's rows: order column or offset field.
+
+        None if neither is set.
+        """
         return self.input.order_column or self.topic.offset_field
 
     @property
@@ -71,7 +77,7 @@ class Pipeline(Section):
         return self.value_source == "columns" and not self.value.columns
 
     def fields(self) -> tuple[str, ...]:
-        """Return the input fields that records are made from, without duplicates, by first use."""
+        """Return the names of all input fields in the settings, without duplicates."""
         named = (
             *self.timestamp.names,
             *chain.from_iterable(self.key.choices),
@@ -88,8 +94,9 @@ class Pipeline(Section):
     def allows_rejects(self, rejected: int, rows: int) -> bool:
         """Return whether a run may commit if `rejected` of its `rows` rows are rejected.
 
-        Every ratio above 0 allows one reject, which is no sign of wrong settings. No ratio allows
-        all rows to be rejected, because their files would count as ingested.
+        Every ratio above 0 allows one reject, because a single reject does not indicate wrong
+        settings. A run whose rows are all rejected is never committed, because its files would
+        count as ingested.
         """
         ratio = self.max_quarantine_ratio
         return not rejected or (rejected < rows and rejected <= max(ratio * rows, ratio > 0))
@@ -97,9 +104,9 @@ class Pipeline(Section):
     def fingerprint(self) -> str:
         """Return the SHA-256, in hex, of the settings that affect the records of a run.
 
-        The order of tables and keys does not matter. These settings are left out: the name of the
-        pipeline, the root of the lake, options of storage, conditions that make a run fail, the
-        lifecycle settings of the topic, and every setting at its default. So a key that a later
+        The order of tables and keys does not matter. These settings are left out: the pipeline's
+        name, the root of the lake, storage options, conditions that make a run fail, the topic's
+        lifecycle settings, and settings that have their default value. So a setting that a later
         version adds does not change the fingerprint of an older run.
         """
         exclude = dict.fromkeys(

@@ -15,7 +15,10 @@ from seglake.config.topic import LIFECYCLE
 
 
 def reference(page: str) -> str:
-    """Return docs/settings.md: the beginning of `page`, then one Markdown table per section."""
+    """Return the text of docs/settings.md, with one Markdown table per section.
+
+    Its beginning, up to the first section, is copied from the old text `page`.
+    """
     parts = [page.partition("\n## ")[0]]
     own = "Which lake, in which order, and what to do when something is wrong."
     parts.append(_section("pipeline", own, own_fields()))
@@ -57,7 +60,7 @@ def _table(fields: Mapping[str, FieldInfo]) -> str:
 
 
 def _type(annotation: Any) -> str:
-    """Return the name of a type on the page, such as "text" or "list of texts"."""
+    """Return how the page describes a type, such as "text" or "list of texts"."""
     if get_origin(annotation) is Literal:
         return ", ".join(f"`{choice}`" for choice in get_args(annotation))
     parts = [part for part in get_args(annotation) if part not in {type(None), Ellipsis}]

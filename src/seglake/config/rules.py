@@ -1,4 +1,4 @@
-"""Define the types of settings. Each checks its value, and its errors name the remedy."""
+"""Define the types of settings. Each type checks its value. Error messages include the remedy."""
 
 import codecs
 import json
@@ -22,7 +22,7 @@ from seglake.times.intervals import duration_ms
 
 
 def flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the items of nested tables, with dots between the keys of nested tables."""
+    """Yield (key, value) for the values of nested tables. Keys are joined by dots, as in "a.b"."""
     for key, value in table.items():
         if isinstance(value, Mapping):
             yield from flat(value, f"{prefix}{key}.")
@@ -31,14 +31,17 @@ def flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]
 
 
 def _names(value: object) -> object:
-    """Convert a list to a tuple of names, and a text to a tuple with one name."""
+    """Convert a list of names, or a single name, to a tuple. Return other values unchanged."""
     if isinstance(value, str):
         return (value,)
     return tuple(value) if isinstance(value, list) else value
 
 
 def _key_field(value: object) -> object:
-    """Convert a list of names to a tuple. A key uses the first of these fields that is not null."""
+    """Check a part of a record key: a field name, or a list of alternative names.
+
+    Return the name, or the list as a tuple.
+    """
     names = _names(value) if isinstance(value, list | tuple) else (value,)
     if not (isinstance(names, tuple) and names and all(isinstance(n, str) and n for n in names)):
         raise ValueError(
@@ -48,7 +51,10 @@ def _key_field(value: object) -> object:
 
 
 def _listed(value: object) -> object:
-    """Convert a list, or names between commas in a text, to a tuple. Refuse blanks in a text."""
+    """Convert a list of names, or a text with names between commas, to a tuple.
+
+    Names in a text must not contain blanks.
+    """
     if not isinstance(value, str):
         return _names(value)
     names = [name.strip() for name in value.split(",")]
@@ -94,7 +100,7 @@ _USUAL = ("cp1252", "latin_1", "iso8859_15", "cp1250", "cp1251", "cp850", "cp437
 
 
 def _encoding(name: str) -> str:
-    """Return Python's name of a text encoding."""
+    """Return Python's name of a text encoding. Raises ValueError for an unknown encoding."""
     try:
         codec = codecs.lookup(name)
         # This raises for codecs other than text encodings, such as base64.
@@ -108,7 +114,7 @@ def _encoding(name: str) -> str:
 
 
 def _other_encodings(name: str) -> str:
-    """Suggest the most similar encodings. Among equally similar ones, common ones are first."""
+    """Return a hint with up to three equally similar encodings, common ones (`_USUAL`) first."""
     encodings = sorted({*aliases, *aliases.values()} - _NO_ENCODINGS)
     spelled = re.sub(r"[^a-z0-9]+", "_", name.lower())
     near = get_close_matches(spelled, encodings, len(encodings))
@@ -136,7 +142,7 @@ def _root(value: str) -> str:
     return value
 
 
-_ALTERNATIVES = 3**3  # each is tried on the times that those before it do not read
+_ALTERNATIVES = 3**3  # each is tried on the times that no earlier alternative reads
 
 
 def _time_format(text: str) -> str:
@@ -156,7 +162,7 @@ def _time_format(text: str) -> str:
 
 
 def _milliseconds(value: object) -> object:
-    """Convert a duration such as 7d or "12 hours" to milliseconds. Keep a number."""
+    """Convert a duration such as "7d" or "12 hours" to milliseconds. Return numbers unchanged."""
     if not isinstance(value, str) or re.fullmatch(r"-?[0-9]{1,19}", value.strip()):
         return value
     ms = duration_ms(value)
@@ -166,7 +172,7 @@ def _milliseconds(value: object) -> object:
 
 
 def _size(value: object) -> object:
-    """Convert a size such as 512MiB to bytes. Keep a number."""
+    """Convert a size such as "512MiB" to bytes. Return numbers unchanged."""
     if not isinstance(value, str) or re.fullmatch(r"-?[0-9]{1,19}", value.strip()):
         return value
     size = size_bytes(value)
@@ -176,7 +182,10 @@ def _size(value: object) -> object:
 
 
 def _options(value: object) -> object:
-    """Convert options to text, with booleans as object stores spell them. Refuse secrets."""
+    """Convert the values of storage options to text, with booleans as "true" and "false".
+
+    Raises ValueError for secrets, which must not be in a file.
+    """
     if not isinstance(value, Mapping):
         return value
     secrets = [key for key in value if is_secret(str(key))]
@@ -189,7 +198,7 @@ def _options(value: object) -> object:
 
 
 def _cleanup_policy(policies: str) -> str:
-    """Convert Kafka's list of policies to one spelling: sorted, without blanks."""
+    """Return the policies in a text such as "delete, compact", sorted and without blanks."""
     named = [policy.strip() for policy in policies.split(",")]
     if unknown := [policy for policy in named if policy not in {"compact", "delete"}]:
         raise ValueError(f"{unknown[0]!r} is not a policy; use delete, compact or compact,delete")
@@ -197,7 +206,10 @@ def _cleanup_policy(policies: str) -> str:
 
 
 def _columns(value: object) -> object:
-    """Convert a list, or names between commas in a text, to a tuple. Names may be empty."""
+    """Convert a list of names, or a text with names between commas, to a tuple.
+
+    Names may be empty.
+    """
     if not isinstance(value, str):
         return _names(value)
     return tuple(name.strip() for name in value.split(","))
@@ -219,7 +231,7 @@ def _one_character(text: str) -> str:
 
 
 def _escape(text: str) -> str:
-    # An erasure finds keys in rejects only if it knows how they are escaped.
+    # An erasure must find escaped keys in rejects, and supports only this escape.
     if text != "\\":
         raise ValueError(f"{text!r} is not a backslash; for doubled quotes, leave it out")
     return text
@@ -295,11 +307,11 @@ _SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)\s*(?:b|([kmgt])(ib|i|b|))")
 
 
 def size_bytes(text: str) -> int | None:
-    """Return the bytes of a size, or None for other text, such as a number without a unit.
+    """Return a size such as "512MiB" in bytes, or None if the text is not a number with a unit.
 
     Raises:
-        ValueError: The unit may be a power of 1000 or of 1024, such as GB, or the size has a part
-            of a byte. The message has the remedy.
+        ValueError: The unit is ambiguous, such as GB (a power of 1000 or of 1024), or the size is
+            not a whole number of bytes. The message has the remedy.
     """
     match = _SIZE.fullmatch(text.strip().lower())
     if match is None:

@@ -1,7 +1,7 @@
-"""Define the sections of a pipeline file. Each section is a frozen model, and each key a field.
+"""Define the sections of a pipeline file. A section is an immutable model with a field per key.
 
-`[input]` and `[topic]` have their own modules. Settings of Kafka keep Kafka's dotted names
-(`segment.bytes`); in Python they are `segment_bytes`.
+`[input]` and `[topic]` have separate modules. Kafka's settings keep their dotted names in the file
+(`segment.bytes`). In Python they have underscores (`segment_bytes`).
 """
 
 from collections.abc import Iterator
@@ -24,9 +24,9 @@ from seglake.times.grammar import (
 
 
 class Section(BaseModel):
-    """One table of a pipeline file. Unknown keys are errors. Values never change after loading.
+    """One table of a pipeline file. Unknown keys are errors. Objects are immutable.
 
-    Values must have the right type in TOML: neither `true` nor "3" is accepted as a number.
+    Values must have the right TOML type: neither `true` nor "3" is accepted as a number.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -39,7 +39,7 @@ class Section(BaseModel):
         return self
 
     def _contradictions(self) -> Iterator[str]:
-        """Yield the contradictions between values, each as problem and remedy."""
+        """Yield a message (problem and remedy) for each contradiction between values."""
         yield from ()
 
     def _is_set(self, key: str) -> bool:
@@ -47,7 +47,7 @@ class Section(BaseModel):
 
 
 class Timestamp(Section):
-    """The time of an event: its fields, format and zone."""
+    """The input fields that contain the time of an event, and the format and zone of the time."""
 
     field: FieldName | None = Field(default=None, description="the field that has the time")
     fields: FieldNames = Field(
@@ -99,14 +99,14 @@ class Timestamp(Section):
 
     @property
     def named(self) -> str:
-        """Return the setting that names these fields, with its value, for messages."""
+        """Return the setting of the time fields and its value, for messages."""
         if self.field is not None:
             return f"timestamp.field {self.field!r}"
         return f"timestamp.fields {', '.join(map(repr, self.fields))}"
 
     @property
     def time_format(self) -> TimeFormat:
-        """Return the format, zone and year of the times."""
+        """Return the settings that a reader of times needs, such as format, zone and year."""
         return TimeFormat(
             self.format,
             self.zone,
@@ -153,7 +153,7 @@ class Timestamp(Section):
 
 
 class Key(Section):
-    """The record key."""
+    """The input fields that become the key of a record."""
 
     fields: KeyFields = Field(
         default=(),
@@ -168,7 +168,10 @@ class Key(Section):
 
     @property
     def choices(self) -> list[FieldNames]:
-        """Return the alternative names of each field of the key. The first non-null one is used."""
+        """Return, for each part of the key, the fields to choose from: the first that is not null.
+
+        For example, [("tenant",), ("after.id", "before.id")].
+        """
         return [(each,) if isinstance(each, str) else each for each in self.fields]
 
     def _contradictions(self) -> Iterator[str]:
@@ -179,7 +182,7 @@ class Key(Section):
 
 
 class Value(Section):
-    """The record value."""
+    """The part of an input row that becomes the value of a record."""
 
     source: Literal["line", "field", "columns"] | None = Field(
         default=None,
@@ -203,7 +206,7 @@ class Value(Section):
 
 
 class HeaderFields(Section):
-    """The record headers."""
+    """The input fields that become the headers of a record."""
 
     fields: FieldNames = Field(
         default=(), description="each field becomes a header; the header of a missing field is null"
@@ -225,7 +228,7 @@ class HeaderFields(Section):
 
 
 class TaskLimits(Section):
-    """Limits of one task. They are constants: tests can set them, pipeline files cannot."""
+    """The memory and size limits of one task, in bytes. Pipeline files cannot set them."""
 
     # Input that a task has in memory at a time. A longer line is rejected.
     chunk_bytes: Size = Field(default=32 * 2**20, ge=64)

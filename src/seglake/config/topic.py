@@ -1,8 +1,8 @@
 """Define the section `[topic]`, and combine its settings with the settings in the catalog.
 
-The catalog owns a topic's settings. The pipeline that makes the topic sets them. A later pipeline
-may change *layout* settings, which then apply to the topic, but not *lifecycle* settings: only
-`seglake alter` changes these. A key that a pipeline leaves out changes nothing.
+The settings of a topic are stored in the catalog. The pipeline that creates the topic sets them. A
+later pipeline may change *layout* settings, which then apply to the topic. Only `seglake alter`
+changes *lifecycle* settings. A setting that a pipeline leaves out keeps its value in the catalog.
 """
 
 from collections.abc import Iterator, Mapping
@@ -34,7 +34,10 @@ _OUR_KEYS = {"partition_field", "offset_field"}
 
 
 def _key(name: str) -> str:
-    """Return the key of a field: its name with dots, as Kafka spells keys."""
+    """Return the key in the pipeline file for a Python field: dots instead of underscores.
+
+    Keys that Kafka does not have keep their underscores.
+    """
     return name if name in _OUR_KEYS else name.replace("_", ".")
 
 
@@ -196,7 +199,7 @@ class Topic(Section):
     @model_validator(mode="before")
     @classmethod
     def _dotted(cls, table: object) -> object:
-        """Join dotted keys: TOML reads an unquoted `segment.bytes` as a table in a table."""
+        """Convert nested tables to dotted keys. TOML reads `segment.bytes = 1` as nested tables."""
         return dict(flat(table)) if isinstance(table, Mapping) else table
 
     @property
@@ -206,7 +209,7 @@ class Topic(Section):
 
     @property
     def index_interval(self) -> tuple[Literal["bytes", "records", "ms"], int]:
-        """Return the unit and the length of the interval between index entries."""
+        """Return (unit, length) of the interval between index entries, such as ("bytes", 4096)."""
         if self.index_interval_records is not None:
             return "records", self.index_interval_records
         if self.index_interval_ms is not None:
@@ -214,10 +217,10 @@ class Topic(Section):
         return "bytes", self.index_interval_bytes
 
     def event_times(self, clock_ms: int) -> tuple[int, int]:
-        """Return the smallest and largest allowed time in ms, both inclusive.
+        """Return the smallest and the largest allowed event time in ms, both inclusive.
 
         The limits are relative to `clock_ms`. As in Kafka's
-        `LogValidator.recordHasInvalidTimestamp`, they apply only with CreateTime.
+        `LogValidator.recordHasInvalidTimestamp`, there are limits only for CreateTime.
         """
         if self.message_timestamp_type != "CreateTime":
             return ALL_TIMES
@@ -227,15 +230,16 @@ class Topic(Section):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Return the settings that the catalog stores as JSON: all but `IDENTITY`.
+        """Return the settings that the catalog stores as JSON, by key: all except `IDENTITY`.
 
-        Lifecycle settings at their defaults are left out, as in lakes from before these settings.
+        A lifecycle setting is left out if it has its default value, because lakes of earlier
+        versions do not have these settings.
         """
         settings = self.model_dump(mode="json", by_alias=True, exclude=IDENTITY)
         return {k: v for k, v in settings.items() if k not in LIFECYCLE or v != DEFAULTS[k]}
 
     def overrides(self) -> dict[str, Any]:
-        """Return the settings that the pipeline sets, by key."""
+        """Return the settings that the pipeline file contains, by key."""
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
     def _contradictions(self) -> Iterator[str]:
@@ -310,11 +314,11 @@ _INTERVAL = "index.interval."
 
 
 def combined(stored: Mapping[str, Any], overrides: Mapping[str, Any]) -> Topic:
-    """Return the topic with the settings `overrides`, and `stored` values for all others.
+    """Return a topic with the settings `overrides`, and with `stored` values for all others.
 
-    Both map keys to values, and `overrides` contains the name. Stored settings that this version of
-    Seglake does not have are left out. So are stored settings that contradict `overrides`: another
-    index interval, the level of another codec, settings of another value format. Stored values
+    Both map keys to values, and `overrides` contains the topic's name. A stored setting is left out
+    if this version of Seglake does not have it, or if it contradicts `overrides`, such as another
+    index interval, the level of another codec, or a setting of another value format. Stored values
     that only an earlier version accepted are kept. Raises ValidationError.
     """
     rest = {k: v for k, v in stored.items() if k not in overrides and v != DEFAULTS.get(k, v)}
@@ -333,7 +337,7 @@ def combined(stored: Mapping[str, Any], overrides: Mapping[str, Any]) -> Topic:
 
 
 def _refused(stored: Mapping[str, Any]) -> set[str]:
-    """Return the stored settings whose values only an earlier version of Seglake accepted."""
+    """Return the keys of stored settings whose values this version of Seglake does not accept."""
     try:
         Topic.model_validate({"name": "any", **stored})
     except ValidationError as invalid:

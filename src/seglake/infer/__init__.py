@@ -1,1 +1,1 @@
-"""Infer a pipeline from input files, for `seglake init`."""
+"""Infer a pipeline from input files, for `seglake init` and `seglake append`."""

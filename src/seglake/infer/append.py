@@ -60,29 +60,30 @@ def append(  # noqa: PLR0913  # the settings that most topics need
 ) -> Report:
     """Append files or rows to a topic. Settings that are not passed are inferred from a sample.
 
-    Files that the topic has are not ingested again. Rows have no files, so they need a run id: a
-    run id that is committed is not ingested again.
+    Files that the topic already has are not ingested again. For rows, a run id is required, and
+    rows with a committed run id are not ingested again.
 
     Args:
-        data: Files, folders or globs (one, or several), or rows: an Arrow table, a pandas or polars
-            DataFrame, record batches, or a DataFrame of Spark. An iterator of batches is read once.
-        lake: The root of the lake: a folder or URI. It is created if necessary.
-        topic: The name of the topic. It is created if necessary.
-        time: The field of the time, or two: a date and a time of day. Without it, the only field
-            with times is used.
-        key: The field or fields of the key; () for no key. Without it, the only field that looks
-            like a key is used, if there is one.
+        data: The path of a file or folder, a glob, or a list of these. Or rows: an Arrow table, a
+            pandas or polars DataFrame, record batches, or a Spark DataFrame. An iterator of batches
+            is read once.
+        lake: The root of the lake, a folder or URI. It is created if it does not exist.
+        topic: The name of the topic. It is created if it does not exist.
+        time: The field with the event time, or two fields with the date and the time of day.
+            Default: the field with times, if there is only one.
+        key: The field or fields of the key. () sets no key. Default: the field that looks like a
+            key, if there is only one; no key if there is none.
         zone: The IANA zone of times without a zone, such as "UTC" or "Europe/Berlin".
-        run_id: See `run_pipeline`. Rows require it.
+        run_id: See `run_pipeline`. Required for rows.
         interval: See `run_pipeline`.
         settings: Other settings of a pipeline, such as {"topic.partitions": 4}.
-        spark: A session that runs the tasks. Without it, threads of this process run them, except
-            for a DataFrame of Spark.
+        spark: A Spark session that runs the tasks. By default, tasks run in threads of this
+            process, or in the session of a Spark DataFrame.
         progress: See `run_pipeline`.
 
     Returns:
-        The report of the run. Its `pipeline` is the text of the pipeline file: `print` it and
-        correct it when you need a setting that `append` cannot infer.
+        The report of the run. Its `pipeline` is the text of the inferred pipeline file. If you need
+        a setting that `append` cannot infer, save and correct this text, and use `run_pipeline`.
 
     Raises:
         UsageError: A setting is uncertain or a field is unknown. The message names the argument.
@@ -122,14 +123,17 @@ def append(  # noqa: PLR0913  # the settings that most topics need
 
 
 def _paths(data: Any) -> list[str] | None:
-    """Return the paths of files, or None if the data are rows."""
+    """Return `data` as a list of paths, or None if it has rows."""
     items = [data] if isinstance(data, str | PathLike) else data
     is_files = isinstance(items, Sequence) and all(isinstance(x, str | PathLike) for x in items)
     return [*map(fspath, items)] if is_files else None
 
 
 def _rows(data: Any) -> tuple[Sample, InputFrame, list[str]]:
-    """Return a sample of rows, and the rows with their numbers in the order column."""
+    """Return a sample of the rows, the rows as input with an order column, and the column names.
+
+    Raises InputError if there are no rows.
+    """
     rows: InputFrame
     if hasattr(data, "sparkSession"):
         from pyspark.sql.functions import monotonically_increasing_id  # noqa: PLC0415  # an extra
@@ -151,7 +155,10 @@ def _rows(data: Any) -> tuple[Sample, InputFrame, list[str]]:
 
 
 def _batches(data: Any) -> Iterator[pa.RecordBatch]:
-    """Yield the batches of an Arrow stream or an iterable. Raises UsageError for other data."""
+    """Yield the record batches of an Arrow stream, an iterable of batches, or a single batch.
+
+    Raises UsageError for other data, and for batches with different columns.
+    """
     if hasattr(data, "__arrow_c_stream__"):
         data = pa.RecordBatchReader.from_stream(data)
     is_one = isinstance(data, pa.RecordBatch) or not isinstance(data, Iterable)
@@ -173,7 +180,7 @@ def _names(given: str | Sequence[str] | None) -> list[str] | None:
 
 
 def _partitions(root: str, storage: Mapping[str, str], topic: str) -> dict[str, Any]:
-    """Return the number of partitions of an existing topic, as a setting. A new topic has none."""
+    """Return {"topic.partitions": number} for an existing topic, or {} for a new one."""
     try:
         table = CatalogTable.open(open_store(root, storage))
     except UsageError:  # no lake yet
@@ -183,7 +190,10 @@ def _partitions(root: str, storage: Mapping[str, str], topic: str) -> dict[str, 
 
 
 def _require_certain(made: InferredPipeline, decided: Set[str]) -> None:
-    """Raise UsageError for the first finding about a setting that the caller has not decided."""
+    """Raise UsageError if an inferred setting is uncertain and the caller did not pass it.
+
+    `decided` has the settings that the caller passed.
+    """
     doubts = {code: setting for setting, codes in _DOUBTS.items() for code in codes}
     for finding in made.findings:
         setting = doubts.get(finding.code)

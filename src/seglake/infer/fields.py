@@ -1,4 +1,4 @@
-"""Choose the fields of a sample that contain the time and the key of the events."""
+"""Choose the fields for the time and the key of events, from the values in a sample."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from seglake.times.time_kernels import OUT_OF_RANGE, READ
 
 _DAY_MS = 86_400_000
 _PLAUSIBLE_MS = range(100_000_000_000, 4_102_444_800_000)  # 1973 to 2099
-_MOST = 0.95  # share of the values that must be times
-_SOME = 0.5  # share of the values that one of several formats must read
+_MOST = 0.95  # share of values that must be times
+_SOME = 0.5  # if several formats occur: share of values that the chosen format must read
 _SAMPLED_TEXTS = 20  # number of texts, with different shapes, whose formats are tried
 _PADDING = b"\0" * 64  # kernels read some bytes after a text
 _NO_VALUE = {"NULL", "null", "None", "N/A", "n/a", "NA", "NaN", "nan", "-", "--", "\\N"}
@@ -53,7 +53,7 @@ _ZONED = re.compile(  # 20-11-2026 and 20-Nov-2026 end with a year, not with an 
 
 
 class TimeChoice(NamedTuple):
-    """The field of the time, and the other keys of `[timestamp]`.
+    """The fields with the event time, and the other keys of `[timestamp]`.
 
     `fields` has one name, or two names if the date and the time of day are in different fields.
     """
@@ -65,7 +65,7 @@ class TimeChoice(NamedTuple):
 
 
 class _Fit(NamedTuple):
-    """A format that reads the values of a field, and the smallest and largest of their times."""
+    """A time format that reads values of a field, and the range of these times."""
 
     form: str | None  # None for a time type
     year: int | None
@@ -86,10 +86,10 @@ class _Fit(NamedTuple):
 
 
 def choose_time(sample: Sample) -> tuple[TimeChoice | None, list[str]]:
-    """Return the time of the events, and the names of other fields with times.
+    """Choose the field with the event time. Also return the names of other fields with times.
 
-    The field with the lowest score is chosen. Without a field that has a time in
-    nearly all rows, return None instead of a time.
+    The chosen field has the lowest score (see `_score`) of the fields that have a time in nearly
+    all rows. If there is no such field, return None instead.
     """
     fits = dict[str, _Fit]()
     partial = list[str]()
@@ -114,9 +114,10 @@ def choose_time(sample: Sample) -> tuple[TimeChoice | None, list[str]]:
 
 
 def _score(name: str, fit: _Fit, position: int) -> tuple[int, ...]:
-    """Rank a field, lowest first: by its values, its name, its depth and its position.
+    """Return the score of a field with times. The smallest score is the best.
 
-    A name with other words, such as load_timestamp, comes after a name of one word.
+    It depends on the values, the words in the name, the depth, the number of words (load_timestamp
+    ranks after timestamp), and the position among the fields.
     """
     words = _words(name)
     best = min((_SCORES.get(word, _UNTOLD) for word in words), default=_UNTOLD)
@@ -130,7 +131,7 @@ def _score(name: str, fit: _Fit, position: int) -> tuple[int, ...]:
 
 
 def _is_doubtful(name: str, fit: _Fit) -> bool:
-    """Return whether a field has numbers, and a name that does not suggest times."""
+    """Return whether a field has numbers, which may be times, but no name that suggests times."""
     return fit.form in _NUMBERS and not any(word in _SCORES for word in _words(name))
 
 
@@ -143,11 +144,11 @@ def _values(column: Iterable[str | None]) -> list[str]:
 
 
 def _fit(name: str, values: list[str]) -> _Fit | None:
-    """Return the likeliest format that reads nearly all values, or None.
+    """Return the most plausible format that reads nearly all values, or None.
 
-    If formats differ only in the order of days and months, the likeliest one has no times in the
-    future, then the smallest range of times. If only several formats together read nearly all
-    values, return the format that reads the most, provided that it reads half of them.
+    If formats differ only in the order of days and months, prefer a format without times in the
+    future, then the format with the smallest range of times. If only several formats together read
+    nearly all values, return the format that reads the most values, provided that it reads half.
     """
     shapes = {re.sub(r"\d", "0", value): value for value in reversed(values)}
     texts = [*reversed(shapes.values())][:_SAMPLED_TEXTS]
@@ -172,13 +173,16 @@ def _fit(name: str, values: list[str]) -> _Fit | None:
 
 
 def _unlikeliness(fit: _Fit) -> tuple[bool, int, bool]:
-    """Rank formats that differ in the order of the date. With AM or PM, the month is first."""
+    """Return a score for formats that differ only in the order of the date. The smallest is best.
+
+    Formats with AM or PM get a better score if the month is first.
+    """
     is_american = "%I" in (fit.form or "") and not (fit.form or "").startswith("%m")
     return fit.is_ahead, fit.last_ms - fit.first_ms, is_american
 
 
 def _read(values: Sequence[str], form: str, zone: str = "UTC") -> _Fit | None:
-    """Read values in a format. Return None without a plausible time."""
+    """Read values in the format `form`. Return None if no value is a plausible time."""
     year = None
     if "%" in form and not re.search("%[Yy]", form):
         year = dt.datetime.fromtimestamp(now_ms() / 1000, dt.UTC).year
@@ -207,7 +211,11 @@ def _fit_typed(values: Sequence[str]) -> _Fit | None:
 
 
 def _with_clock(sample: Sample, date: str) -> tuple[tuple[str, str], _Fit] | None:
-    """Return a date with its time of day: the next field, or one with a word for time."""
+    """Find the field with the time of day for the field `date`, which has only dates.
+
+    It is the field after `date`, or a field whose name suggests times. Return the names of both
+    fields, and the format of their texts joined by a blank; None if there is no such field.
+    """
     names = [*sample.fields]
     after = names[names.index(date) + 1 :][:1]
     timed = [name for name in names if any(word in _SCORES for word in _words(name))]
@@ -263,7 +271,10 @@ def _choice(sample: Sample, fields: tuple[str, ...], fit: _Fit) -> TimeChoice:
 def _zone(
     name: str, values: Sequence[str], form: str | None
 ) -> tuple[dict[str, Any], list[Finding]]:
-    """Return `timestamp.zone` for times without a zone, or with a zone that is not read."""
+    """Return the setting `zone` if times have no zone, or a zone that cannot be read.
+
+    Also return the findings about zones. Without such times, both are empty.
+    """
     if form in EPOCH_POWERS or (form and re.search("%[zZ]", form)):
         return {}, []
     written = zone_in(form or "")
@@ -286,12 +297,16 @@ _KEY_WORDS = (  # words in the name of a key, the likelier first
 )  # fmt: skip
 _AFTER = re.compile(r"^(payload\.)?after\.")  # the row after a change, as Debezium writes it
 _KEY_SUFFIXES = {"id", "oid", "key", "uuid", "no", "number", "name", "code"}
-_MOST_DISTINCT = 0.95  # share of the values that may differ: a key occurs in several events
+_MOST_DISTINCT = 0.95  # largest share of distinct values, because a key occurs in several events
 _MOST_KEY_LETTERS = 200
 
 
 class KeyChoice(NamedTuple):
-    """The field of the key, with the reason for it. A list of names is as in `key.fields`."""
+    """The field for the key, and the reason for the choice.
+
+    A list of names is an inner list of `key.fields`: the first of these fields that is not null is
+    used.
+    """
 
     field: str | list[str]
     reason: str
@@ -299,10 +314,11 @@ class KeyChoice(NamedTuple):
 
 
 def choose_key(sample: Sample, times: Collection[str]) -> tuple[KeyChoice | None, list[str]]:
-    """Return the field of the key, and the names of the other fields that could be keys.
+    """Choose the field for the key. Also return the names of other fields that could be keys.
 
-    A key has a name with a word such as "user", a value in at least half of the rows, and values
-    that repeat.
+    `times` are the fields with the time. The field for a key has a name with a word such as "user",
+    a value in at least half of the rows, and repeated values. If there is no such field, return
+    None.
     """
     ranked = sorted(
         (rank, at, name)
@@ -313,7 +329,7 @@ def choose_key(sample: Sample, times: Collection[str]) -> tuple[KeyChoice | None
     if not ranked:
         return None, []
     first, *others = [name for _, _, name in ranked]
-    # Debezium: a row that was deleted has only `before`, which may be null in all of the sample.
+    # Debezium: a deleted row has only `before`, which may be null in all sampled rows.
     before = _AFTER.sub(r"\1before.", first)
     is_change = before != first and any(f"{before}.".startswith(f"{n}.") for n in sample.fields)
     names = [first, before] if is_change else [first]
@@ -331,7 +347,10 @@ def choose_key(sample: Sample, times: Collection[str]) -> tuple[KeyChoice | None
 
 
 def _key_rank(name: str) -> tuple[int, ...] | None:
-    """Rank a name by its word, ids before names, and by its depth. Return None for other names."""
+    """Return the rank of a field's name as a key, smallest first; None if it is not a key's name.
+
+    The rank depends on the word for a key, on whether the field is an id or a name, and on depth.
+    """
     name = _AFTER.sub("", name)
     words = _words(name)
     if "." in name and _KEY_SUFFIXES.issuperset(words):  # user.id

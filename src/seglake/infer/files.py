@@ -1,4 +1,4 @@
-"""Choose the input files that a pipeline is inferred from, and read their first lines."""
+"""Choose the input files for a pipeline, and read the first lines of a sample of them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from seglake.write.input.files import SourceFile
 from seglake.write.input.listing import HIDDEN, MissingPath, find_inputs, glob_hint, is_glob
 from seglake.write.rows.json_rows import first_events
 
-_SPREAD, _LARGEST = 5, 3  # sampled files: far apart in the listing, and the largest ones
+_SPREAD, _LARGEST = 5, 3  # number of sampled files: far apart in the listing, and largest
 _SAMPLED_BYTES, _LONGEST_LINE_BYTES = 1 << 18, 1 << 24
 _SAMPLED_LINES = 1000
 _LOOKED_AT = 10
@@ -40,14 +40,17 @@ _MARKS = (  # UTF-32 first, because its little-endian mark begins with UTF-16's 
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-_FEW_DAMAGED = 0.01  # share of the lines
+_FEW_DAMAGED = 0.01  # share of lines that may be damaged
 
 Item = TypeVar("Item")
 Refused = dict[SourceFile, str]
 
 
 class ChosenFiles(NamedTuple):
-    """The chosen files, the keys of `[input]` that choose them, and findings about other files."""
+    """The files that a pipeline will read, and findings about the other files.
+
+    `settings` has the keys `include` and `exclude` of `[input]` that select these files.
+    """
 
     files: list[SourceFile]
     settings: dict[str, Any]
@@ -55,10 +58,10 @@ class ChosenFiles(NamedTuple):
 
 
 class FirstLines(NamedTuple):
-    """The first nonempty lines of a file, and the line number of each, from 1.
+    """The first lines of a file that are not empty, and the number of each line, from 1.
 
-    If the file has `events` in arrays, which are `input.records` and `input.inherit`, the lines are
-    its first events.
+    If the file has JSON documents with arrays of events, `events` is the path to these events, and
+    `lines` are the first events.
     """
 
     file: SourceFile
@@ -69,7 +72,10 @@ class FirstLines(NamedTuple):
 
 
 class FirstLinesSample(NamedTuple):
-    """The first lines of some files, their encoding, and the reasons why others were refused."""
+    """The first lines of some files, and the encoding in which they were read.
+
+    `refused` maps files that could not be read to the reasons.
+    """
 
     heads: list[FirstLines]
     encoding: str
@@ -83,10 +89,11 @@ class FirstLinesSample(NamedTuple):
 def choose_files(
     paths: Sequence[str], store: InputStore, root: str, output: Path | None
 ) -> ChosenFiles:
-    """Return the files with the suffix that has the most bytes, without files of the lake.
+    """Choose the files with the most frequent suffix, by bytes, without files of the lake.
 
-    `output` is the pipeline file that will be written. It is left out if it is below a path.
-    Raises InputError if a path does not exist, or if all files are empty.
+    `root` is the root of the lake. `output` is the pipeline file that will be written; if it is
+    below one of `paths`, the settings exclude it. Raises InputError if a path does not exist, or if
+    all files are empty.
     """
     files = _files_with_bytes(paths, store, root)
     kinds, sizes = _kinds(files), Counter[str]()
@@ -113,16 +120,17 @@ def choose_files(
 
 
 def sampled_files(files: Sequence[SourceFile]) -> list[SourceFile]:
-    """Return files that are far apart in the listing, and the largest ones."""
+    """Return a sample of up to eight files: five far apart in the list, and the three largest."""
     spread = {at * (len(files) - 1) // (_SPREAD - 1) for at in range(_SPREAD)}
     largest = sorted(range(len(files)), key=lambda at: -files[at].size)[:_LARGEST]
     return [files[at] for at in sorted({*spread, *largest})]
 
 
 def exclude_refused(refused: Refused, chosen: ChosenFiles, paths: Sequence[str]) -> ChosenFiles:
-    """Add files that cannot be ingested with the others to `input.exclude`.
+    """Remove refused files from the chosen files, and add them to `input.exclude`.
 
-    Raises InputError with the reason if one of `paths` is such a file.
+    `refused` maps files that cannot be ingested together with the others to the reasons. If one of
+    `paths` is such a file, raise InputError with the reason.
     """
     if not refused:
         return chosen
@@ -162,7 +170,7 @@ def _contains(path: str, output: Path) -> bool:
 
 
 def _globs(files: Sequence[SourceFile]) -> list[str]:
-    """Return globs for the suffixes of files, with and without a suffix that logrotate appends."""
+    """Return globs for the suffixes of files, including rotated names such as a.log.1."""
     suffixes = sorted({_suffix(file) for file in files} - {""})
     return [f"*.{each}{more}" for each in suffixes for more in ("", ".*", "-[0-9]*")]
 
@@ -172,7 +180,7 @@ def _is_included(file: SourceFile, globs: Sequence[str]) -> bool:
 
 
 def _kinds(files: Sequence[SourceFile]) -> dict[str, str]:
-    """Return the suffix of each file by path, in lower case, or "" if suffixes are unique ids."""
+    """Return path → suffix of the file in lower case. Suffixes that are unique ids become ""."""
     suffixes = {file.path: _suffix(file).lower() for file in files}
     counts = Counter(suffixes.values())
     ids = {each for each, count in counts.items() if count == 1 and re.search(r"\d", each)}
@@ -180,13 +188,16 @@ def _kinds(files: Sequence[SourceFile]) -> dict[str, str]:
 
 
 def _suffix(file: SourceFile) -> str:
-    """Return the suffix of a file's name, without suffixes of codecs and of rotation."""
+    """Return the suffix of a file's name, ignoring suffixes of codecs and of log rotation.
+
+    For example, "jsonl" for "a.jsonl.1.gz", or "" without a suffix.
+    """
     match = _SUFFIX.search(file.path.rpartition("/")[2])
     return match[1] if match and match[1] not in _CODECS else ""
 
 
 def _exclusion(file: SourceFile, among: Sequence[SourceFile]) -> str:
-    """Return a glob that matches only this file: its name, with as many folders as needed."""
+    """Return a glob that matches only `file` among the files: its name, with folders if needed."""
     parts = file.path.split("/")
     ends = ("/".join(parts[-depth:]) for depth in range(1, len(parts)))
     end = next(
@@ -200,7 +211,7 @@ def _exclusion(file: SourceFile, among: Sequence[SourceFile]) -> str:
 
 
 def read_first_lines(files: Iterable[SourceFile], store: InputStore) -> FirstLinesSample:
-    """Read the first lines of files. Raises InputError if none of them has lines."""
+    """Read the first lines of files. Raises InputError if no file can be read."""
     begins, unread = read_each(files, lambda file: _first_bytes(file, store))
     encoding, findings = _choose_encoding([*begins.values()])
     heads, others = read_each(begins, lambda file: _first_lines(file, begins[file], encoding))
@@ -210,9 +221,9 @@ def read_first_lines(files: Iterable[SourceFile], store: InputStore) -> FirstLin
 def read_each(
     files: Iterable[SourceFile], read: Callable[[SourceFile], Item]
 ) -> tuple[dict[SourceFile, Item], Refused]:
-    """Read each file. Return the results, and the reasons why other files cannot be read.
+    """Call `read` for each file. Return file → result, and file → error message.
 
-    Raises InputError if all files cannot be read.
+    Raises InputError if it raises InputError for all files.
     """
     items, refused = dict[SourceFile, Item](), Refused()
     for file in files:
@@ -226,7 +237,7 @@ def read_each(
 
 
 class _FirstBytes(NamedTuple):
-    """The first bytes of a file. If `whole`, they are all of its bytes."""
+    """The first bytes of a file, decompressed. If `whole`, the file has no other bytes."""
 
     path: str
     data: bytes
@@ -237,7 +248,7 @@ class _FirstBytes(NamedTuple):
         return codecs.getincrementaldecoder(encoding)("replace").decode(self.data, self.whole)
 
     def encoding(self) -> str:
-        """Guess the encoding from a byte order mark, from zero bytes, or by trying encodings."""
+        """Guess the encoding from a byte order mark, from zero bytes, or from invalid UTF-8."""
         for mark, name in _MARKS:
             if self.data.startswith(mark):
                 return name
@@ -253,14 +264,14 @@ class _FirstBytes(NamedTuple):
         wrong = sum("\ufffd" in line for line in lines)
         others = sum(not line.isascii() for line in lines)
         few = wrong < _FEW_DAMAGED * len(lines) and "\ufffd" not in lines[0]
-        # UTF-8 is right for most lines beyond ASCII, and the other lines are damaged.
+        # Most lines with bytes beyond ASCII are valid UTF-8, so the other lines are damaged.
         if 2 * wrong <= others or few:
             return UTF_8
         return "latin-1" if "\ufffd" in self.text("cp1252") else "cp1252"
 
 
 def _choose_encoding(begins: Sequence[_FirstBytes]) -> tuple[str, list[Finding]]:
-    """Return the encoding of most files that are not ASCII, and findings about it."""
+    """Return the most frequent encoding of files that are not ASCII, and findings about it."""
     found = {each.path: each.encoding() for each in begins if each.data}
     counts = Counter(name for name in found.values() if name != "ascii")
     if not counts:

@@ -1,4 +1,4 @@
-"""Infer a pipeline from a sample of input files, with a reason for each choice."""
+"""Infer a pipeline from a sample of the input, with a reason for each inferred setting."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MOST_PARTITIONS = 64
 
 
 class Choice(NamedTuple):
-    """The value of a setting, and the reason for it."""
+    """The inferred value of a setting, and the reason for it, which may be ""."""
 
     value: Any
     reason: str
@@ -32,7 +32,11 @@ class Choice(NamedTuple):
 
 @dataclass(frozen=True)
 class InferredPipeline:
-    """The text of a pipeline file, the choices in it by setting, and findings about doubts."""
+    """An inferred pipeline. `toml` is the text of its file.
+
+    `files` and `size_bytes` are the number and the decompressed size of the input files. `choices`
+    maps settings to their values and reasons. `findings` are about uncertain settings.
+    """
 
     topic: str
     toml: str
@@ -42,13 +46,13 @@ class InferredPipeline:
     findings: list[Finding] = field(default_factory=list)
 
     def pipeline(self, name: str) -> Pipeline:
-        """Return the settings of a pipeline with this name. Raises ConfigError."""
+        """Return the checked settings. `name` is the name of the pipeline. Raises ConfigError."""
         tables = tomllib.loads(self.toml)
         tables["pipeline"].setdefault("name", name)  # the default when a file is loaded
         return from_tables(tables)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the pipeline as plain values, for JSON."""
+        """Return the pipeline, and its findings as sentences, as a dictionary of JSON values."""
         return {
             "topic": self.topic,
             "toml": self.toml,
@@ -68,7 +72,7 @@ def infer_pipeline(
     storage: Mapping[str, str] | None = None,
     output: Path | None = None,
 ) -> InferredPipeline:
-    """Read some rows of files, and infer a pipeline that ingests the files.
+    """Infer a pipeline that ingests files, from a sample of their rows.
 
     Args:
         paths: Files, folders and globs, as in `input.paths`.
@@ -78,7 +82,7 @@ def infer_pipeline(
         output: The pipeline file that will be written. It is left out of the input.
 
     Raises:
-        InputError: There are only empty files, or their format was not recognised.
+        InputError: No file was found, all files are empty, or their format was not recognised.
     """
     sample = read_sample(paths, storage or {}, root, output)
     return infer_settings(sample, root, topic or _topic_name(paths))
@@ -99,12 +103,12 @@ def infer_settings(
         sample: Rows of the input.
         root: The root of the lake.
         topic: The name of the topic.
-        settings: Settings that replace inferred ones, by dotted name.
-        time: The fields of the time; by default chosen.
-        key: The fields of the key; by default chosen.
+        settings: Settings that replace inferred ones, by dotted key.
+        time: The fields with the event time. By default, they are inferred.
+        key: The fields of the key. By default, they are inferred.
 
     Raises:
-        UsageError: No sampled row has a field of `time` or `key`, or `time` has no times.
+        UsageError: The sample has no field of `time` or `key`, or fields of `time` have no times.
     """
     chosen, other_times = choose_time(_with_fields(sample, "time", time) if time else sample)
     if time and (chosen is None or {*chosen.fields} != {*time}):
@@ -146,7 +150,10 @@ def infer_settings(
 
 
 def _with_fields(sample: Sample, argument: str, names: Sequence[str]) -> Sample:
-    """Return the sample with only these fields. Raises UsageError for an unknown field."""
+    """Return the sample with only the fields `names`. Raises UsageError for an unknown field.
+
+    `argument` is the name of the caller's argument, for the message.
+    """
     for name in {*names} - {*sample.fields}:
         near = suggest_or_list(name, [*sample.fields])
         raise UsageError(f"{argument}: no sampled row has a field {name!r} with one value; {near}")
@@ -177,7 +184,7 @@ def _choices(
 
 
 def _topic_name(paths: Sequence[str]) -> str:
-    """Return the common prefix of the names of the paths, or else the name of their folder."""
+    """Return a topic name for input paths: the common prefix of their names, or their folder."""
     names = {_last_name(path) for path in paths}
     if len(names) == 1:
         return names.pop()
@@ -189,7 +196,7 @@ def _topic_name(paths: Sequence[str]) -> str:
 
 
 def _last_name(path: str) -> str:
-    """Return the name of the last folder or file of a path, as a valid topic name."""
+    """Return the last name in a path without wildcards, converted to a valid topic name."""
     parts = [
         part
         for part in re.split(r"[/\\]+", path)
@@ -220,12 +227,12 @@ def _document(
 
 
 def _comment(text: str) -> str:
-    """Return a comment of one line. Unprintable characters of field names become "?"."""
+    """Return `text` as a TOML comment. Unprintable characters become "?"."""
     return f"# {''.join(each if each.isprintable() else '?' for each in text)}\n"
 
 
 def _value(value: Any) -> str:
-    """Return a value as TOML. A text with backslashes becomes a literal string."""
+    """Return a value as TOML. A text with backslashes becomes a literal string (in ''')."""
     if isinstance(value, list):
         return f"[{', '.join(map(_value, value))}]"
     if isinstance(value, str):

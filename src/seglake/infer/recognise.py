@@ -1,7 +1,7 @@
-"""Read a sample of input files as rows with fields, and find the settings that read them.
+"""Recognise the format of input files, and read a sample of their rows.
 
-`RECOGNISERS` is the registry of the formats that `seglake init` recognises. A new format is one
-function in it.
+`RECOGNISERS` has a function for each format of text lines that `seglake init` recognises. To add a
+format, add a function.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ from seglake.write.rows.formats.avro import first_records
 PATTERNS_PAGE = "docs/files.md#patterns-to-copy"
 PACKED_FACTOR = 5  # assumed ratio of unpacked to packed size
 _SAMPLED_ROWS = 1000
-_MOST = 0.9  # share of the lines that must fit a format
+_MOST = 0.9  # share of rows that must have as many cells as the header
 _DELIMITERS = (",", ";", "\t", "|")
 _COMMA_IN_A_CLOCK = re.compile(r":\d{2},\d{3}[^\d,]")
 _COLUMN_NAME = re.compile(r"[^\W\d][\w \n.#/()*€$£%&'+°²³?:@-]*")
-_MOST_SKIPPED = 5  # number of lines in front of a header of CSV
+_MOST_SKIPPED = 5  # largest number of lines in front of a CSV header
 _DOCUMENTS = EventArray(".")
 _FIRST_LINES = 200  # number of lines in which a time is searched
 
@@ -56,11 +56,12 @@ Fields = dict[str, list[str | None]]
 
 
 class Sample(NamedTuple):
-    """Sampled rows, and the keys of `[input]` that read them, without `paths`.
+    """A sample of the input's rows, and the settings of `[input]` with which they were read.
 
-    `fields` has the value of each field in each sampled row, as text, or None. The fields in
-    `typed` have a time type, so they need no format. `refused` maps files that were left out to
-    reasons. `files` and `size_bytes` are the count and the unpacked size of all chosen files.
+    `fields` maps each field to its values as text, one for each of the `rows`, or None for null.
+    Fields in `typed` have a time type, so they need no format. `reason` explains the format.
+    `refused` maps files that were left out to reasons. `files` and `size_bytes` are the number and
+    the decompressed size of all chosen files.
     """
 
     settings: dict[str, Any]
@@ -77,9 +78,10 @@ class Sample(NamedTuple):
 def read_sample(
     paths: Sequence[str], storage: Mapping[str, str], root: str, output: Path | None
 ) -> Sample:
-    """Read a sample of the files that `input.paths` would read, except files of the lake.
+    """Read a sample of the files at `paths`, and recognise their format.
 
-    Raises InputError if no file is found, if all files are empty, or if no recogniser fits.
+    Files of the lake at `root` and the pipeline file `output` are left out. Raises InputError if no
+    file is found, if all files are empty, or if the format is not recognised.
     """
     if not paths:
         raise InputError("no path is given: name files, folders or globs")
@@ -143,7 +145,10 @@ def _recognised(heads: Sequence[FirstLines], lines: Sequence[str]) -> Sample | N
 
 
 def _without_comments(heads: Sequence[FirstLines]) -> Sample | None:
-    """Read files that begin with a comment, unless it is the header."""
+    """Read files of which some begin with a comment, if the comment is not the header.
+
+    Return None for other files.
+    """
     kept = [head._replace(lines=[*filterfalse(_is_comment, head.lines)]) for head in heads]
     lines = [line for head in kept for line in head.lines]
     comments = sum(len(head.lines) for head in heads) - len(lines)
@@ -176,7 +181,7 @@ def _parquet(files: Sequence[SourceFile], store: InputStore) -> Sample | None:
 
 
 def sample_tables(settings: dict[str, Any], tables: Iterable[pa.Table], reason: str) -> Sample:
-    """Return the rows of Arrow tables as a sample."""
+    """Create a sample from the rows of Arrow tables, with `settings` of `[input]`."""
     fields, typed, rows = Fields(), set[str](), 0
     for table in map(_flattened, tables):
         for name, column in zip(table.column_names, table.columns, strict=True):
@@ -204,7 +209,7 @@ def _flattened(table: pa.Table) -> pa.Table:
 
 
 def _texts_of(column: Any) -> list[str | None]:
-    """Return the values as text, as an ingest reads them, or None for null and other types."""
+    """Return the values of a column as text, like an ingest. Null and unreadable types are None."""
     try:
         texts = column_text(column.combine_chunks(), "")
     except InputError:
@@ -213,7 +218,7 @@ def _texts_of(column: Any) -> list[str | None]:
 
 
 def _unlike_most(columns: Mapping[SourceFile, tuple[str, ...]]) -> Refused:
-    """Return the files whose columns differ from the columns of most files, with reasons."""
+    """Return file → reason for the files whose columns differ from the columns of most files."""
     most = Counter(columns.values()).most_common(1)[0][0]
     return {
         file: f"{file.path}: its columns differ from those of the other files "
@@ -263,7 +268,7 @@ def _json_lines(heads: Sequence[FirstLines], lines: Sequence[str]) -> Sample | N
 
 
 def _with_dates(value: Any) -> Any:
-    """Return JSON with the text or the milliseconds of MongoDB's {"$date": …} instead of it."""
+    """Replace MongoDB's {"$date": …} in a JSON value by its text or its milliseconds."""
     if isinstance(value, dict) and value.keys() == {"$date"}:
         date = value["$date"]
         return date.get("$numberLong") if isinstance(date, dict) else date
@@ -280,16 +285,20 @@ def _as_text(value: Any) -> str | None:
 
 
 def _csv(heads: Sequence[FirstLines], lines: Sequence[str]) -> Sample | None:
-    """Read CSV with the first delimiter that divides nearly all rows into equally many cells."""
+    """Read CSV with the first delimiter that gives nearly all rows the same number of cells.
+
+    Return None if there is no such delimiter.
+    """
     in_clocks = _COMMA_IN_A_CLOCK.search(lines[-1]) is not None
     for delimiter in (*_DELIMITERS[in_clocks:], *" " * _has_column_names(lines[0].split(" "), 4)):
         if len(lines) < 2 or delimiter not in lines[0] or lines[0].startswith("sep="):
             continue
         other = f"[^{re.escape(delimiter)}]"
-        # A quote after a backslash that neither ends a field nor is doubled.
+        # An escaped quote is after a backslash, and neither ends a field nor is doubled.
         escaped = re.compile(rf'(?<!{other})"(?:[^"]|"")*?\\"(?!"){other}').search
         null = re.compile(rf"(?<!{other})\\N(?!{other})")
-        # Such a quote may be in a later line than the beginning of its field.
+        # Also try the escape if there is no match, because the quote may be in another line than
+        # the beginning of its field.
         for escape in dict.fromkeys(["\\" if any(map(escaped, lines)) else None, "\\"]):
             how = {"delimiter": delimiter, "escapechar": escape}
             try:
@@ -320,7 +329,7 @@ def _csv(heads: Sequence[FirstLines], lines: Sequence[str]) -> Sample | None:
 
 
 def _csv_below_lines(heads: Sequence[FirstLines], _lines: Sequence[str]) -> Sample | None:
-    """Read CSV below some other lines, such as a title or `sep=;`, which each file begins with."""
+    """Read CSV after other lines at the beginning of each file, such as a title or `sep=;`."""
     for count in range(1, _MOST_SKIPPED + 1):
         below = [
             head._replace(lines=head.lines[count:], numbers=head.numbers[count:])
@@ -378,7 +387,11 @@ def _table(
 
 
 def _cell(name: str, column: Sequence[str], inner: str, plain: str) -> str:
-    """Return an expression for the cells of a column, without quotes if all have quotes."""
+    """Return a regular expression with a named group for the cells of a column.
+
+    If all cells have quotes, the group excludes them. `inner` and `plain` match quoted and other
+    text.
+    """
     if all(cell.startswith('"') for cell in column):
         return f'"(?P<{name}>{inner})"'
     quoted = f'"{inner}"|' if any(cell.startswith('"') for cell in column) else ""
@@ -386,7 +399,7 @@ def _cell(name: str, column: Sequence[str], inner: str, plain: str) -> str:
 
 
 def _has_column_names(cells: Sequence[str], at_least: int = 1) -> bool:
-    """Return whether cells look like distinct names of columns."""
+    """Return whether the cells are at least `at_least` distinct texts that look like names."""
     return (
         len(cells) >= at_least
         and len({*cells}) == len(cells)
@@ -405,7 +418,10 @@ _NO_VALUE = re.compile(r"#(?:unset|empty)_field\t(.+)")  # of Zeek
 
 
 def _w3c(heads: Sequence[FirstLines], lines: Sequence[str]) -> Sample | None:
-    """Read logs whose columns are named by `#Fields:` (IIS, CloudFront) or `#fields` (Zeek)."""
+    """Read logs with a comment `#Fields:` (IIS, CloudFront) or `#fields` (Zeek) for the columns.
+
+    Return None for other files.
+    """
     named = {head.file: [*filter(None, map(_FIELDS.match, head.lines))] for head in heads}
     first = next(filter(None, named.values()), None)
     if first is None:
@@ -415,7 +431,7 @@ def _w3c(heads: Sequence[FirstLines], lines: Sequence[str]) -> Sample | None:
     delimiter = "\t" if any("\t" in line for line in data) else usual
     nulls = [*dict.fromkeys(["-", *(each[1] for each in map(_NO_VALUE.match, lines) if each)])]
     rows = [row for head in heads for row in _w3c_rows(head.lines, delimiter)]
-    # The first names of every file: a run requires the fields that it uses to be among them.
+    # Only names in the first comment of every file, because a run requires its fields to be there.
     firsts = [_names(each[0], delimiter) for each in named.values() if each]
     names = [name for name in firsts[0] if all(name in others for others in firsts)]
     cells: Fields = {name: [row.get(name) for row in rows] for name in names}
@@ -488,7 +504,7 @@ def _well_known_log(heads: Sequence[FirstLines], lines: Sequence[str]) -> Sample
 
 
 def _logfmt(heads: Sequence[FirstLines], lines: Sequence[str]) -> Sample | None:
-    """Read lines of `key=value` that begin with the same key."""
+    """Read lines of `key=value` pairs that all begin with the same key. Else return None."""
     items = [_KEY_AND_VALUE.findall(line) for line in lines if _PAIRS.fullmatch(line)]
     items = [item for item in items if sum(bool(key) for key, _ in item) > 1]
     firsts = {item[0][0] for item in items}
@@ -517,9 +533,9 @@ def _group(key: str, values: Sequence[str]) -> str:
 
 
 def _time_first(heads: Sequence[FirstLines], lines: Sequence[str]) -> Sample | None:
-    """Read lines that begin with a time, which one character such as "[" may precede.
+    """Read lines that begin with a time. One character such as "[" may be in front of it.
 
-    Lines without a time continue the event before them.
+    Lines without a time continue the event before them. Return None if too few lines have a time.
     """
     found = Counter[tuple[str, int]]()
     for line in lines[:_FIRST_LINES]:
@@ -545,7 +561,11 @@ def _time_first(heads: Sequence[FirstLines], lines: Sequence[str]) -> Sample | N
 
 
 def _matched(heads: Sequence[FirstLines], pattern: str, start: str, kind: str) -> Sample:
-    """Return the rows that match a pattern. With `start`, other lines continue an event."""
+    """Create a sample from the lines that match `pattern`, whose groups are the fields.
+
+    If there is a `start` pattern, lines that do not match continue an event. `kind` names the
+    format.
+    """
     match = re.compile(pattern).match
     lines = [line for head in heads if any(map(match, head.lines)) for line in head.lines]
     matches = [each for line in lines if (each := match(line))]

@@ -1,1 +1,1 @@
-"""Handle columns of text: spans over shared buffers, and the kernels that scan and build them."""
+"""Scan, parse and build columns of text. Their items are spans of bytes in shared buffers."""

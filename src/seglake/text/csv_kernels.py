@@ -1,11 +1,12 @@
-"""Scan CSV: find the positions of records, and of the fields that have a slot.
+"""Scan CSV: find the positions of records and of the requested fields.
 
-A CSV record ends at an LF outside quotes; one CR preceding the LF belongs to the line end. Quotes
-are special only at the beginning of a field. An escape is special only inside quotes, preceding a
-quote or an escape, as Spark writes it.
+A CSV record ends at an LF outside quotes. If there is a CR in front of the LF, it belongs to the
+line end. A quote is special only at the beginning of a field. An escape is special only inside
+quotes, in front of a quote or another escape, as Spark writes it.
 
-The kernels take `marks`, which are (delimiter, quote, whether quoted fields may contain line feeds,
-escape, character that begins a comment). The last two may be -1.
+`marks` are (delimiter, quote, whether quoted fields may contain line feeds, escape, character that
+begins a comment). The last two are -1 if they are not set. `slots` has, for each column, its number
+among the requested fields, or -1.
 """
 
 import numpy as np
@@ -42,8 +43,8 @@ def _closing_quote(
 ) -> tuple[int, int, int]:
     """Find the closing quote. `position` is the byte after the opening quote.
 
-    Returns the position of the closing quote, or `end` if it is missing; the number of doubled
-    quotes and of escapes; and the number of line feeds.
+    Returns (position of the closing quote, or `end` if it is missing; number of doubled quotes and
+    escapes; number of line feeds).
     """
     pairs = feeds = 0
     while True:
@@ -64,10 +65,11 @@ def _closing_quote(
 def _record(
     base: int, position: int, end: int, marks: Int64s, slots: Int64s, spans: Int64s
 ) -> tuple[int, int, int]:
-    """Read one record. Return the position of its LF (or `end`), and its counts of columns and LFs.
+    """Scan one record. Return (position of its LF or `end`, number of columns, number of LFs).
 
-    For a column with a slot, spans[slot] becomes (start, length, doubled quotes and escapes). If a
-    record cannot be read, the position is _BAD_QUOTES, or _NOT_ENDED if `end` is inside quotes.
+    For a column with a slot, spans[slot] is set to (start, length, number of doubled quotes and
+    escapes). If quotes are wrong, the position is _BAD_QUOTES, or _NOT_ENDED if `end` is inside
+    quotes.
     """
     delimiter, quote = marks[0], marks[1]
     column = feeds = 0
@@ -105,7 +107,10 @@ def _record(
 
 @njit(cache=True, nogil=True)
 def _names_columns(base: int, position: int) -> bool:
-    """Return whether the comment at `position` is `#Fields:` or Zeek's `#fields`, in any case."""
+    """Return whether the comment at `position` begins with `#Fields:` or, as in Zeek, `#fields`.
+
+    The case of letters does not matter.
+    """
     for k in range(len(_FIELDS)):
         if byte_at(base, position + 1 + k) | 0x20 != _FIELDS[k]:
             return False
@@ -126,11 +131,13 @@ def scan_records(
 ) -> tuple[Int64s, Int64s, Int64s, Codes, Int64s, int, int, int, bool, bool]:
     """Find at most `most` records in data[position:end] that begin before `stop_at`.
 
-    Returns starts, lengths, line numbers, reasons and spans of the records; then the position where
-    the records end, the numbers of lines and of comments before that position, whether other lines
-    follow for the next call, and whether the first of them is a comment that names columns. Unless
-    `final`, a record or comment that reaches `end` is omitted, and the last results are False. A
-    byte order mark at the beginning of a line is skipped, because files may be joined.
+    Returns five arrays with the start, length, line number (from 0), reason and spans of each
+    record. Then the position where the records end, the numbers of lines and of comments before
+    that position, whether the next call finds other lines, and whether the first of those is a
+    comment that names columns. The reason is 0 or, for a record that cannot be read, 1.
+
+    Unless `final`, a record or comment that reaches `end` is omitted, and the last two results are
+    False. A byte order mark at the beginning of a line is skipped, because files may be joined.
     """
     base = data.ctypes.data
     most = min(count_newlines(data, position, min(stop_at, end)) + 1, most)
@@ -184,9 +191,9 @@ def scan_records(
 def scan_values(
     data: Bytes, starts: Int64s, lengths: Int32s, marks: Int64s, slots: Int64s, slot_count: int
 ) -> tuple[Flags, Int64s]:
-    """Return, for each item, if it is one record with all columns, and the spans of its fields.
+    """Return, for each item, whether it is one record with all columns, and its fields' spans.
 
-    `data` is padded.
+    See `_record` for the spans. `data` must be padded.
     """
     base = data.ctypes.data
     fine = np.zeros(len(starts), np.bool_)
@@ -208,9 +215,10 @@ def scan_values(
 def undouble(
     data: Bytes, starts: Int64s, lengths: Int32s, pairs: Int64s, quote: int, escape: int
 ) -> tuple[Bytes, Int64s]:
-    """Join the items, without the first character of each pair. Return the bytes and item ends.
+    """Copy the items without the first character of each pair. Return (bytes, item ends).
 
-    A pair is a doubled quote, or an escape and the character that it escapes; `pairs` counts them.
+    A pair is a doubled quote, or an escape and the escaped character. `pairs` has the number of
+    pairs in each item.
     """
     total = 0
     for row in range(len(starts)):

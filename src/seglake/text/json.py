@@ -1,4 +1,4 @@
-"""Write JSON text (RFC 8259) from columns of spans: objects, strings, base64."""
+"""Convert columns of text to JSON (RFC 8259): objects, strings, and base64 for binary data."""
 
 import json
 from base64 import b64encode
@@ -13,7 +13,10 @@ from seglake.text.spans import constant, from_ends, join_rows, nulls_as, where_n
 
 
 def json_objects(names: Sequence[str], texts: Sequence[Spans], count: int) -> Spans:
-    """Return one JSON object per row from columns of JSON text. Null becomes the literal null."""
+    """Return one JSON object per row. `texts` has a column of JSON for each name.
+
+    A null item becomes the JSON literal null. `count` is the number of rows.
+    """
     parts = [constant(b"{", count)]
     for number, (name, text) in enumerate(zip(names, texts, strict=True)):
         label = f"{',' if number else ''}{json.dumps(name, ensure_ascii=False)}:"
@@ -23,7 +26,7 @@ def json_objects(names: Sequence[str], texts: Sequence[Spans], count: int) -> Sp
 
 @njit(cache=True, nogil=True)
 def _quote(data: Bytes, starts: Int64s, lengths: Int32s, short: Bytes) -> tuple[Bytes, Int64s]:
-    """Return the JSON strings of UTF-8 texts, back to back, and their ends.
+    """Convert UTF-8 texts to JSON strings. Return (bytes of all strings, end of each string).
 
     `short` is _LETTERS.
     """
@@ -61,7 +64,10 @@ def _quote(data: Bytes, starts: Int64s, lengths: Int32s, short: Bytes) -> tuple[
 
 
 def _escape_letters() -> Bytes:
-    """Return for each byte the letter after the backslash in its escape; 0 if it is not escaped."""
+    """Return, for each byte value, the letter after the backslash in its JSON escape.
+
+    It is 0 for bytes that are not escaped.
+    """
     letters = np.zeros(256, np.uint8)
     letters[:0x20] = ord("u")
     for byte, letter in zip(b'"\\\b\f\n\r\t', b'"\\bfnrt', strict=True):
@@ -73,7 +79,7 @@ _LETTERS = _escape_letters()
 
 
 def quote_texts(texts: Spans) -> Spans:
-    """Return valid UTF-8 texts as JSON strings. Null is returned as null."""
+    """Convert texts, which must be UTF-8, to JSON strings in quotes. A null item remains null."""
     out, ends = _quote(texts.data, texts.starts, texts.lengths, _LETTERS)
     return where_null(from_ends(out, ends), texts.lengths < 0)
 
@@ -84,7 +90,7 @@ _BASE64 = np.frombuffer(
 
 
 def base64(spans: Spans) -> Spans:
-    """Return the items in base64 (RFC 4648, with padding). Null is returned as null."""
+    """Encode the items in base64 (RFC 4648, with padding). A null item remains null."""
     ends = np.cumsum((np.maximum(spans.lengths, 0).astype(np.int64) + 2) // 3 * 4)
     out = padded(int(ends[-1]) if len(ends) else 0)
     _encode_base64(spans.data, spans.starts, spans.lengths, _BASE64, out)
@@ -95,7 +101,7 @@ def base64(spans: Spans) -> Spans:
 def _encode_base64(
     data: Bytes, starts: Int64s, lengths: Int32s, letters: Bytes, out: Bytes
 ) -> None:
-    """Write the items in base64, back to back, to `out`."""
+    """Write the items in base64 to `out`, one after another."""
     at = 0
     for row in range(len(starts)):
         start, size = starts[row], lengths[row]
@@ -113,9 +119,9 @@ def _encode_base64(
 
 
 def text_or_base64(data: bytes, most: int | None = None) -> str | dict[str, str]:
-    """Return bytes in a form that JSON can hold: text, or {"base64": …} for other bytes.
+    """Convert bytes to a JSON value: text if they are UTF-8, else {"base64": …}.
 
-    At most `most` characters or bytes are returned.
+    The text is cut after `most` characters, and other data after `most` bytes.
     """
     try:
         return data.decode()[:most]

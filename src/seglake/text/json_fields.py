@@ -1,6 +1,6 @@
-"""Find fields of JSON objects: one scan finds the values of all requested names.
+"""Find fields of JSON objects. One scan finds the values of all requested fields.
 
-Every reader of fields uses this module: an ingest for keys and times, and a reader for columns.
+An ingest uses this module for keys and times, and readers use it for columns and searches.
 """
 
 from __future__ import annotations
@@ -33,19 +33,20 @@ FieldPath = tuple[str, ...]
 
 
 def paths_of(name: str) -> list[FieldPath]:
-    """Return the paths that `name` can stand for. The first path that exists in a line is used.
+    """Return the paths of a field name with dots. The first path that exists in a text is used.
 
-    "a.b" is a member "a.b", or the member "b" of the object at "a". The names of members may have
-    dots, as in {"attributes": {"user.id": …}}, but not the names of the objects that contain them.
+    "a.b" is the member "a.b", or else the member "b" of the object at "a". The last name of a path
+    may have dots, as in {"attributes": {"user.id": …}}, but not the names of the outer objects.
     """
     parts = name.split(".")
     return [(*parts[:at], ".".join(parts[at:])) for at in range(len(parts))]
 
 
 class FieldNames:
-    """The names of the fields to find. Each field may be at any of `paths_of` its name.
+    """The names of the fields to find, in the form that `scan_texts` needs.
 
-    If a member is repeated, the last one is used.
+    `slots` maps each of the `paths_of` a name to the number of its value. If a text repeats a
+    member, the last one is used.
     """
 
     def __init__(self, names: Iterable[str]) -> None:
@@ -65,7 +66,7 @@ class FieldNames:
         )
 
     def _entry(self, path: FieldPath | None, entries: Sequence[FieldPath | None]) -> list[int]:
-        """Return the slot of a path, the range of entries below it, and its range of slots."""
+        """Return the columns of a path's tree entry, from SLOT to HIGH; see `json_kernels`."""
         if path is None:
             return [-1, 0, 0, 0, 0]
         size = len(path)
@@ -77,9 +78,10 @@ class FieldNames:
 
 
 class Scalars(NamedTuple):
-    """Values that are neither objects nor arrays, with the row of each in `rows`. Rows may repeat.
+    """Values that are neither objects nor arrays. A row may have several of them.
 
-    `texts` are without quotes and escapes. If `raw` is set, the value is a number, true or false.
+    `rows` has the row of each value. `texts` are without quotes and escapes. `raw` is true for a
+    number, true or false, and false for a string.
     """
 
     rows: Int64s
@@ -99,7 +101,10 @@ class Scalars(NamedTuple):
 
 
 class JsonFields:
-    """The fields of texts in a padded buffer. For `verdicts`, see `scan_texts`."""
+    """The fields of a column of JSON texts, which must be in a padded buffer.
+
+    `verdicts` has FINE, NOT_JSON or NOT_UTF8 for each text.
+    """
 
     def __init__(self, texts: Spans, fields: FieldNames) -> None:
         self._data, self._slots = texts.data, fields.slots
@@ -114,11 +119,17 @@ class JsonFields:
         return fine
 
     def text(self, name: str) -> Spans:
-        """Return strings without quotes and escapes, other values unchanged; null if missing."""
+        """Return a field of each text: strings without quotes and escapes, others unchanged.
+
+        It is null if the field is missing or null.
+        """
         return self._resolved(*self._values(name))
 
     def scalars(self, name: str) -> Scalars:
-        """Return the strings, numbers, true and false of a field: the value, or array elements."""
+        """Return the strings, numbers, true and false that a field has as its value.
+
+        If the value is an array, its elements are returned instead.
+        """
         starts, lengths, kinds = self._values(name)
         first = self._data[np.where(lengths > 0, starts, 0)]
         nested = (kinds == RAW) & np.isin(first, _NESTED)
@@ -131,7 +142,7 @@ class JsonFields:
         return Scalars.joined(single, self._elements(starts, lengths, arrays))
 
     def is_null(self, name: str) -> Flags:
-        """Return, for each text, whether it is an object without the field, or with null there."""
+        """Return, for each text, whether it is an object in which the field is missing or null."""
         null: Flags = (self._values(name)[1] < 0) & self.fine
         return null
 
@@ -155,7 +166,7 @@ class JsonFields:
         return Spans(self._data, starts, lengths)
 
     def json(self, name: str) -> Spans:
-        """Return the values of a field as JSON, as they are in the text; null if missing."""
+        """Return a field of each text as JSON, unchanged, or null if it is missing or null."""
         starts, lengths, kinds = self._values(name)
         string = (kinds == PLAIN) | (kinds == ESCAPED)
         return Spans(self._data, starts - string, (lengths + 2 * string).astype(np.int32))
@@ -174,7 +185,10 @@ class JsonFields:
         return present
 
     def _values(self, name: str) -> tuple[Int64s, Int32s, Int8s]:
-        """Return starts, lengths (null if missing) and kinds of the values of a field."""
+        """Return the start, length and kind of a field's value in each text.
+
+        The length is NULL if the field is missing or null.
+        """
         first, *others = (self._slots[path] for path in paths_of(name))
         begins, sizes = self._begins[:, first], self._sizes[:, first]
         for slot in others:

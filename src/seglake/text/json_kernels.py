@@ -1,9 +1,9 @@
-"""Scan JSON: one pass validates a text (RFC 8259) and records the positions of requested values.
+"""Scan JSON: one pass validates a text (RFC 8259) and finds the positions of requested values.
 
 Texts may be stored one after another, or with line feeds between them, and zeros follow the last
-one. So no loop over the bytes of a token compares its position with the end of the text: a token
-that continues after that end stops in the next text or at the zeros, and then the text was not
-JSON. No object or array begins after the end.
+text. So loops over the bytes of a token do not compare the position with the end of the text. If a
+token continues after that end, its loop stops in the next text or at the zeros, and the text is
+rejected as not JSON. No object or array begins after the end.
 """
 
 import numpy as np
@@ -19,10 +19,10 @@ MAX_DEPTH = 512
 MISSING, PLAIN, ESCAPED, RAW, NONE = range(5)  # kinds of values; NONE is JSON's null
 FINE, NOT_JSON, NOT_UTF8 = 0, -1, -2  # the verdict on a text
 
-# One entry (row) of the tree of requested member names: where the name begins in `names`, the
-# length of the name, the slot of its value or -1, first and last + 1 of the entries below it, first
-# and last + 1 of the slots at or below it. A repeated name empties these slots. Entry 0 is the
-# line's object. NOWHERE is any member that is not requested.
+# The columns of an entry (row) in the tree of requested member names: where the name begins in
+# `names`, the length of the name, the slot of its value or -1, the range [FIRST, LAST) of the
+# entries below it, and the range [LOW, HIGH) of the slots at or below it. A repeated name empties
+# these slots. Entry 0 is the outermost object. Entry NOWHERE is any member that is not requested.
 NAME, LENGTH, SLOT, FIRST, LAST, LOW, HIGH = range(7)
 NOWHERE = 1
 
@@ -42,7 +42,7 @@ def _skip_space(base: int, position: int) -> int:
 
 @njit(cache=True, nogil=True)
 def _skip_escape(base: int, position: int) -> int:
-    """Return the position after the escape whose backslash is at `position`, or NOT_JSON."""
+    """Return the position after the escape sequence at `position`, or NOT_JSON."""
     kind = byte_at(base, position + 1)
     if kind != 0x75:
         is_escape = kind in (0x22, 0x5C, 0x2F, 0x62, 0x66, 0x6E, 0x72, 0x74)
@@ -56,7 +56,10 @@ def _skip_escape(base: int, position: int) -> int:
 
 @njit(cache=True, nogil=True)
 def _skip_unusual(base: int, position: int) -> int:
-    """Return the position after the escape or the UTF-8 sequences at `position`, or a verdict."""
+    """Return the position after the escape or the non-ASCII characters at `position`.
+
+    Return NOT_JSON or NOT_UTF8 if they are not valid.
+    """
     byte = byte_at(base, position)
     if byte == 0x5C:
         return _skip_escape(base, position)
@@ -73,9 +76,10 @@ def _skip_unusual(base: int, position: int) -> int:
 
 @njit(cache=True, nogil=True, forceinline=True)
 def _skip_string(base: int, position: int) -> tuple[int, bool]:
-    """Skip a string. `position` is the byte after the opening quote.
+    """Return (position of the closing quote, whether the string has an escape).
 
-    Returns the position of the closing quote, or a verdict; and whether the string has an escape.
+    `position` is the byte after the opening quote. If the string is not valid, the returned
+    position is NOT_JSON or NOT_UTF8.
     """
     escaped = False
     while True:
@@ -171,7 +175,10 @@ def _put_utf8(code: int, out: Bytes, size: int) -> int:
 
 @njit(cache=True, nogil=True)
 def _unescape(base: int, position: int, end: int, out: Bytes, size: int) -> int:
-    """Append the valid JSON string [position, end) to out[:size], and return the new size."""
+    """Append the text of a JSON string to out[:size], and return the new size.
+
+    The bytes [position, end) between its quotes must be valid.
+    """
     while position < end:
         byte = byte_at(base, position)
         if byte != 0x5C:
@@ -206,7 +213,7 @@ def _unescape(base: int, position: int, end: int, out: Bytes, size: int) -> int:
 
 @njit(cache=True, nogil=True, forceinline=True)
 def _match(base: int, begin: int, length: int, parent: int, names: int, tree: Entries) -> int:
-    """Return the entry below `parent` whose name is the text at `begin`, or NOWHERE."""
+    """Return the entry below `parent` whose name is the `length` bytes at `begin`, or NOWHERE."""
     for entry in range(tree[parent, FIRST], tree[parent, LAST]):
         if tree[entry, LENGTH] != length:
             continue
@@ -221,7 +228,7 @@ def _match(base: int, begin: int, length: int, parent: int, names: int, tree: En
 
 @njit(cache=True, nogil=True)
 def _match_escaped(base: int, begin: int, end: int, parent: int, names: int, tree: Entries) -> int:
-    """Match a name that has escapes, like `_match`."""
+    """Return the entry for the name [begin, end), which has escapes; see `_match`."""
     plain = np.empty(end - begin + PADDING, np.uint8)
     length = _unescape(base, begin, end, plain, 0)
     return _match_text(plain, length, parent, names, tree)
@@ -229,7 +236,10 @@ def _match_escaped(base: int, begin: int, end: int, parent: int, names: int, tre
 
 @njit(cache=True, nogil=True)
 def _match_text(text: Bytes, length: int, parent: int, names: int, tree: Entries) -> int:
-    """Match the name `text`, like `_match`. The caller's reference keeps `text` alive."""
+    """Return the entry for the name `text`; see `_match`.
+
+    It is a separate function so that the caller's reference keeps `text` alive.
+    """
     return _match(text.ctypes.data, 0, length, parent, names, tree)
 
 
@@ -244,9 +254,9 @@ def _scan_text(
     sizes: Int64s,
     stack: Entries,
 ) -> int:
-    """Validate the object in [position, end), and fill `begins` and `sizes` by slot.
+    """Validate the JSON object in [position, end). Return FINE, NOT_JSON or NOT_UTF8.
 
-    Returns a verdict.
+    For each slot, `begins` gets the position of the value, and `sizes` its length * 8 + kind.
     """
     depth, slot, entry, in_object = 0, -1, 0, False
     position = _skip_space(base, position)
@@ -330,9 +340,10 @@ def _scan_text(
 def scan_texts(
     data: Bytes, starts: Int64s, lengths: Int32s, names: Bytes, tree: Entries, slots: int
 ) -> tuple[Entries, Entries, Int8s]:
-    """Return, for each text and slot, the begin of the value, and its length * 8 + kind.
+    """Validate texts, and find the values of the requested members.
 
-    Also returns a verdict for each text. Null is not JSON. `data` is padded.
+    Returns, for each text and slot, the position of the value and its length * 8 + kind, and for
+    each text FINE, NOT_JSON or NOT_UTF8. A null text is NOT_JSON. `data` must be padded.
     """
     base, names_base = data.ctypes.data, names.ctypes.data
     rows = len(starts)
@@ -354,7 +365,7 @@ def scan_texts(
 def unescape_all(
     data: Bytes, starts: Int64s, lengths: Int32s, kinds: Int8s
 ) -> tuple[Bytes, Int64s]:
-    """Join the items, with escapes resolved if the kind is ESCAPED. Return bytes and item ends."""
+    """Copy the items, with escapes resolved if the kind is ESCAPED. Return (bytes, item ends)."""
     total = 0
     for row in range(len(starts)):
         total += max(lengths[row], 0)
@@ -375,7 +386,10 @@ def unescape_all(
 
 @njit(cache=True, nogil=True)
 def count_elements(data: Bytes, starts: Int64s, lengths: Int32s) -> Int64s:
-    """Return an upper bound of the elements of each valid JSON array: its commas plus one."""
+    """Return an upper bound of the number of elements of each valid JSON array.
+
+    This is the number of its commas, at any depth and in strings, plus one.
+    """
     base = data.ctypes.data
     counts = np.zeros(len(starts), np.int64)
     for row in range(len(starts)):
@@ -391,8 +405,8 @@ def elements(
 ) -> int:
     """Find the elements of valid JSON arrays, and return their number.
 
-    Fills, for each element, the row of its array, where the element begins, and its length * 8 +
-    kind. Each of the three arrays must have the size that `count_elements` adds up to.
+    For each element, `rows` gets the number of its array, `begins` its position, and `sizes` its
+    length * 8 + kind. The size of each of these must be at least the sum of `count_elements`.
     """
     base, n = data.ctypes.data, 0
     for row in range(len(starts)):
@@ -429,19 +443,20 @@ def elements(
 
 
 # ---------------- events
-# Find the events in the arrays of JSON documents, of which only a part may be in memory.
+# Find the events in the arrays of JSON documents. Only a part of a document may be in memory.
 #
 # A path such as resourceLogs[].scopeLogs[].logRecords[] is a sequence of containers: `arrays[d]` is
 # set if the container at depth d is an array, and events are at depth len(arrays). Entry
 # CONTAINERS + d of the tree is the container at depth d. Below it are the entries of the member
 # that leads to depth d + 1 (slot 0), and of the members that events inherit (slots from 1).
 #
-# Events and other values are skipped by their brackets and quotes: their reader validates
-# them. So a bad event does not affect others while brackets and quotes match. Null on the way to an
-# event is an empty array.
+# Events and other values are skipped by their brackets and quotes, and are validated later. So an
+# invalid event does not affect others as long as its brackets and quotes match. A null in place of
+# an array on the path is treated as an empty array.
 
 CONTAINERS = 2
-VALUE, OPENED, NEXT = range(3)  # what comes next: a value, an item or an end, a comma or an end
+# Phases. The next token is: a value; the first item of a container or its end; a comma or the end.
+VALUE, OPENED, NEXT = range(3)
 # Why a scan ended: enough rows, no more bytes, wrong brackets, too many rows in an outermost object
 FULL, MORE, BROKEN, MANY = 0, -1, -2, -3
 MOST_INHERITING = 1 << 20
@@ -453,7 +468,11 @@ DEPTH, PHASE, FOUND, DOCUMENT, DOCUMENTS = range(5)
 
 @njit(cache=True, nogil=True)
 def _skip_text(base: int, position: int, end: int) -> int:
-    """Return the position after a string whose first byte is at `position`, or MORE or BROKEN."""
+    """Return the position after the closing quote of a string, without validating it.
+
+    `position` is the byte after the opening quote. Return MORE if the string continues after `end`,
+    or BROKEN if it contains a line feed.
+    """
     while True:
         mask = string_stop_mask(base, position)
         if mask == 0:
@@ -474,9 +493,10 @@ def _skip_text(base: int, position: int, end: int) -> int:
 
 @njit(cache=True, nogil=True)
 def _skip_value(base: int, position: int, end: int) -> int:
-    """Return the position after the value at `position`, or MORE or BROKEN.
+    """Return the position after the value at `position`, without validating the value.
 
-    A value without brackets and quotes ends at a comma, a closing bracket or a blank.
+    A value without brackets and quotes ends at a comma, a closing bracket or a blank. Return MORE
+    if the value continues after `end`, or BROKEN if a string contains a line feed.
     """
     depth = 0
     while position < end:
@@ -505,7 +525,7 @@ def _skip_value(base: int, position: int, end: int) -> int:
 
 @njit(cache=True, nogil=True)
 def _with_room(table: Entries, n: int) -> Entries:
-    """Return the table, or a copy of twice the size, so that it has a row `n`."""
+    """Return a table that has a row `n`: the same table, or a larger copy of it."""
     if n < len(table):
         return table
     wider = np.empty((2 * n, table.shape[1]), np.int64)
@@ -545,12 +565,15 @@ def find_events(
     inherited: int,
     state: Int64s,
 ) -> tuple[int, int, int, Entries, Entries]:
-    """Find the next events in data[begin:end], which continues the scan that left `state`.
+    """Find the next events in data[begin:end]. `state` continues the previous scan.
 
-    Returns why the scan ended, where it ended, up to where it is complete, a row for each event,
-    and where the inherited members of owners are. The state becomes that of the complete part. If
-    events inherit members, an outermost object is complete as a whole, and rows may be more than
-    `most`. `data` is padded; `final` says that the text ends at `end`.
+    `data` must be padded. If `final`, the text ends at `end`. A scan ends after about `most` rows.
+
+    Returns the reason why the scan ended (FULL, MORE, BROKEN or MANY), the position where it ended,
+    the position up to which it is complete, one row for each event, and one row for each owner (an
+    object that contains events) with the positions and sizes of its inherited members. `state` is
+    set to the end of the complete part. If events inherit members, only whole outermost objects are
+    complete, and there may be more rows than `most`.
     """
     base, names_base = data.ctypes.data, names.ctypes.data
     levels = len(arrays)

@@ -1,6 +1,7 @@
-"""Find lines in a buffer. A line ends at LF; one CR preceding the LF belongs to the line end.
+"""Find lines in a buffer. A line ends at LF. A CR in front of the LF belongs to the line end.
 
-A byte order mark at the beginning of a line does not belong to it: files may be joined.
+A byte order mark at the beginning of a line does not belong to the line, because files may be
+joined.
 """
 
 import numpy as np
@@ -12,7 +13,7 @@ from seglake.text.simd import WIDTH, byte_at, lowest_bit, newline_mask
 
 @njit(cache=True, nogil=True)
 def count_newlines(data: Bytes, start: int, end: int) -> int:
-    """Return the number of LF bytes in data[start:end]. `data` is padded."""
+    """Return the number of LF bytes in data[start:end]. `data` must be padded."""
     base = data.ctypes.data
     count = 0
     position = start
@@ -29,7 +30,10 @@ def count_newlines(data: Bytes, start: int, end: int) -> int:
 
 @njit(cache=True, nogil=True)
 def mark_length(base: int, position: int) -> int:
-    """Return the length of the byte order marks at `position`: of the file, and of joined files."""
+    """Return the number of bytes of all UTF-8 byte order marks at `position`.
+
+    There may be several if files were joined.
+    """
     length = 0
     while (
         byte_at(base, position + length) == 0xEF
@@ -42,10 +46,10 @@ def mark_length(base: int, position: int) -> int:
 
 @njit(cache=True, nogil=True)
 def split_lines(data: Bytes, start: int, end: int) -> tuple[Int64s, Int32s, Int64s, int]:
-    """Return starts, lengths and 0-based numbers of lines that are not empty, and the line count.
+    """Return (starts, lengths, line numbers, line count) of the lines in data[start:end].
 
-    The lines are in data[start:end]; the last line may have no LF. Empty lines are omitted, but
-    they count in the line numbers and the line count. `data` is padded.
+    The last line may have no LF. Empty lines are omitted from the arrays, but line numbers (from 0)
+    and the line count include them. `data` must be padded.
     """
     base = data.ctypes.data
     size = count_newlines(data, start, end) + 1
@@ -80,7 +84,7 @@ def split_lines(data: Bytes, start: int, end: int) -> tuple[Int64s, Int32s, Int6
 
 @njit(cache=True, nogil=True)
 def first_newline(data: Bytes, start: int, end: int) -> int:
-    """Return the position of the first LF in data[start:end], or `end`. `data` is padded."""
+    """Return the position of the first LF in data[start:end], or `end`. `data` must be padded."""
     base = data.ctypes.data
     while start < end:
         mask = newline_mask(base, start)
@@ -106,7 +110,7 @@ def last_newline(data: Bytes, start: int, end: int) -> int:
 def skip_lines(data: Bytes, start: int, end: int, count: int) -> int:
     """Return the position after the first `count` lines of data[start:end], or `end`.
 
-    `data` is padded.
+    `data` must be padded.
     """
     base = data.ctypes.data
     position = start

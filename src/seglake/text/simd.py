@@ -29,7 +29,7 @@ intrinsic: Any = _intrinsic  # its own types describe the typing function, not t
 
 
 def _pointer(builder: Any, args: Any, type_: Any) -> Any:
-    """Return the address base + position."""
+    """Build the pointer of the type `type_` to the address base + position."""
     return builder.inttoptr(builder.add(args[0], args[1]), type_.as_pointer())
 
 
@@ -38,7 +38,10 @@ def _all(byte: int) -> Any:
 
 
 def _mask_intrinsic(find: Callable[[Any, Any], Any], about: str) -> Any:
-    """Return an intrinsic (base, position) -> int64 mask. `find` builds the test of the bytes."""
+    """Return an intrinsic (base, position) → mask of 32 bytes, as an integer.
+
+    `find` generates the code that compares the bytes.
+    """
 
     def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
         bits = find(builder, builder.load(_pointer(builder, args, _VECTOR), align=1))
@@ -58,7 +61,7 @@ def _newline(builder: Any, chunk: Any) -> Any:
 
 
 def _string_stop(builder: Any, chunk: Any) -> Any:
-    """Match a quote, a backslash, a control character or a byte above ASCII."""
+    """Build the test for a quote, a backslash, a control character or a byte above ASCII."""
     quote = builder.icmp_unsigned("==", chunk, _all(0x22))
     backslash = builder.icmp_unsigned("==", chunk, _all(0x5C))
     unusual = builder.icmp_signed("<", chunk, _all(0x20))  # signed: 0x80 to 0xFF are negative
@@ -80,7 +83,7 @@ high_mask: ByteMask = _mask_intrinsic(_high, "Bytes beyond ASCII.")
 
 
 def _pair_mask(_typing: Any, base: Any, position: Any, byte: Any) -> Any:
-    """Match line feeds, and bytes equal to `byte`, among 32 bytes."""
+    """Return the mask of the 32 bytes at `position` that are `byte` or a line feed."""
     del base, position, byte
 
     def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
@@ -95,7 +98,7 @@ def _pair_mask(_typing: Any, base: Any, position: Any, byte: Any) -> Any:
 
 
 def _byte_at(_typing: Any, base: Any, position: Any) -> Any:
-    """Return the byte at `position`."""
+    """Return the byte at the address base + position, from 0 to 255."""
     del base, position
 
     def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
@@ -105,7 +108,7 @@ def _byte_at(_typing: Any, base: Any, position: Any) -> Any:
 
 
 def _lowest_bit(_typing: Any, mask: Any) -> Any:
-    """Return the number of the lowest set bit; undefined for 0."""
+    """Return the number of the lowest set bit, from 0. The result for a mask of 0 is undefined."""
     del mask
 
     def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
@@ -120,7 +123,7 @@ lowest_bit: Callable[[int], int] = intrinsic(_lowest_bit)
 
 
 def padded(size: int) -> Bytes:
-    """Return a buffer of `size` bytes, followed by readable zeros."""
+    """Return a buffer of `size` uninitialized bytes, followed by PADDING zeros."""
     buffer = np.empty(size + PADDING, np.uint8)
     buffer[size:] = 0
     return buffer

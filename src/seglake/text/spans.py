@@ -1,4 +1,4 @@
-"""Handle columns of text as spans: join and interleave them, convert them from and to Arrow."""
+"""Join, select, parse and hash columns of text (`Spans`), and convert them from and to Arrow."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -19,7 +19,7 @@ _OFFSETS: dict[Any, Any] = {  # type of an Arrow array → type of its offsets
 
 
 def _lengths(sizes: Int64s) -> Int32s:
-    """Return sizes as lengths, at most INT32_MAX, which is more than any record may have."""
+    """Convert sizes to 32-bit lengths. Larger sizes become INT32_MAX, which no record may have."""
     return np.minimum(sizes, INT32_MAX).astype(np.int32)
 
 
@@ -31,7 +31,7 @@ def constant(text: bytes, count: int) -> Spans:
 
 @njit(cache=True, nogil=True)
 def _scatter(data: Bytes, starts: Int64s, lengths: Int32s, out: Bytes, targets: Int64s) -> None:
-    """Copy item i to out[targets[i]:]; null items are empty."""
+    """Copy item i to out[targets[i]:], for each item. Null items are empty."""
     for row in range(len(starts)):
         start, target = starts[row], targets[row]
         for k in range(lengths[row]):
@@ -39,7 +39,7 @@ def _scatter(data: Bytes, starts: Int64s, lengths: Int32s, out: Bytes, targets: 
 
 
 def join_rows(parts: Sequence[Spans]) -> Spans:
-    """Join the parts row by row, in a new padded buffer. Null is joined as empty."""
+    """Concatenate the items of all columns in each row, in a new padded buffer. Null is empty."""
     sizes = [np.maximum(part.lengths, 0) for part in parts]
     total: Int64s = np.sum(sizes, axis=0, dtype=np.int64)
     ends = np.cumsum(total)
@@ -52,20 +52,20 @@ def join_rows(parts: Sequence[Spans]) -> Spans:
 
 
 def where_null(spans: Spans, null: npt.NDArray[np.bool_]) -> Spans:
-    """Return the items, with null where `null` is set."""
+    """Return a column in which the items where `null` is set are replaced by null."""
     lengths = spans.lengths.copy()
     lengths[null] = NULL
     return Spans(spans.data, spans.starts, lengths)
 
 
 def choose(first: Spans, second: Spans) -> Spans:
-    """Return the item of `first`, or the item of `second` where `first` has null."""
+    """Return a column with the items of `first`. Where `first` is null, use `second`."""
     merged = join_rows([first, where_null(second, first.lengths >= 0)])
     return where_null(merged, (first.lengths == NULL) & (second.lengths == NULL))
 
 
 def interleave(columns: Sequence[Spans]) -> Spans:
-    """Return the items of row 0 of each column, then the items of row 1, and so on."""
+    """Return one column with all items of row 0, then all items of row 1, and so on."""
     if any(column.data is not columns[0].data for column in columns):
         columns = _one_buffer(columns)
     starts = np.stack([column.starts for column in columns], 1).ravel()
@@ -74,7 +74,7 @@ def interleave(columns: Sequence[Spans]) -> Spans:
 
 
 def _one_buffer(columns: Sequence[Spans]) -> list[Spans]:
-    """Return the columns over one common buffer that contains only their items."""
+    """Copy the columns to one common buffer that contains only their items."""
     packed = [join_rows([column]) for column in columns]
     sizes = [len(column.data) for column in packed]
     data = np.concatenate([column.data for column in packed])
@@ -86,7 +86,7 @@ def _one_buffer(columns: Sequence[Spans]) -> list[Spans]:
 
 
 def join_fields(fields: Sequence[Spans], separator: bytes) -> Spans:
-    """Join the fields row by row, with the separator between them; null if any field is null."""
+    """Join the fields of each row with the separator between them. Null if any field is null."""
     if len(fields) == 1:
         return fields[0]
     between = constant(separator, len(fields[0]))
@@ -96,20 +96,26 @@ def join_fields(fields: Sequence[Spans], separator: bytes) -> Spans:
 
 
 def nulls_as(spans: Spans, text: bytes) -> Spans:
-    """Return the items, with `text` for null."""
+    """Return the column with `text` instead of null items."""
     if not np.any(spans.lengths < 0):
         return spans
     return choose(spans, constant(text, len(spans)))
 
 
 def from_ends(data: Bytes, ends: Int64s) -> Spans:
-    """Return items that are stored back to back in `data`. Item i ends before the byte ends[i]."""
+    """Return the items that are stored without gaps in `data`. ends[i] is the end of item i.
+
+    Ends are exclusive, and the first item begins at byte 0.
+    """
     starts = np.concatenate([np.zeros(1, np.int64), ends[:-1]])[: len(ends)]
     return Spans(data, starts, _lengths(ends - starts))
 
 
 def from_arrow(array: Any) -> Spans:
-    """Convert a binary or string array to spans. Copy its bytes unless padded and writable."""
+    """Convert an Arrow array of binaries or strings. Its bytes are only copied if necessary.
+
+    The bytes are used without a copy if they are writable and followed by PADDING zeros.
+    """
     array = array if array.type in _OFFSETS else array.cast(pa.large_binary())
     kind: Any = _OFFSETS[array.type]
     buffers = array.buffers()
@@ -132,9 +138,9 @@ def from_arrow(array: Any) -> Spans:
 
 
 def to_arrow(spans: Spans, kind: Any = _TEXT) -> Any:
-    """Convert spans to an Arrow array of strings. The items, which must be UTF-8, are copied.
+    """Copy the items to an Arrow array of the type `kind`, a key of `_OFFSETS`.
 
-    `kind` is a key of `_OFFSETS`. The items must fit into it.
+    For a string type, the items must be UTF-8. Their total size must fit in the type's offsets.
     """
     packed = join_rows([spans])
     offsets = np.zeros(len(spans) + 1, _OFFSETS[kind])
@@ -148,15 +154,15 @@ def to_arrow(spans: Spans, kind: Any = _TEXT) -> Any:
 
 
 def decimal_text(numbers: Int64s) -> Spans:
-    """Return integers as decimal text."""
+    """Convert integers to decimal text."""
     return from_arrow(pa.array(numbers).cast(pa.string()))
 
 
 @njit(cache=True, nogil=True)
 def unsigned_integers(data: Bytes, starts: Int64s, lengths: Int32s, bound: int) -> Int64s:
-    """Return decimal integers in [0, bound) as numbers; -1 for any other text and for null.
+    """Parse decimal integers in [0, bound). The result is -1 for any other text and for null.
 
-    `bound` is at most 10^18. If it is above 10^17, a text has at most 18 digits.
+    `bound` must be at most 10^18. If it is above 10^17, texts must have at most 18 digits.
     """
     base = data.ctypes.data
     numbers = np.full(len(starts), -1, np.int64)
@@ -177,7 +183,7 @@ def unsigned_integers(data: Bytes, starts: Int64s, lengths: Int32s, bound: int) 
 def signed_integers(
     data: Bytes, starts: Int64s, lengths: Int32s
 ) -> tuple[Int64s, npt.NDArray[np.bool_]]:
-    """Parse 64-bit integers, digits with an optional minus. Also return a mask of valid texts."""
+    """Parse signed 64-bit decimal integers. Return (numbers, whether each text is valid)."""
     base = data.ctypes.data
     numbers, read = np.zeros(len(starts), np.int64), np.zeros(len(starts), np.bool_)
     for row in range(len(starts)):
@@ -209,7 +215,7 @@ def fnv_hashes(data: Bytes, starts: Int64s, lengths: Int32s) -> Int64s:
 
 
 def is_one_of(values: Spans, texts: Sequence[bytes]) -> npt.NDArray[np.bool_]:
-    """Return whether each value is one of `texts`, by length and hash."""
+    """Return, for each value, whether it is one of `texts`. Lengths and hashes are compared."""
     choices = Spans.of(list(texts))
     same = np.isin(fnv_hashes(*values.fixed()), fnv_hashes(*choices.fixed()))
     chosen: npt.NDArray[np.bool_] = same & np.isin(values.lengths, choices.lengths)
@@ -217,7 +223,7 @@ def is_one_of(values: Spans, texts: Sequence[bytes]) -> npt.NDArray[np.bool_]:
 
 
 def null_if(values: Spans, texts: Sequence[str]) -> Spans:
-    """Return the values, with null where a value is one of `texts`."""
+    """Return the column with null instead of values that are one of `texts`."""
     if not texts:
         return values
     return where_null(values, is_one_of(values, [text.encode() for text in texts]))

@@ -1,4 +1,4 @@
-"""Validate UTF-8."""
+"""Check whether texts in a buffer are valid UTF-8."""
 
 import numpy as np
 import numpy.typing as npt

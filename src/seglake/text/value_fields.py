@@ -1,4 +1,4 @@
-"""Find the fields of record values, for indexes, searches and columns."""
+"""Find the fields of record values by their value format, for indexes, searches and columns."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ from seglake.text.spans import from_arrow, from_ends, to_arrow, where_null
 from seglake.text.utf8 import invalid_utf8
 
 # ---------------- untyped fields
-# Find fields that are texts without a type, as in CSV and lines of text.
+# Find fields whose values are texts without a type, as in CSV and lines of text.
 
 _RAW_JSON = r"^(true|false|-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?)$"
 
 
 class UntypedFields(ABC):
-    """Fields of values that have no types, with the methods of `JsonFields`.
+    """A base class of `ValueFields` for formats whose fields have no types.
 
-    `fine` has the values in which fields can be found.
+    `fine` marks the values in which fields can be found.
     """
 
     fine: Flags
 
     @abstractmethod
     def text(self, name: str) -> Spans:
-        """Return the texts of a field; null if it is empty or missing."""
+        """Return the text of a field in each value, or null if it is empty or missing."""
 
     def json(self, name: str) -> Spans:
-        """Return the texts of a field as JSON strings; null if missing."""
+        """Return the text of a field in each value as a JSON string, or null if missing."""
         return quote_texts(self.text(name))
 
     def scalars(self, name: str) -> Scalars:
-        """Return the texts of a field that are present.
+        """Return the texts of a field, with the rows that have them.
 
-        A text that is a valid JSON number, true or false also counts as such a value.
+        `raw` is set for a text that is also a valid JSON number, true or false.
         """
         texts = self.text(name)
         rows = np.flatnonzero(texts.lengths >= 0)
@@ -61,32 +61,32 @@ class UntypedFields(ABC):
 
 
 class ValueFields(Protocol):
-    """The fields of values, with one value per row."""
+    """The fields of a column of record values. Results have one item for each value."""
 
     @property
     def fine(self) -> Flags:
-        """Return, for each value, whether fields can be found in it. For null, this is False."""
+        """Return, for each value, whether it can be parsed. A null value cannot."""
 
     def text(self, name: str) -> Spans:
-        """Return the texts of a field without their types; null if missing."""
+        """Return the text of a field in each value, without its type, or null if missing."""
 
     def json(self, name: str) -> Spans:
-        """Return the values of a field as JSON; null if missing."""
+        """Return a field of each value as JSON, or null if missing."""
 
     def scalars(self, name: str) -> Scalars:
-        """Return the strings, numbers, true and false of a field."""
+        """Return the strings, numbers, true and false of a field, with their rows."""
 
     def is_null(self, name: str) -> Flags:
-        """Return, for each value, whether it is valid and the field is missing or null."""
+        """Return, for each value, whether it can be parsed and its field is missing or null."""
 
 
 Finder = Callable[[Spans], ValueFields]  # the values must be in a padded buffer
 
 
 def field_finder(value_format: ValueFormat, names: Iterable[str]) -> Finder:
-    """Return a function that finds the fields `names` in values of a format. It can be pickled.
+    """Return a function that finds the fields `names` in values of a value format.
 
-    Raises ConfigError for a format of a later version of Seglake.
+    The function can be pickled. Raises ConfigError for a format of a later version of Seglake.
     """
     if not value_format:
         return partial(JsonFields, fields=FieldNames(names))
@@ -103,14 +103,14 @@ def field_finder(value_format: ValueFormat, names: Iterable[str]) -> Finder:
 
 
 def declared_names(value_format: ValueFormat) -> list[str]:
-    """Return the names of all fields that a format declares. JSON values declare no names."""
+    """Return the field names in a value format: CSV columns or named groups. [] for JSON."""
     parts: dict[str, Any] = json.loads(value_format or "{}")
     declared = parts.get("columns") or named_groups(parts.get("pattern") or "")
     return [name for name in declared if name]
 
 
 # ---------------- csv fields
-# Return the texts of the fields of CSV records, from the positions that the scanner found.
+# Find the fields of CSV records, and return their texts without quotes and escapes.
 
 
 def csv_marks(
@@ -121,15 +121,15 @@ def csv_marks(
     *,
     multiline: bool = True,
 ) -> Int64s:
-    """Return the marks for the kernels of CSV."""
+    """Return the special characters of a CSV dialect as an array; see `marks` in `csv_kernels`."""
     others = [ord(each) if each else -1 for each in (escape, comment)]
     return np.array([ord(delimiter), ord(quote), multiline, *others], np.int64)
 
 
 def texts_of(data: Spans, places: Int64s, marks: Int64s) -> Spans:
-    """Return the texts of one field without quotes and escapes; null if empty.
+    """Return the text of one field in each record, without quotes and escapes, or null if empty.
 
-    `places` has, for each record, the start, the length and the number of pairs; see `undouble`.
+    `places` has (start, length, number of pairs) of the field in each record; see `undouble`.
     """
     start, length, pairs = places.T
     spans = Spans(data.data, start.copy(), length.astype(np.int32))
@@ -140,7 +140,11 @@ def texts_of(data: Spans, places: Int64s, marks: Int64s) -> Spans:
 
 
 class CsvColumns:
-    """The columns of CSV records, with a slot for each column that has one of `names`."""
+    """The columns of CSV records, and the numbers (slots) of the columns to extract.
+
+    `names` are the columns to extract. Names that are not in `columns` are ignored. `slots` maps
+    extracted names to slots, and `by_column` has the slot of each column, or -1.
+    """
 
     def __init__(self, columns: Sequence[str], marks: Int64s, names: Iterable[str]) -> None:
         self.marks = marks
@@ -150,10 +154,10 @@ class CsvColumns:
 
 
 class CsvFields(UntypedFields):
-    """The fields of values in a padded buffer. Each value is one CSV record.
+    """The fields of values that are CSV records. `values` must be in a padded buffer.
 
-    A value is `fine` if it is UTF-8 and one record with as many fields as there are columns. Its
-    last line end, LF, CR LF or CR, belongs to no field.
+    A value is `fine` if it is UTF-8 and one record with as many fields as there are columns. A line
+    end (LF, CR LF or CR) at the end of a value is ignored.
     """
 
     def __init__(self, values: Spans, columns: CsvColumns) -> None:
@@ -165,7 +169,10 @@ class CsvFields(UntypedFields):
         )
 
     def text(self, name: str) -> Spans:
-        """Return the texts of a column; null if empty, or if the column does not exist."""
+        """Return the text of a column in each value, or null if it is empty.
+
+        All are null if there is no such column.
+        """
         slot = self._columns.slots.get(name)
         if slot is None:
             return Spans.nulls(len(self.fine))
@@ -173,15 +180,16 @@ class CsvFields(UntypedFields):
 
 
 # ---------------- text fields
-# Find the fields of lines of text: the named groups of a pattern.
+# Find the fields of lines of text, which are the named groups of a pattern.
 
 pc: Any = pyarrow.compute  # Any, because its stubs require the type of each item
 
 
 class TextFields(UntypedFields):
-    """The fields of texts in a padded buffer. A text is `fine` if it is UTF-8 and matches.
+    """The fields of texts, which are the named groups of `pattern`.
 
-    `invalid` has the texts that are not UTF-8.
+    `texts` must be in a padded buffer. `fine` marks the texts that match, and `invalid` the texts
+    that are not UTF-8.
     """
 
     def __init__(self, texts: Spans, pattern: str) -> None:
@@ -191,7 +199,10 @@ class TextFields(UntypedFields):
         self.fine: Flags = self._matches.is_valid().to_numpy(zero_copy_only=False)
 
     def text(self, name: str) -> Spans:
-        """Return the text of a group; null if it is empty, unmatched, or not in the pattern."""
+        """Return the text of a group in each value, or null if it is empty or not matched.
+
+        All are null if the pattern has no such group.
+        """
         if name not in self._names:
             return Spans.nulls(len(self.fine))
         spans = from_arrow(pc.struct_field(self._matches, name))

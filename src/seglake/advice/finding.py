@@ -191,7 +191,7 @@ _SENTENCES = {
 
 
 class _Words(string.Formatter):
-    """Formats counts with their nouns, and lists as text."""
+    """A formatter that writes counts with their nouns, such as "12 rows", and lists with commas."""
 
     def format_field(self, value: Any, format_spec: str) -> str:
         if format_spec.replace(" ", "").isalpha() and isinstance(value, int):

@@ -30,7 +30,7 @@ class EventArray(NamedTuple):
     inherit: tuple[str, ...] = ()
 
 
-KNOWN = {  # by the first member of a document; None for an array
+KNOWN = {  # first member of a document, or None if it is an array → path to its events
     None: EventArray("[]"),
     "Records": EventArray("Records[]"),
     "resourceLogs": EventArray("resourceLogs[].scopeLogs[].logRecords[]", ("resource", "scope")),
@@ -96,7 +96,7 @@ def _arrays(document: dict[str, Any]) -> Iterator[tuple[str, list[dict[str, Any]
     Otherwise, events could be lost.
     """
     found = [("", [document])]
-    for path, objects in found:  # which grows
+    for path, objects in found:  # the loop appends to this list
         for name in dict.fromkeys(chain.from_iterable(objects)):
             values = [each.get(name) for each in objects]
             if not name or any(each in name for each in ".[]"):

@@ -83,7 +83,7 @@ def observe(chunk: ObservedChunk, pipeline: Pipeline) -> list[Finding]:
     """Return the findings about the encoding, format, times and zones of a chunk's rows."""
     found = [*_of_encoding(chunk, pipeline)]
     if pipeline.input.format == "jsonl":
-        # Events in arrays have no shape that a file's first lines could show.
+        # The first lines of a file are checked only if each line is an event.
         lines = chunk if pipeline.input.records is None else chunk._replace(is_first=False)
         found += _of_json(lines, found_before=bool(found))
     if documents := getattr(chunk.rows, "documents", 0):
@@ -149,8 +149,8 @@ def _of_patterns(chunk: ObservedChunk, start: str | None) -> Iterator[Finding]:
         if chunk.unparseable.all():
             yield Finding("no-match-at-start", chunk.path, {"rows": len(rows.numbers)}, 1)
     if start is not None:
-        # A program may change the form of its lines. All lines in the new form would continue the
-        # last event in the old form.
+        # A program may change the format of its lines. Then all lines in the new format would
+        # continue the last event in the old format.
         several = np.flatnonzero(np.diff(rows.numbers, append=rows.line_count) > 1)
         texts = to_arrow(rows.take_raw(several))
         lines = (

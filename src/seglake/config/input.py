@@ -31,7 +31,7 @@ class InputFormat(NamedTuple):
     own_keys: tuple[str, ...] = ()  # keys of `[input]` that not every format has
     in_files: bool = True  # False: the rows are in a DataFrame
     columnar: bool = False  # True: rows are typed columns; False: lines
-    knows_columns: bool = True  # False: each row has its own fields
+    knows_columns: bool = True  # False: rows may have different fields
 
 
 INPUT_FORMATS: dict[FormatName, InputFormat] = {
@@ -155,7 +155,7 @@ class Input(Section):
 
     @property
     def recoded(self) -> bool:
-        """Return whether the files have another encoding than UTF-8."""
+        """Return whether the files must be converted to UTF-8, because of `input.encoding`."""
         return self.encoding != "utf-8"
 
     def groups(self) -> tuple[str, ...]:

@@ -42,7 +42,7 @@ def _key(name: str) -> str:
 
 
 class Topic(Section):
-    """The topic. Keys of Kafka have the same meaning as in Kafka.
+    """The settings of the topic. Kafka's keys have the same meaning as in Kafka.
 
     The catalog stores these settings, too. A key that the pipeline leaves out keeps the value that
     the topic has. A time in ms may be written as `"90s"`, `"12h"`, `"7d"` or `"2w"`; the catalog

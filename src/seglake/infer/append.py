@@ -1,4 +1,4 @@
-"""Append files or rows to a topic without a pipeline file: infer the settings, and ingest."""
+"""Append files or rows to a topic without a pipeline file, with inferred settings."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _DOUBTS = {  # findings after which an inferred setting is uncertain
 }
 
 
-def append(  # noqa: PLR0913  # the settings that most topics need
+def append(  # noqa: PLR0913  # these are the settings that most topics need
     data: Any,
     lake: str | PathLike[str],
     topic: str,

@@ -40,7 +40,7 @@ _SCORES = {  # by word: a name has the smallest score of its words
     "updated": 8, "modified": 8, "received": 8, "end": 9, "ended": 9,
 }  # fmt: skip
 _UNTOLD = 20  # the score of a name without any of these words
-_NO_TIMES = {  # words in the names of other numbers
+_NO_TIMES = {  # words in the names of numbers that are not times
     "id", "uid", "phone", "number", "no", "nr", "code", "zip", "account", "serial", "sequence",
     "size", "bytes", "count", "amount", "duration", "elapsed", "age", "total",
 }  # fmt: skip
@@ -290,12 +290,12 @@ def _zone(
 
 # ---------------------------------------------------------------- the key
 
-_KEY_WORDS = (  # words in the name of a key, the likelier first
+_KEY_WORDS = (  # words in the names of keys, the most likely first
     "key", "user", "customer", "client", "account", "member", "session", "device", "sensor",
     "vehicle", "tenant", "order", "invoice", "cart", "trace", "host", "server", "node", "station",
     "ip", "service", "process", "source", "id",
 )  # fmt: skip
-_AFTER = re.compile(r"^(payload\.)?after\.")  # the row after a change, as Debezium writes it
+_AFTER = re.compile(r"^(payload\.)?after\.")  # Debezium: the fields of a row after a change
 _KEY_SUFFIXES = {"id", "oid", "key", "uuid", "no", "number", "name", "code"}
 _MOST_DISTINCT = 0.95  # largest share of distinct values, because a key occurs in several events
 _MOST_KEY_LETTERS = 200

@@ -103,7 +103,7 @@ def read_sample(
 
 def _lines(files: Sequence[SourceFile], store: InputStore) -> Sample:
     heads, encoding, findings, refused = read_first_lines(files, store)
-    if any(head.events == _DOCUMENTS for head in heads):  # which lines of JSON are, too
+    if any(head.events == _DOCUMENTS for head in heads):  # then read JSON lines as documents, too
         heads = [each._replace(events=each.events or _DOCUMENTS) for each in heads]
     weights = Counter[EventArray | None]()
     for head in heads:
@@ -414,7 +414,7 @@ def _is_value(cell: str) -> bool:
 # ---------------------------------------------------------------- W3C logs
 
 _FIELDS = re.compile(r"#fields(?::|\t)(.*)", re.IGNORECASE)
-_NO_VALUE = re.compile(r"#(?:unset|empty)_field\t(.+)")  # of Zeek
+_NO_VALUE = re.compile(r"#(?:unset|empty)_field\t(.+)")  # in files of Zeek
 
 
 def _w3c(heads: Sequence[FirstLines], lines: Sequence[str]) -> Sample | None:
@@ -471,7 +471,7 @@ _COMMON_LOG = r"\d{2}/[A-Z][a-z]{2}/\d{4}:\d{2}:\d{2}:\d{2} [+-]\d{4}"
 _SYSLOG_TIME = r"[A-Z][a-z]{2} [ \d]?\d \d{2}:\d{2}:\d{2}(?:\.\d+)?"
 _RFC_5424_TIME = r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(?:\.\d+)?(?:Z|[+-]\d{2}:\d{2})"
 _REQUEST = r'"(?P<request>(?:[^"\\]|\\.)*)" (?P<status>\d{3}|-)'
-_LOGS = {  # by kind: the pattern of an event, and of the start of an event with several lines
+_LOGS = {  # kind → (pattern of an event, pattern of the first line if events have several lines)
     "an access log": (
         rf"(?P<client>\S+) \S+ (?P<user>\S+) \[(?P<time>{_COMMON_LOG})\] {_REQUEST}",
         "",

@@ -302,7 +302,7 @@ def _scan_text(
             depth += 1
             position = _skip_space(base, position + 1)
             slot = -1
-            if byte_at(base, position) != byte + 2:  # } and ] are the codes of { and [ plus 2
+            if byte_at(base, position) != byte + 2:  # the code of } is { plus 2, and ] is [ plus 2
                 entry = NOWHERE
                 continue
         elif byte == 0x2D or 0x30 <= byte <= 0x39:
@@ -583,8 +583,8 @@ def find_events(
         while arrays[unit]:
             unit += 1
     rows, n = np.empty((256, 4), np.int64), 0
-    owners, m = np.full((16, 1 + 2 * inherited), -1), 1  # the first one has no members
-    owner = np.zeros(levels + 1, np.int64)  # of each open container: the innermost open object
+    owners, m = np.full((16, 1 + 2 * inherited), -1), 1  # owner 0 has no members
+    owner = np.zeros(levels + 1, np.int64)  # for each open container, the innermost open object
     depth, phase, found, document, documents = state[0], state[1], state[2], state[3], state[4]
     position, complete, complete_rows, verdict = begin, begin, 0, BROKEN
     while True:
@@ -688,7 +688,7 @@ def find_events(
             n += 1
         position, phase = stop, NEXT if depth else VALUE
         documents += depth == 0
-    if position >= end:  # zeros follow, which no token begins with
+    if position >= end:  # the scan stopped at the zeros after the text
         verdict = MORE
     for k in range(1, m):  # an owner comes after the object that contains it
         for column in range(1, owners.shape[1]):

@@ -25,7 +25,7 @@ _INDEX = ir.IntType(32)
 _VECTOR = ir.VectorType(_BYTE, WIDTH)
 
 ByteMask = Callable[[int, int], int]
-intrinsic: Any = _intrinsic  # its own types describe the typing function, not the result
+intrinsic: Any = _intrinsic  # its type hints describe the typing function, not the result
 
 
 def _pointer(builder: Any, args: Any, type_: Any) -> Any:

@@ -55,7 +55,7 @@ class UntypedFields(ABC):
         return Scalars(rows, some, raw.to_numpy(zero_copy_only=False))
 
     def is_null(self, name: str) -> Flags:
-        """Return, for each value, whether it is valid and the field is missing or empty."""
+        """Return, for each value, whether it can be parsed and its field is missing or empty."""
         null: Flags = self.fine & (self.text(name).lengths < 0)
         return null
 

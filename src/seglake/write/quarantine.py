@@ -76,7 +76,7 @@ class Quarantine(NamedTuple):
         return write_rejects(self.store, self.topic, self.attempt_id, rows)
 
     def amounts(self, files: Sequence[pa.Table]) -> Amounts:
-        """Return the number of rejects of each file."""
+        """Return the number of rejects in each file."""
         return Amounts("rejects", [int(pc.sum(spooled["records"]).as_py()) for spooled in files])
 
     def sample(self, rejects: pa.Table) -> list[dict[str, Any]]:
@@ -134,7 +134,7 @@ class KeepRefused(NamedTuple):
 
     store: Store
     topic: str
-    refused_of: str  # the attempt whose rejects they are
+    refused_of: str  # the attempt that the refused rejects belong to
     attempt_id: str
     now_ms: int
     lines: Mapping[str, Int64s]
@@ -155,7 +155,7 @@ class KeepRefused(NamedTuple):
         return write_rejects(self.store, self.topic, self.attempt_id, kept), len(rows)
 
     def amounts(self, keys: Sequence[str]) -> Amounts:
-        """Return amounts that count each file as one."""
+        """Count each quarantine file as one unit of work."""
         return Amounts.alike(FILES, keys)
 
 

@@ -84,7 +84,7 @@ class Attempt:
     progress: Progress
     replacement: Replacement | None = None
     attempt_id: str = field(default_factory=new_attempt)
-    moved: set[str] = field(default_factory=set)  # ids of its segments after a rebase
+    moved: set[str] = field(default_factory=set)  # attempt ids in the keys of rebased segments
     started_ms: int = field(default_factory=now_ms)
 
     @property
@@ -104,7 +104,7 @@ class Attempt:
 
     @cached_property
     def seed(self) -> Seed:
-        """Return `value_settings` of the input, as a function that reads the input only once."""
+        """Return a function that returns the input's `value_settings`, and reads it only once."""
         return cache(self.input.value_settings)
 
     @property

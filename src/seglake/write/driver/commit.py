@@ -245,7 +245,7 @@ def offset_ranges(segments: Iterable[SegmentRow]) -> str:
 
 # ---------------- placement
 
-_FEW_SEGMENTS, _FEW_BYTES = 64, 64 * 2**20  # a run with at most these reserves no range
+_FEW_SEGMENTS, _FEW_BYTES = 64, 64 * 2**20  # a run with at most this much output reserves nothing
 _TIMES = 2  # reserved offsets per offset that other runs appended during the previous rebase
 _MOST_RESERVED = 2**30  # limit of reserved offsets, which one empty record batch can cover
 
@@ -300,7 +300,7 @@ class Placement:
         return self._attempt.settings.topic.message_timestamp_type == "LogAppendTime"
 
     def _reserved_offsets(self, partition: int) -> int:
-        """Return the count of offsets to reserve between the end of a log and the copies."""
+        """Return the number of offsets to reserve between the end of a log and its copies."""
         size_bytes = sum(row.log_bytes for row in self._filled)
         few = len(self._filled) <= _FEW_SEGMENTS and size_bytes <= _FEW_BYTES
         if self._stamped or few or not self._attempt.report.rebased:
@@ -326,7 +326,7 @@ class Placement:
         self._filled, self._copied_at = _in_order([*stay, *copies]), self._ends
 
     def _cover(self) -> None:
-        """Write an empty segment for each reserved range, from the end of the log on."""
+        """Write an empty segment for each range between the end of a log and its copies."""
         policy, now_ms = policy_of(self._attempt.settings.topic), self._attempt.started_ms
         firsts = {row.partition: row for row in reversed(self._filled)}
         ranges = [

@@ -112,13 +112,13 @@ class RedriveReport(Report):
     refused: dict[str, int] = field(default_factory=dict)
 
     def _done_before(self) -> str:
-        """Return why nothing was redriven."""
+        """Return a sentence about the reason why nothing was redriven."""
         untried = " that these settings were not tried on" if self.quarantined else ""
         run_id = self.redrives.get("run_id", self.run_id)
         return f"nothing to redrive: run {run_id!r} has no open rejects{untried}"
 
     def _ingested(self) -> str:
-        """Return how many of the open rejects became records."""
+        """Return a text with the numbers of rejects that became records, and that remain open."""
         rejects = counted(self.records + self.quarantined, "reject")
         return f"{self.records:,} of {rejects} became records, {self.quarantined:,} remain open"
 
@@ -185,7 +185,7 @@ class _RedriveCall:
         self._table = CatalogTable.open(self._store)
 
     def run(self) -> RedriveReport | None:
-        """Redrive the rejects that are open now. Return None after a lost race."""
+        """Redrive the open rejects. After a lost race, return None: call again."""
         base = self._table.snapshot(topics=[self._pipeline.topic.name])
         opened = self._open(base)
         chain = opened.chain
@@ -364,7 +364,7 @@ def _committed_run(
 
 
 def _refused(run: RunRow) -> dict[str, int]:
-    """Return the count of rejects that a redrive could not read again, by cause."""
+    """Return cause → number of rejects that a committed redrive could not read again."""
     refused: dict[str, int] = json.loads(run.report).get("refused", {})
     return refused
 
@@ -506,7 +506,7 @@ class RedriveInput(FileInput):
         return has_any_reject(leaving, self._chain.last.attempt_id, self._lines)
 
     def spool(self, settings: MapSettings) -> pa.Table:
-        """Run the map side over all units."""
+        """Run the map tasks over all rejects, and return the SPOOLED rows."""
         shares = shared_units(self.splits, self._pipeline.task.split_bytes, self._engine)
         tasks = [[self._with_chosen(unit) for unit in units] for units in shares]
         map_rejects = MapRejects(settings, self._chain.last.attempt_id, self._dry_run)
@@ -605,7 +605,7 @@ class MapRejects(NamedTuple):
     dry_run: bool
 
     def __call__(self, units: Sequence[tuple[Unit, Mapping[int, ChosenRejects]]]) -> bytes:
-        """Write the blobs of the units to the spool."""
+        """Write the blobs of the units to the spool, and return their packed SPOOLED rows."""
         store, files = self.settings.store, self.settings.files
         raw_rows = RawRows(store, self.rejects_of)
         with SpoolWriter(store, self.settings.attempt_id) as spool:
@@ -753,7 +753,7 @@ class ListRejects(NamedTuple):
         return {path: listed[at] for path, at in places_by_file(rows).items()}
 
     def amounts(self, keys: Sequence[str]) -> Amounts:
-        """Return amounts that count each file as one."""
+        """Count each quarantine file as one unit of work."""
         return Amounts.alike(FILES, keys)
 
 

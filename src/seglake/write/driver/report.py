@@ -124,7 +124,7 @@ class Report(ShowsTable):
         return report_table(self.summary, asdict(self))
 
     def log(self, text: str) -> None:
-        """Write a log line that names the run."""
+        """Log `text` with the names of the topic and pipeline, and the run id."""
         logger.info(
             "topic %s, pipeline %s, run %s: %s", self.topic, self.pipeline, self.run_id, text
         )
@@ -254,7 +254,7 @@ class Report(ShowsTable):
         return values | {"skipped_files": [*self.skipped_files]}
 
     def as_json(self) -> str:
-        """Return the report as one JSON object."""
+        """Return the report as the text of a JSON object; see `as_dict`."""
         return json.dumps(self.as_dict(), ensure_ascii=False)
 
     def as_row(self) -> str:

@@ -287,7 +287,7 @@ def new_files(engine: Engine, pipeline: Pipeline) -> InputOf:
 
 
 class FileInput(RunInput):
-    """Input that is read from `splits` of files."""
+    """Input that consists of `splits` of files."""
 
     splits: list[Split]
     _pipeline: Pipeline

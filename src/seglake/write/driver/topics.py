@@ -17,7 +17,7 @@ from seglake.errors import ConfigError
 
 logger = logging.getLogger(__name__)
 
-Seed = Callable[[], Mapping[str, Any]]  # settings `value.…`; may read input
+Seed = Callable[[], Mapping[str, Any]]  # returns settings `value.*`; may read the input
 
 
 def current_topic(snapshot: Snapshot, pipeline: Pipeline, seed: Seed = dict) -> Topic:

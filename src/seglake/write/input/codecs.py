@@ -33,7 +33,7 @@ _MAGIC: tuple[tuple[re.Pattern[bytes], Codec], ...] = (
     # A frame, or a frame to skip.
     (re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"), "zstd"),
 )
-_REFUSED = {  # with the command that unpacks it
+_REFUSED = {  # first bytes → (name of the format, command that unpacks it)
     b"PK\x03\x04": ("a zip archive", "unzip"),
     b"\xfd7zXZ\x00": ("xz", "xz -d"),
     b"\x04\x22\x4d\x18": ("lz4", "lz4 -d"),
@@ -81,7 +81,7 @@ def decompress_stream(raw: RawFile, codec: Codec | None, path: str) -> Content:
     return Content(io.BufferedReader(streams), path, codec, raw)
 
 
-_ZSTD_REMARKS = {  # by a part of the error of the library
+_ZSTD_REMARKS = {  # part of the library's error message → remark
     "too much memory": "its zstd window is larger than 128 MiB. Compress the file again: "
     "`zstd -dc --long=31 FILE | zstd > NEW`",
     "Dictionary mismatch": "it is compressed with a zstd dictionary. Compress the file without it: "
@@ -178,7 +178,7 @@ class _JoinedStreams(io.RawIOBase):
         return True
 
     def readinto(self, target: Buffer) -> int:
-        """Fill the beginning of `target`; see io."""
+        """Read bytes into the beginning of `target`, and return their number; see io."""
         view, data = memoryview(target).cast("B"), b""
         while not data:
             packed = b""

@@ -271,7 +271,10 @@ def read_members(path: str, content: Content) -> Iterator[tuple[str, Content]]:
 
 
 class _TarMember(tarfile.TarInfo):
-    """The header of a member. TarFile would treat any invalid header as the end of the archive."""
+    """The header of an archive's member. Unlike in TarInfo, an invalid header is an error.
+
+    TarFile would treat it as the end of the archive.
+    """
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _TarMember:

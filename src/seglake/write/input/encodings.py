@@ -111,7 +111,8 @@ def encode_rows(rows: Spans, encoding: str) -> Spans:
     places: Any = pa.array(which.ravel())
     letters = from_arrow(pa.array(table, pa.large_binary()).take(places))
     ends = np.append(0, np.cumsum(letters.lengths, dtype=np.int64))
-    before = np.append(0, np.cumsum(data & 0xC0 != 0x80, dtype=np.int64))  # letters
+    # For each byte, the number of characters that begin before it.
+    before = np.append(0, np.cumsum(data & 0xC0 != 0x80, dtype=np.int64))
     return from_ends(letters.data, ends[before[joined.starts + joined.lengths]])
 
 

@@ -525,7 +525,7 @@ class _Block(NamedTuple):
 
     @staticmethod
     def from_batch(batch: pa.RecordBatch) -> _Block:
-        """Compress the rows of a batch."""
+        """Create a block by compressing the rows of an Arrow batch."""
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, _SCHEMA, options=_COMPRESSED) as writer:
             writer.write_batch(batch)

@@ -77,13 +77,13 @@ class RawFile(io.RawIOBase):
         return self._position
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Move to a position; see io."""
+        """Move to a byte position, and return it; see io."""
         origin = (0, self._position, self._file.size)[whence]
         self._position = origin + offset
         return self._position
 
     def readinto(self, target: Buffer) -> int:
-        """Fill the beginning of `target`; see io."""
+        """Read bytes into the beginning of `target`, and return their number; see io."""
         view = memoryview(target).cast("B")
         end = min(self._position + len(view), self._file.size)
         if end <= self._position:
@@ -152,7 +152,10 @@ class ReadAhead(io.RawIOBase):
         return True
 
     def readinto(self, target: Buffer) -> int:
-        """Fill the beginning of `target`; see io. Raises InputError."""
+        """Read bytes into the beginning of `target`, and return their number; see io.
+
+        Raises InputError.
+        """
         view = memoryview(target).cast("B")
         if not self._part:
             self._part = memoryview(self._next())

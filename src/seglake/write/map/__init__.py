@@ -1,1 +1,1 @@
-"""Turn a unit of input into sorted, encoded blobs."""
+"""Run the map tasks, which convert rows of the input to sorted, encoded blobs."""

@@ -63,7 +63,7 @@ class MapFrame(NamedTuple):
     settings: MapSettings
     order_column: str
     columns: tuple[str, ...] = ()  # columns of the DataFrame, set by `read`
-    variants: tuple[bool, ...] = ()  # which of them are VARIANT, and here JSON
+    variants: tuple[bool, ...] = ()  # which of the columns are VARIANT, and are read as JSON
 
     def read(self, frame: DataFrame) -> pa.Table:
         """Write the blobs of all partitions to the spool, and return their SPOOLED rows.

@@ -193,7 +193,7 @@ def _blobs_of(
     unit: int,
     paths: Mapping[int, str],
 ) -> Iterator[Blob]:
-    """Yield the record blobs that these chunks complete, then the blobs of their rejects."""
+    """Yield the record blobs that these chunks complete, then one blob of rejects per chunk."""
     full = [chunk for _, chunk in chunks if len(chunk.records)]
     if full:
         parts = [chunk.records for chunk in full]

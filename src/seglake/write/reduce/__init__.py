@@ -1,1 +1,1 @@
-"""Write the blobs of a piece as segments."""
+"""Run the reduce tasks, which merge blobs and write segments."""

@@ -118,7 +118,7 @@ class CountSpanningBlobs(NamedTuple):
     def amounts(self, items: Sequence[Sequence[SpanningBlob]]) -> Amounts:
         """Return the number of records in each item's blobs."""
         each = [sum(blob.records for blob in blobs) for blobs in items]
-        # These records are counted in the run's records, too.
+        # The name differs from "records", because `WritePieces` counts the same records again.
         return Amounts("records of straddling blobs", each)
 
 

@@ -1,1 +1,1 @@
-"""Turn rows of input files into records, or into rejects with a reason."""
+"""Convert the rows of input files to records, or to rejects with a reason."""

@@ -79,7 +79,7 @@ class LineRows(ABC):
         return read_headers(self.field(name))
 
     def json(self, name: str) -> Spans:
-        """Return the values of a field as JSON strings. Null is returned as null."""
+        """Return the values of a field as JSON strings. A null value remains null."""
         return quote_texts(self.field(name))
 
     def objects(self, names: Sequence[str]) -> Spans:
@@ -237,7 +237,7 @@ class LineBuffer:
         return max(last_newline(self.data, self.begin, self.filled) + 1, self.begin)
 
     def skip_line(self) -> bool:
-        """Consume the bytes through the next LF. Return False if the buffer has no LF."""
+        """Consume the bytes up to and including the next LF. Return False if there is no LF."""
         stop = first_newline(self.data, self.begin, self.filled)
         self.begin = min(stop + 1, self.filled)
         return stop < self.filled

@@ -40,7 +40,7 @@ from seglake.write.rows.rows import Codes, MissingFields, Reason, Rows, read_row
 SOURCE_FILE, SOURCE_LINE = b"seglake.source.file", b"seglake.source.line"
 _RECORD_BYTES = OVERHEAD + 21  # 21 is Kafka's DefaultRecord.MAX_RECORD_OVERHEAD
 _OFFSET_DIGITS, _MOST_OFFSETS = 18, 10**18
-_LENGTH_BYTES = 5  # the longest varint preceding a key, a value or a part of a header
+_LENGTH_BYTES = 5  # the longest varint in front of a key, a value or a part of a header
 UNREAD_TIMES = (
     Reason.TIMESTAMP_UNREADABLE,
     Reason.TIMESTAMP_OUT_OF_RANGE,

@@ -115,7 +115,7 @@ class Rows(Protocol):
 
     @property
     def comment_lines(self) -> int:
-        """Return the number of lines that begin with `input.comment`, and are left out."""
+        """Return the number of lines that are skipped because they begin with `input.comment`."""
 
     @property
     def reasons(self) -> Codes:
@@ -166,7 +166,10 @@ def read_row_times(rows: Rows, settings: Timestamp, form: TimeFormat) -> Times:
 
 
 class Format(ABC):
-    """The reader of one `input.format`. By default, files are independent text files."""
+    """A base class for the readers of input formats.
+
+    By default, a format has text files that are independent of each other.
+    """
 
     def check(self, files: Sequence[SourceFile], store: InputStore, pipeline: Pipeline) -> None:
         """Raise InputError unless one run can ingest all these files."""

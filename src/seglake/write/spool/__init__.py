@@ -1,1 +1,1 @@
-"""Keep blobs between map and reduce: store, pack and order them."""
+"""Pack, store and order the blobs that map tasks pass to reduce tasks."""

@@ -57,7 +57,7 @@ class SpillBuffer:
                 yield at, data
 
     def clear(self) -> None:
-        """Delete all lists."""
+        """Delete all lists, and free their space."""
         self._file.truncate(0)
         self._begins, self.size_bytes = [], 0
 

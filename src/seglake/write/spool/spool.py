@@ -198,7 +198,7 @@ class SpoolWriter:
     def _withdraw(self, kind: type[BaseException] | None, *_: object) -> None:
         """After an error, delete the objects that are already complete."""
         if kind is not None and len(self._objects) > 1:
-            with suppress(StoreError):  # otherwise `clear` or a vacuum deletes them
+            with suppress(StoreError):  # otherwise `delete_blobs` or a vacuum deletes them
                 self._store.delete(self._objects[:-1])
 
 
@@ -251,7 +251,7 @@ def _detached(blob: SpooledBlob) -> SpooledBlob:
 
 
 def _requests(rows: pa.Table) -> Iterator[list[dict[str, Any]]]:
-    """Yield lists of rows whose blobs are fetched in one request."""
+    """Divide rows into lists. The blobs of one list are fetched in one request."""
     request = list[dict[str, Any]]()
     for row in _each(rows):
         if request and not (
@@ -301,7 +301,7 @@ def unpack_rows(parts: Iterable[bytes]) -> pa.Table:
 
 
 def combine_chunks(spooled: pa.Table) -> pa.Table:
-    """Combine the rows in one chunk, and free the memory of the original chunks."""
+    """Copy a table to one Arrow chunk, and free the memory of the original chunks."""
     spooled = spooled.combine_chunks()
     pa.default_memory_pool().release_unused()
     return spooled

@@ -1,1 +1,1 @@
-"""One module per input format with its kernels, and the registry of all formats."""
+"""Read the input formats. There is one module for each format, and a registry of all formats."""

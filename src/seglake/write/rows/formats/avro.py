@@ -307,7 +307,7 @@ def _essence(schema: Any) -> Any:
 
 def _json_array(records: list[Any]) -> bytes:
     text = json.dumps(records, default=_text, ensure_ascii=False, separators=(",", ":"))
-    if "NaN" in text or "Infinity" in text:  # perhaps in a text
+    if "NaN" in text or "Infinity" in text:  # may also match inside a string
         records = json.loads(text, parse_constant=lambda _: None)
         text = json.dumps(records, ensure_ascii=False, separators=(",", ":"))
     return text.encode()

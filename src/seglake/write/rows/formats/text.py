@@ -304,7 +304,7 @@ class _EventReader:
         return end
 
     def _spans(self, lines: _Lines, firsts: Int64s) -> Spans:
-        """Return the bytes of each event, at most `_max_lines` lines and `_max_bytes` bytes."""
+        """Return the bytes of each event, cut after `_max_lines` lines or `_max_bytes` bytes."""
         starts = lines.starts[firsts]
         by_lines = np.searchsorted(lines.numbers, lines.numbers[firsts] + self._max_lines)
         by_bytes = np.searchsorted(lines.starts, starts + self._max_bytes)

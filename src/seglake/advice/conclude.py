@@ -35,10 +35,10 @@ _LISTED = 10
 
 
 class AbsentFields(NamedTuple):
-    """The fields in the settings that are missing in all rows, to detect misspelt names.
+    """The fields that the settings use and no row has, to detect misspelt names.
 
-    `names` has the names of the fields of one row. `fields` is None if no row could be checked. It
-    has fields only for JSON lines: in other formats, a missing field is an error.
+    `fields` is None if no row was checked. `names` has the field names of one row, which are
+    suggested instead. Only JSON lines can have missing fields. In other formats, they are an error.
     """
 
     fields: list[str] | None = None
@@ -46,7 +46,7 @@ class AbsentFields(NamedTuple):
 
     @staticmethod
     def from_row(fields: list[str], row: bytes) -> AbsentFields:
-        """Create the object for a chunk from its missing `fields`, and one of its rows as JSON."""
+        """Create the object for a chunk from its missing `fields` and one JSON `row` of it."""
         return AbsentFields(fields, [*islice(_member_names(row), _NAMES)] if fields else [])
 
     def merge(self, others: AbsentFields) -> AbsentFields:
@@ -90,7 +90,7 @@ def merge_files(parts: Iterable[tuple[str, FileTimes]]) -> dict[str, FileTimes]:
 
 
 def _absent_fields(pipeline: Pipeline, observed: Observations) -> Iterator[Finding]:
-    """Yield a finding for each field in the settings that no row has. It may be misspelt."""
+    """Yield a finding for each field in the settings that no row has, such as a misspelt name."""
     timestamp, headers, topic = pipeline.timestamp, pipeline.headers, pipeline.topic
     absent = observed.absent.fields or ()
     settings: dict[str, Sequence[str | None]] = {
@@ -133,7 +133,7 @@ def _member_names(row: bytes) -> Iterator[str]:
 
 
 def _rows(_: Pipeline, observed: Observations) -> Iterator[Finding]:
-    """Yield the findings of `observe`, except those that another rule or finding replaces."""
+    """Yield the findings of `observe`, except findings that another rule or finding replaces."""
     is_parquet = any(each.code == "is-parquet" for each in observed.findings)
     hidden = {"times-in-format", *["not-utf-8"] * is_parquet}
     yield from (each for each in observed.findings if each.code not in hidden)
@@ -158,9 +158,9 @@ def _without_keys(pipeline: Pipeline, _: Observations) -> Iterator[Finding]:
 
 
 def _unread_times(pipeline: Pipeline, observed: Observations) -> Iterator[Finding]:
-    """Yield a finding with the format of the times that the configured format cannot read.
+    """Yield a finding with another format for the times that the configured format cannot read.
 
-    If several formats read some of them, it is the format that reads most.
+    If there are several such formats, the finding has the format that reads most of these times.
     """
     counts = dict[str, int]()
     for each in observed.findings:

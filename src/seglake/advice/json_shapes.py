@@ -21,7 +21,7 @@ _PARSED_LINES = 10
 
 
 class EventArray(NamedTuple):
-    """The values of `input.records` and `input.inherit` for some documents.
+    """The location of events in JSON documents, as `input.records` and `input.inherit`.
 
     If `records` is ".", each document is an event.
     """

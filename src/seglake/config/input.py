@@ -26,7 +26,7 @@ FormatName = Literal["jsonl", "csv", "parquet", "avro", "text", "dataframe"]
 
 
 class InputFormat(NamedTuple):
-    """The properties of an input format that the checks of settings depend on."""
+    """The properties of an input format, which decide whether settings are valid for it."""
 
     own_keys: tuple[str, ...] = ()  # keys of `[input]` that not every format has
     in_files: bool = True  # False: the rows are in a DataFrame

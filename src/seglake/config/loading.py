@@ -93,7 +93,7 @@ def _keys(section: str) -> list[str]:
 
 
 def _constants(tables: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """Yield a message for each key in a file that is a constant, which files cannot set."""
+    """Yield a message for each key that a pipeline file sets although it is a constant."""
     for section in SECTIONS.keys() & tables.keys():
         for key, info in SECTIONS[section].model_fields.items():
             if key in tables[section] and not info.description:

@@ -60,9 +60,9 @@ class Pipeline(Section):
 
     @property
     def row_number(self) -> str | None:
-        """Return the column with the order of a DataFrame's rows: order column or offset field.
+        """Return the column that orders a DataFrame's rows: the order column or offset field.
 
-        None if neither is set.
+        Return None if neither is set.
         """
         return self.input.order_column or self.topic.offset_field
 

@@ -198,7 +198,10 @@ def _options(value: object) -> object:
 
 
 def _cleanup_policy(policies: str) -> str:
-    """Return the policies in a text such as "delete, compact", sorted and without blanks."""
+    """Return the policies in a text such as "delete, compact", sorted and without blanks.
+
+    Raises ValueError for an unknown policy.
+    """
     named = [policy.strip() for policy in policies.split(",")]
     if unknown := [policy for policy in named if policy not in {"compact", "delete"}]:
         raise ValueError(f"{unknown[0]!r} is not a policy; use delete, compact or compact,delete")

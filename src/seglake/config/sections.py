@@ -168,7 +168,7 @@ class Key(Section):
 
     @property
     def choices(self) -> list[FieldNames]:
-        """Return, for each part of the key, the fields to choose from: the first that is not null.
+        """Return the alternative fields for each part of the key. The first non-null one is used.
 
         For example, [("tenant",), ("after.id", "before.id")].
         """

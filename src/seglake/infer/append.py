@@ -64,9 +64,9 @@ def append(  # noqa: PLR0913  # these are the settings that most topics need
     rows with a committed run id are not ingested again.
 
     Args:
-        data: The path of a file or folder, a glob, or a list of these. Or rows: an Arrow table, a
-            pandas or polars DataFrame, record batches, or a Spark DataFrame. An iterator of batches
-            is read once.
+        data: Files or rows. Files are a path, a glob, or a list of these. Rows are an Arrow table,
+            a pandas, polars or Spark DataFrame, or record batches. An iterator of batches is read
+            once.
         lake: The root of the lake, a folder or URI. It is created if it does not exist.
         topic: The name of the topic. It is created if it does not exist.
         time: The field with the event time, or two fields with the date and the time of day.

@@ -221,9 +221,9 @@ def read_first_lines(files: Iterable[SourceFile], store: InputStore) -> FirstLin
 def read_each(
     files: Iterable[SourceFile], read: Callable[[SourceFile], Item]
 ) -> tuple[dict[SourceFile, Item], Refused]:
-    """Call `read` for each file. Return file → result, and file → error message.
+    """Call `read` for each file. Return file → result, and file → message of its InputError.
 
-    Raises InputError if it raises InputError for all files.
+    Raises InputError if `read` fails for all files.
     """
     items, refused = dict[SourceFile, Item](), Refused()
     for file in files:

@@ -209,7 +209,10 @@ def _flattened(table: pa.Table) -> pa.Table:
 
 
 def _texts_of(column: Any) -> list[str | None]:
-    """Return the values of a column as text, like an ingest. Null and unreadable types are None."""
+    """Return the values of a column as text, like in an ingest.
+
+    Nulls are None, and so are all values of a type that cannot be converted.
+    """
     try:
         texts = column_text(column.combine_chunks(), "")
     except InputError:

@@ -26,7 +26,10 @@ Codes = npt.NDArray[np.int8]
 
 @njit(cache=True, nogil=True)
 def _next(base: int, position: int, end: int, byte: int, other: int) -> int:
-    """Return the position of the next LF, `byte` or `other` in [position, end), or `end`."""
+    """Return the position of the next LF, `byte` or `other` in [position, end), or `end`.
+
+    A negative `other` is ignored.
+    """
     while position < end:
         mask = pair_mask(base, position, byte)
         if other >= 0:

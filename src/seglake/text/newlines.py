@@ -96,7 +96,7 @@ def first_newline(data: Bytes, start: int, end: int) -> int:
 
 @njit(cache=True, nogil=True)
 def last_newline(data: Bytes, start: int, end: int) -> int:
-    """Return the position of the last LF in data[start:end], or -1."""
+    """Return the position of the last LF in data[start:end], or -1 if there is no LF."""
     base = data.ctypes.data
     position = end - 1
     while position >= start:

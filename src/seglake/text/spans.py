@@ -52,7 +52,7 @@ def join_rows(parts: Sequence[Spans]) -> Spans:
 
 
 def where_null(spans: Spans, null: npt.NDArray[np.bool_]) -> Spans:
-    """Return a column in which the items where `null` is set are replaced by null."""
+    """Return the column with null instead of the items for which `null` is true."""
     lengths = spans.lengths.copy()
     lengths[null] = NULL
     return Spans(spans.data, spans.starts, lengths)

@@ -37,10 +37,10 @@ class UntypedFields(ABC):
 
     @abstractmethod
     def text(self, name: str) -> Spans:
-        """Return the text of a field in each value, or null if it is empty or missing."""
+        """Return, for each value, the text of a field, or null if it is empty or missing."""
 
     def json(self, name: str) -> Spans:
-        """Return the text of a field in each value as a JSON string, or null if missing."""
+        """Return, for each value, the text of a field as a JSON string, or null if missing."""
         return quote_texts(self.text(name))
 
     def scalars(self, name: str) -> Scalars:
@@ -68,10 +68,10 @@ class ValueFields(Protocol):
         """Return, for each value, whether it can be parsed. A null value cannot."""
 
     def text(self, name: str) -> Spans:
-        """Return the text of a field in each value, without its type, or null if missing."""
+        """Return, for each value, the text of a field without its type, or null if missing."""
 
     def json(self, name: str) -> Spans:
-        """Return a field of each value as JSON, or null if missing."""
+        """Return, for each value, a field as JSON, or null if missing."""
 
     def scalars(self, name: str) -> Scalars:
         """Return the strings, numbers, true and false of a field, with their rows."""
@@ -169,7 +169,7 @@ class CsvFields(UntypedFields):
         )
 
     def text(self, name: str) -> Spans:
-        """Return the text of a column in each value, or null if it is empty.
+        """Return, for each value, the text of a column, or null if it is empty.
 
         All are null if there is no such column.
         """
@@ -199,7 +199,7 @@ class TextFields(UntypedFields):
         self.fine: Flags = self._matches.is_valid().to_numpy(zero_copy_only=False)
 
     def text(self, name: str) -> Spans:
-        """Return the text of a group in each value, or null if it is empty or not matched.
+        """Return, for each value, the text of a group, or null if it is empty or not matched.
 
         All are null if the pattern has no such group.
         """

@@ -44,7 +44,7 @@ Headers = list[tuple[str, str | None]]
 
 
 class FileNote(NamedTuple):
-    """A description of an input file. `packing` is "", a codec, "tar", or such as "gzip tar"."""
+    """A description of an input file. `packing` is "", a codec, "tar", or both, as "gzip tar"."""
 
     path: str
     size_bytes: int
@@ -97,7 +97,7 @@ class CheckResult:
 
     @property
     def reasons(self) -> dict[str, int]:
-        """Return the number of rejects in the sample for each reason."""
+        """Return reason → number of rejects in the sample with that reason."""
         return dict(Counter(row.reason for row in self.rows if row.reason))
 
     @property
@@ -169,7 +169,7 @@ def check_topic_settings(pipeline: Pipeline) -> str:
 
 
 def _unsplit(files: Sequence[SourceFile], pipeline: Pipeline) -> Iterator[Finding]:
-    """Yield a finding if the encoding prevents that a large file is split."""
+    """Yield a finding if a large file cannot be split because of its encoding."""
     encoding, size = pipeline.input.encoding, max((file.size for file in files), default=0)
     if pipeline.input.recoded and not is_single_byte(encoding) and size > pipeline.task.split_bytes:
         yield Finding("unsplit-encoding", "input.encoding", {"encoding": encoding, "size": size})

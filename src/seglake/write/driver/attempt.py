@@ -43,7 +43,7 @@ class DeclaredRun(NamedTuple):
 
 
 class Replacement(Protocol):
-    """Committed runs that an attempt's commit removes, so that it replaces their records.
+    """Committed runs that the commit of an attempt removes, because the attempt replaces them.
 
     `with_nothing` allows an attempt without records. `records` is the number of records that the
     last call of `change` removes, and `attempts` are additional attempt ids under which it wrote
@@ -55,10 +55,10 @@ class Replacement(Protocol):
     attempts: set[str]
 
     def runs(self, base: Snapshot, /) -> list[RunRow]:
-        """Return the rows of the runs to remove from a version, and of the redrives of them."""
+        """Return the rows of the runs to remove from a version, including redrives of the runs."""
 
     def change(self, base: Snapshot, /) -> Change:
-        """Return the change that removes these runs from a version, after writing its files."""
+        """Write files, and return the change that removes these runs from a version."""
 
 
 class ReplanRequired(Exception):

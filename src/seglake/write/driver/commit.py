@@ -220,9 +220,9 @@ class Commit:
 
 
 def _require_nothing(replaced: Iterable[RunRow], report: Report) -> None:
-    """Raise UsageError if one of the runs to replace has records, rejects or files.
+    """Raise UsageError if a run to replace has records, rejects or files.
 
-    It is called if the input has no record that could replace them.
+    Called only if the attempt has no records, so that the run would be lost.
     """
     lost = [run for run in replaced if run.records or run.quarantined or run.input_files]
     if not lost:
@@ -261,15 +261,15 @@ class Placement:
 
     @property
     def rows(self) -> list[SegmentRow]:
-        """Return the rows of all segments by partition and base offset, empty ones included.
+        """Return the rows of all segments, sorted by partition and base offset.
 
-        An empty segment covers each reserved range.
+        They include the empty segments that cover reserved ranges.
         """
         return _in_order([*self._filled, *self._empty.values()])
 
     @property
     def copied_to(self) -> set[str]:
-        """Return the ids in the names of the segments' files, except the attempt's id."""
+        """Return the attempt ids in the names of rebased segments, without the attempt's own id."""
         return {row.attempt_id for row in self.rows} - {self._attempt.attempt_id}
 
     def rebase_onto(self, newest: Snapshot) -> None:
@@ -408,8 +408,9 @@ def _moved_batches(
 ) -> Iterator[EncodedBatches]:
     """Yield the record batches of a segment with `delta` added to their offsets.
 
-    An item has about `READ_BYTES`. `stamp` is their new append time in ms, None keeps timestamps.
-    Raises CorruptData for damage. The checksum of the whole log is checked only at the end.
+    An item has about `READ_BYTES`. `stamp` is the new append time in ms. If it is None, timestamps
+    do not change. Raises CorruptData for damage. The checksum of the whole log is checked only at
+    the end.
     """
     at, want, whole = 0, READ_BYTES, LogCheck(row)
     while at < row.log_bytes:

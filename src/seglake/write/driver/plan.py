@@ -96,7 +96,7 @@ def _ranks(*columns: Int64s) -> Int64s:
 
 
 class BlobAssignment(NamedTuple):
-    """Pairs (blob number, piece number), sorted: the piece may contain records of the blob."""
+    """Sorted pairs of the number of a blob and of a piece that may contain its records."""
 
     blobs: Int64s
     pieces: Int64s

@@ -112,13 +112,13 @@ class RedriveReport(Report):
     refused: dict[str, int] = field(default_factory=dict)
 
     def _done_before(self) -> str:
-        """Return a sentence about the reason why nothing was redriven."""
+        """Return a sentence with the reason why nothing was redriven."""
         untried = " that these settings were not tried on" if self.quarantined else ""
         run_id = self.redrives.get("run_id", self.run_id)
         return f"nothing to redrive: run {run_id!r} has no open rejects{untried}"
 
     def _ingested(self) -> str:
-        """Return a text with the numbers of rejects that became records, and that remain open."""
+        """Return a text with the number of rejects that became records, and of open rejects."""
         rejects = counted(self.records + self.quarantined, "reject")
         return f"{self.records:,} of {rejects} became records, {self.quarantined:,} remain open"
 
@@ -185,7 +185,7 @@ class _RedriveCall:
         self._table = CatalogTable.open(self._store)
 
     def run(self) -> RedriveReport | None:
-        """Redrive the open rejects. After a lost race, return None: call again."""
+        """Redrive the open rejects. Return None after a lost race, so that the caller retries."""
         base = self._table.snapshot(topics=[self._pipeline.topic.name])
         opened = self._open(base)
         chain = opened.chain

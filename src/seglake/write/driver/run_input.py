@@ -61,7 +61,7 @@ _AT_ONCE = 1 << 17  # files in one query of the catalog
 
 
 class InputSelection(NamedTuple):
-    """The input files of an attempt, divided by what the topic has of them.
+    """The input files of an attempt, divided into files to read, skipped files and changed files.
 
     `files` are read. `skipped` files were ingested before, in the same version. `changed` files
     were ingested in another version. `missing` are paths of the input that do not exist. `left_out`
@@ -276,9 +276,10 @@ InputOf = Callable[[SourceRows], RunInput]  # the input of an attempt, from the 
 
 
 def new_files(engine: Engine, pipeline: Pipeline) -> InputOf:
-    """Return a function that creates the input from a pipeline's files. It may raise InputError.
+    """Return a function that creates the input of an attempt from a pipeline's files.
 
-    Files are listed only in the first call: an attempt that is planned again uses the same list.
+    The function may raise InputError. It lists the files only in its first call, so an attempt that
+    is planned again uses the same list.
     """
     listed = cache(
         partial(find_inputs, pipeline.input, InputStore(pipeline.storage), pipeline.root)
@@ -377,9 +378,9 @@ class InputFrame(RunInput):
         return MapFrame(settings, self.order_column).read(self._frame)
 
     def origins(self, counts: SplitCounts) -> dict[int, SplitOrigin]:
-        """Return one origin for all splits. `lines_before` is -1, because lines become 1-based.
+        """Return one origin for all splits. A reject's line is its number in the order column.
 
-        So the line of a reject is its number in the order column.
+        `lines_before` is -1, because the quarantine adds 1 to convert lines to 1-based numbers.
         """
         return dict.fromkeys({0, *counts}, SplitOrigin(FRAME, -1))
 

@@ -68,7 +68,7 @@ def topic_rows(snapshot: Snapshot, pipeline: Pipeline, seed: Seed = dict) -> lis
 
 
 def partition_growth_finding(snapshot: Snapshot, topic: Topic) -> list[Finding]:
-    """Return a finding if the run raises the topic's number of partitions, even if it is empty."""
+    """Return a finding if a run, even without records, raises the topic's partition count."""
     row = snapshot.find_topic(topic.name)
     if row is None or row.partitions >= topic.partitions:
         return []
@@ -143,7 +143,7 @@ def _require_same(row: TopicRow, topic: Topic, settings: Mapping[str, Any], root
 def settings_json(topic: Topic, stored: Mapping[str, Any]) -> str:
     """Return the settings for a topic's row as JSON.
 
-    Settings in `stored` that only another version of Seglake knows are kept.
+    Settings in `stored` that only another version of Seglake has are kept.
     """
     others = {key: value for key, value in stored.items() if key not in DEFAULTS}
     return json.dumps({**topic.settings, **others})

@@ -107,10 +107,10 @@ class InputStore:
             yield path, self._in_utf8(content, path)
 
     def text_part(self, file: SourceFile, start: int, end: int) -> tuple[ByteStream, int]:
-        """Return a stream of a file's text from byte `start` on, and a size in the stream.
+        """Return a stream of a file's text in UTF-8, and the size of its part [start, end) in it.
 
-        The text is in UTF-8. The size is the number of UTF-8 bytes for bytes [start, end) of the
-        file. `can_be_cut` must be true for the file.
+        The stream begins at byte `start` of the file, and continues after `end`. The size is in
+        bytes of UTF-8. `can_be_cut` must be true for the file.
         """
         raw, size = self.raw(file, start), end - start
         if self.encoding == UTF_8:
@@ -159,7 +159,7 @@ class InputStore:
     def _head(self, file: SourceFile) -> bytes:
         """Return the first bytes of a file, or b"" if the compression is "none".
 
-        A bucket is asked for more bytes than a disk, so that a small file needs only one request.
+        More bytes are read from a bucket than from a disk, so that a small file needs one request.
         """
         if self._compression == "none":
             return b""
@@ -291,7 +291,7 @@ class _TarMember(tarfile.TarInfo):
 def _require_end(archive: _Forward) -> None:
     """Read to the end of the stream, after the first block of zeros.
 
-    Raises tarfile.ReadError if another member follows, or bytes that may not follow.
+    Raises tarfile.ReadError if another member or other data follows.
     """
     archive.left = sys.maxsize
     second = archive.tell()

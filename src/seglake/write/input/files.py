@@ -38,7 +38,7 @@ class FileVersion(NamedTuple):
     etag: str | None
 
     def is_same(self, other: FileVersion) -> bool:
-        """Return whether sizes and etags are equal. Without etags, compare modification times."""
+        """Return whether sizes and etags are equal. Without etags, compare times instead."""
         if self.etag and other.etag:  # some listings omit the quotes
             return self.size == other.size and self.etag.strip('"') == other.etag.strip('"')
         return self.size == other.size and self.modified_ms == other.modified_ms

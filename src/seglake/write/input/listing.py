@@ -71,7 +71,10 @@ _TABLES = {
 
 
 class MissingPath(InputError):
-    """An error: a path and its parent folder do not exist. `what` is the error without remedy."""
+    """The error for a path if neither the path nor its parent folder exists.
+
+    `what` is the message without the remedy.
+    """
 
     def __init__(self, what: str, remedy: str) -> None:
         self.what = what
@@ -99,9 +102,9 @@ class ListedInputs(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """A file that a listing found. `key` is its path below the listed folder, None without one.
+    """A file that a listing found. Its version is UNKNOWN if the storage did not list it.
 
-    The version of `file` is UNKNOWN if the storage did not list it.
+    `key` is the path of the file below the listed folder, or None if the input path is the file.
     """
 
     file: SourceFile
@@ -188,7 +191,7 @@ def find_inputs(settings: Input, store: InputStore, lake: str = "") -> ListedInp
 
 
 def _require_no_table(files: FileList, logs: dict[str, str]) -> None:
-    """Raise InputError if files belong to a table. `logs` maps its folder to its log's name."""
+    """Raise InputError if files belong to a table. `logs` maps tables to names of their logs."""
     for folder, log in logs.items():
         if files.has_below(folder):
             what, form = _TABLES[log]
@@ -202,7 +205,7 @@ def _require_no_table(files: FileList, logs: dict[str, str]) -> None:
 
 
 def _logs_above(folder: str) -> dict[str, str]:
-    """Return parent folder → name of the table log in it. Empty in a bucket.
+    """Return parent folder → name of the table log in it. For a URI, return {}.
 
     A parent is left out if `folder` is inside of its log.
     """
@@ -300,7 +303,7 @@ def _is_own(file: str, root: str) -> bool:
 def _missing(path: str, on_empty: str, store: InputStore, *, glob: bool) -> str | None:
     """Return the folder or file that does not exist, for a path at which no file was found.
 
-    None if the folder exists. Raises InputError if a plain path is missing and `on_empty` is
+    Return None if the folder exists. Raises InputError if a plain path is missing and `on_empty` is
     "error", and MissingPath if the parent folder does not exist either.
     """
     folder = _join(*locate(_fixed(path) if glob else path))
@@ -532,7 +535,7 @@ class _Block(NamedTuple):
         return _Block(len(batch), sink.getvalue())
 
     def batch(self, *columns: str) -> pa.RecordBatch:
-        """Decompress the block. Return the named columns, or all columns without a name."""
+        """Decompress the block. Return the named columns, by default all."""
         numbers = [_SCHEMA.get_field_index(name) for name in columns]
         options = pa.ipc.IpcReadOptions(included_fields=numbers or None)
         with pa.ipc.open_stream(self.stream, options=options) as reader:

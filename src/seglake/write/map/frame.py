@@ -154,7 +154,7 @@ class MapFrame(NamedTuple):
             yield reject_blob(unit, 0, rejects, FRAME)
 
     def _partitions(self, chunk: ExtractedChunk, orders: Int64s) -> Int32s:
-        """Return the log partition of each record. With a null key, it is chosen by `orders`."""
+        """Return the log partition of each record. `orders` selects it for null keys."""
         if chunk.partitions is not None:
             return chunk.partitions
         count, keys = self.settings.pipeline.topic.partitions, chunk.records.keys

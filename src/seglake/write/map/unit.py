@@ -162,7 +162,7 @@ class MapUnits(NamedTuple):
 def read_every_row(
     split: Split, files: InputStore, settings: MapSettings
 ) -> Iterator[ExtractedChunk]:
-    """Yield the records and rejects of a split. Raise InputError if the file changes meanwhile."""
+    """Yield the records and rejects of a split. Raise InputError if the file changes."""
     chunks = read_split(split, files, settings.pipeline, settings.limits)
     return require_unchanged(split, files, chunks)
 

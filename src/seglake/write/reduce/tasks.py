@@ -191,7 +191,7 @@ def _within(records: PlacedRecords, bounds: PieceBounds) -> PlacedRecords:
 class CoveredOffsets(NamedTuple):
     """The offsets [start, end) of a log partition that record batches must cover.
 
-    `end` is None if they end after the last record. Error messages contain `name`.
+    If `end` is None, they end after the last record. Error messages contain `name`.
     """
 
     name: str
@@ -248,9 +248,9 @@ def _filled(
 
 
 def _shortest_full_batch(records: SortedRecords, batch_bytes: int) -> int:
-    """Return how many records from the first on are more than one batch.
+    """Return the smallest number of first records that together exceed the size of one batch.
 
-    If all records fit in a batch, return a number larger than their count.
+    If all records fit in a batch, return their number plus one.
     """
     return int(np.searchsorted(np.cumsum(records.bodies.sizes), batch_bytes, "right")) + 1
 

@@ -44,7 +44,7 @@ def leaf_names(fields: Iterable[Any]) -> list[str]:
 
 
 def leaves(column: Any) -> Iterator[Any]:
-    """Yield the columns without structs and lists that are nested in a column, at any depth.
+    """Yield the columns inside structs and lists of a column, at any depth, without these types.
 
     A column that is neither a struct nor a list is yielded itself.
     """
@@ -209,7 +209,7 @@ _UUID_DIGITS = [at for at in range(36) if at not in (8, 13, 18, 23)]
 
 
 def column_text(column: Any, path: str) -> Spans:
-    """Return the values of a column as bytes. Null is returned as null.
+    """Return the values of a column as bytes. A null value remains null.
 
     Strings and binaries are unchanged, times become ISO 8601, and other values become JSON. Errors
     name `path`.

@@ -53,7 +53,7 @@ class LineFormat(Format):
 
 
 class LineRows(ABC):
-    """A base class of `Rows` whose fields are text. By default, times and headers are parsed."""
+    """A base class for `Rows` whose fields are text, from which times and headers are parsed."""
 
     numbers: Int64s
     line_count: int
@@ -223,9 +223,10 @@ class LineBuffer:
         return self.position + self.begin >= self._limit
 
     def line_end(self) -> int:
-        """Return the end of the last complete line of the split in the buffer, `begin` without one.
+        """Return the end of the last complete line of the split that is in the buffer.
 
-        The last line of a split contains the last byte before `limit`.
+        If there is no complete line, return `begin`. The last line of a split contains the last
+        byte before `limit`.
         """
         target = max(self._limit - 1 - self.position, self.begin)
         if target < self.filled:

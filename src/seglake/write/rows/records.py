@@ -251,7 +251,7 @@ def _chunk(
     *,
     is_first: bool,
 ) -> ObservedChunk:
-    """Collect what `observe` needs to know about a chunk."""
+    """Create the input of `observe` for a chunk."""
     settings = pipeline.timestamp
     wrong = np.flatnonzero(np.isin(reasons, UNREAD_TIMES))
     good = reasons == Reason.NONE
@@ -277,9 +277,10 @@ def _reject(reasons: Codes, where: npt.NDArray[np.bool_], reason: Reason) -> Non
 def _timestamps(
     rows: Rows, pipeline: Pipeline, allowed: tuple[int, int], reasons: Codes
 ) -> tuple[Int64s, Flags]:
-    """Return the timestamps in ms, and which times had no zone in their text. Set reasons.
+    """Return the timestamps in ms, and which times had no zone in their text.
 
-    Without a time field, all timestamps are -1.
+    Rows whose time cannot be used are rejected in `reasons`. Without a time field, all timestamps
+    are -1.
     """
     settings = pipeline.timestamp
     if not settings.names:

@@ -205,7 +205,7 @@ def _decompressed(data: bytes, codec: str) -> bytes:
 def _opened(
     file: SourceFile, store: InputStore
 ) -> Iterator[tuple[io.BufferedReader[RawFile], Any]]:
-    """Open a file, and read its header. Errors in the block become InputErrors."""
+    """Open a file, and read its header. Errors in the `with` block become InputErrors."""
     stream = io.BufferedReader(store.raw(file), PART_BYTES)
     try:
         yield stream, _block_reader(stream)
@@ -296,9 +296,9 @@ def _takes_bytes(schema: Any, named: dict[str, bool | None]) -> bool:
 
 
 def _essence(schema: Any) -> Any:
-    """Return a schema with only the keys that define its type, without documentation, for example.
+    """Return a schema with only the keys that define its type, for comparisons.
 
-    Schemas of different files can then be compared.
+    Other keys, such as documentation and defaults, are removed.
     """
     if isinstance(schema, dict):
         return {key: _essence(each) for key, each in schema.items() if key in _SCHEMA_KEYS}

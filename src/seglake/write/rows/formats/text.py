@@ -71,9 +71,9 @@ class Text(LineFormat):
 
 
 class TextRows(LineRows):
-    """The events of a chunk. If there is an `input.pattern`, other events are rejected.
+    """The events of a chunk.
 
-    Events that are not UTF-8 are rejected as well.
+    If there is an `input.pattern`, events that do not match or are not UTF-8 are rejected.
     """
 
     def __init__(self, events: EventChunk, settings: Input) -> None:
@@ -130,9 +130,10 @@ class EventChunk(NamedTuple):
     comment_lines: int
 
     def parts(self) -> Iterator[EventChunk]:
-        """Divide the chunk into parts of bounded size. Line numbers still count from the chunk.
+        """Divide the chunk into parts of bounded size.
 
-        The last part has the line counts of the whole chunk, and the other parts have 0.
+        Line numbers still count from the first line of the chunk. The last part has the line counts
+        of the whole chunk, and the other parts have 0.
         """
         if not len(self.numbers):
             yield self
@@ -213,7 +214,7 @@ class _EventReader:
         self._uncounted = 0  # consumed lines that begin after the limit
 
     def wants_more(self) -> bool:
-        """Return whether another event of the split may follow, or its last event may go on."""
+        """Return whether another event of the split, or more of its last event, may follow."""
         at = self.buffer.position + self.buffer.begin
         return self._state is not _State.JOINED or at < self._limit
 
@@ -270,7 +271,7 @@ class _EventReader:
         return EventChunk(raw, numbers, too_long[chosen], *self._consume(stop, lines))
 
     def _matches(self, lines: _Lines) -> Flags:
-        """Return, for each line, whether an event begins there: whether it matches the pattern.
+        """Return, for each line, whether it matches the pattern, so that an event begins there.
 
         Lines that are not UTF-8 are matched as bytes.
         """
@@ -289,7 +290,7 @@ class _EventReader:
     def _stop(self, lines: _Lines, firsts: Int64s, own: Flags, too_long: Flags, end: int) -> int:
         """Return the position up to which events are complete, and set the state for the next line.
 
-        `firsts` are the lines at which events begin, and `own` are events of this split.
+        `firsts` are the lines at which events begin, and `own` marks the events of this split.
         """
         if not own.all():  # an event of a later split
             self._state = _State.JOINED

@@ -1,1 +1,1 @@
-"""Read and write Kafka's log format: batches, segments and indexes as bytes, without I/O."""
+"""Encode and decode record batches, segments and indexes in Kafka's log format, without I/O."""

@@ -1,4 +1,4 @@
-"""Record batches, magic 2: Kafka's unit of storage, compression and checksum.
+"""Define the layout of a record batch of magic 2, Kafka's unit of compression and checksum.
 
     offset  size  field                 (`DefaultRecordBatch`, all integers big-endian)
     0       8     base offset           outside the checksum, so a batch can be moved (`rebase`)
@@ -61,7 +61,7 @@ CONTROL = 0x20
 DELETE_HORIZON = 0x40  # the base timestamp is when Kafka's cleaner may drop the batch's tombstones
 
 LEAST_RECORD_BYTES = 7
-MAX_BATCH_BYTES = 512 * 1024 * 1024  # the most decompressed records that a reader accepts
+MAX_BATCH_BYTES = 512 * 1024 * 1024  # of decompressed records; readers refuse larger batches
 
 UNKNOWN = -2  # check offset_of_max for it: a timestamp may be -2, but an offset is not negative
 
@@ -77,10 +77,10 @@ TABLE = np.dtype(
         ("min_timestamp", np.int64),  # *
         ("max_timestamp", np.int64),
         ("offset_of_max", np.int64),  # * offset of the first record with the largest timestamp
-        ("lateness", np.int64),  # * most ms by which a record follows a newer one in the batch
+        ("lateness", np.int64),  # * largest ms by which a record is older than an earlier one
     ]
 )
-"""A row of a batch table, which describes record batches in file order. Columns marked * come from
-the records; in a table made from headers alone they are `UNKNOWN`."""
+"""A row of a batch table, which describes record batches in file order. The columns marked * are
+computed from the records. In a table made only from headers, they are `UNKNOWN`."""
 
 BatchTable = npt.NDArray[np.void]

@@ -1,8 +1,8 @@
-"""Read record batches: headers to batch tables, batches to records as columns.
+"""Decode batch headers into batch tables, and record batches into columns.
 
-`scan_batches` reads only headers. `decode` turns the decompressed batches of a table into records;
-`decode_batches` decompresses them too. For any bytes, the result is records or CorruptData: every
-length is checked against its space, and memory is allocated only for bytes that exist.
+`scan_batches` reads only headers. `decode` decodes the records of decompressed batches, and
+`decode_batches` also decompresses them. Any input gives records or CorruptData, because every
+length is checked against the available bytes. Memory is allocated only for bytes that exist.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from seglake.format.records import (
 
 
 class Decoded(NamedTuple):
-    """n records read from batches, with the offset and the batch number of each."""
+    """n records read from batches, with the offset and the batch of each record."""
 
     records: Records
     offsets: Int64s
@@ -60,7 +60,7 @@ class Decoded(NamedTuple):
 
 
 def scan_batches(data: Any) -> BatchTable:
-    """Return the batch table of `data`, from only its headers.
+    """Return the batch table of `data`, which is read only from batch headers.
 
     `data` begins with a batch. `min_timestamp`, `offset_of_max` and `lateness` are `UNKNOWN`.
     Raises CorruptData at the first impossible header, for a last batch that is cut short, and for
@@ -73,7 +73,7 @@ def scan_batches(data: Any) -> BatchTable:
 
 
 class Damage(NamedTuple):
-    """Why a scan ended before the end of its data. If `cut_short`, more bytes may complete it."""
+    """The error that ended a scan early. If `cut_short`, more bytes may complete the last batch."""
 
     error: CorruptData
     cut_short: bool
@@ -161,10 +161,9 @@ def decode_batches(
 
 
 def decode(table: BatchTable, payload: Payload) -> Decoded:
-    """Return the records of the payload.
+    """Return the records of decompressed batches, which are the first rows of `table`.
 
-    The batches of the payload are the first rows of `table`. Raises CorruptData with the position
-    of the batch.
+    Raises CorruptData with the position of the batch.
     """
     data, starts, ends = payload
     table = fixed(table[: len(ends)])
@@ -183,7 +182,7 @@ def decode(table: BatchTable, payload: Payload) -> Decoded:
 
 
 def damage_of(batch: Any, problem: int, size_bytes: int = 0) -> CorruptData:
-    """Return the damage that a kernel found in a batch, a row of a table, with its position.
+    """Return the error for a problem that a kernel found in `batch`, a row of a batch table.
 
     `size_bytes` is the size of the decompressed records.
     """
@@ -192,11 +191,10 @@ def damage_of(batch: Any, problem: int, size_bytes: int = 0) -> CorruptData:
 
 
 def with_record_times(table: BatchTable, payload: Payload) -> BatchTable:
-    """Complete a batch table made from headers, from the records of the payload.
+    """Replace each `UNKNOWN` in a batch table by a value computed from the records.
 
-    The result equals `decode` followed by `with_extremes`, but keys, values and headers are not
-    parsed. The batches of the payload are the rows of `table`. Raises CorruptData with the position
-    of the batch.
+    `payload` has the batches of all rows. The result equals `decode` followed by `with_extremes`,
+    but keys, values and headers are not parsed. Raises CorruptData with the position of the batch.
     """
     complete, (data, starts, ends) = copy_rows(table), payload
     table = fixed(table)
@@ -225,7 +223,7 @@ def _require_room(table: BatchTable, payload: Payload) -> int:
 def headers_of(
     data: Bytes, counts: Int32s, starts: Int64s, ends: Int64s, batch_of: Callable[[int], Any]
 ) -> Headers | None:
-    """Return the headers of records: counts[i] headers of record i fill data[starts[i] : ends[i]].
+    """Return the headers of records. Record i has counts[i] headers in data[starts[i] : ends[i]].
 
     Returns None if no record has a header. `batch_of` returns the row of a record's batch. Raises
     CorruptData with the position of the batch.
@@ -254,10 +252,10 @@ def _headers_at(headers: Headers, rows: Int64s) -> Headers:
 
 
 def with_extremes(table: BatchTable, decoded: Decoded) -> BatchTable:
-    """Complete a batch table made from headers: replace each `UNKNOWN`.
+    """Replace each `UNKNOWN` in a batch table by a value computed from the decoded records.
 
-    `decoded` has every record of the table's batches, including control records. Batches without
-    records (left by compaction) get timestamp -1 and their base offset.
+    `decoded` has every record of the table's batches, including control records. For a batch that
+    compaction has emptied, the timestamp is -1 and the offset is its base offset.
     """
     complete = copy_rows(table)
     firsts = np.searchsorted(decoded.batch, np.arange(len(table) + 1)).astype(np.int64)

@@ -1,12 +1,12 @@
-"""Kernels that read: batch headers to batch tables, records to columns.
+"""Parse batch headers into batch tables, and records into columns, in compiled kernels.
 
 `find_batches` and `read_headers` parse headers. `parse_records` and `parse_headers` turn a buffer
 of records into columns and check that every length fits its space (`DefaultRecord.readFrom`). Every
 loop over records takes a record from `next_record`, and its fields from `record_body`.
 
 Varints are Kafka's (`ByteUtils`), at most 5 bytes for 32-bit and 10 bytes for 64-bit values. A
-reader of a value returns the position after the value. It returns `BAD` if the bytes end early, or
-if the value is longer than its type allows.
+function that reads a value also returns the position after the value. This position is `BAD` if the
+bytes end early, or if the value is longer than its type allows.
 """
 
 import sys
@@ -64,9 +64,9 @@ PROBLEMS = {
 
 @njit(cache=True, nogil=True)
 def get_varint(data, at, end, max_bytes):
-    """Return (value, position after it) of the varint at `at`; position `BAD` if malformed.
+    """Return (value, next position) of the varint at `at`. If it is malformed, position is `BAD`.
 
-    `max_bytes` is 5 for a 32-bit and 10 for a 64-bit value. The value is reduced to its width.
+    `max_bytes` is 5 for a 32-bit and 10 for a 64-bit value. Higher bits are dropped.
     """
     zigzag = np.uint64(0)
     shift = np.uint64(0)
@@ -87,9 +87,9 @@ def get_varint(data, at, end, max_bytes):
 @plainly(lambda data, at: np.uint64(int.from_bytes(data[at : at + 8].tobytes(), "little")))
 @intrinsic
 def _eight_bytes(_typing_context, data, _at):
-    """Return the eight bytes from a position, first byte in the lowest bits.
+    """Return data[at : at + 8] as a little-endian integer.
 
-    The array must have them.
+    The array must have all eight bytes.
     """
 
     def generate(context, builder, signature, arguments):
@@ -105,10 +105,10 @@ def _eight_bytes(_typing_context, data, _at):
 @plainly(lambda value: value)
 @intrinsic
 def _uncounted(_typing_context, argument):
-    """Return an array, or a tuple with its arrays, without reference counting by numba.
+    """Return an array, or a tuple of arrays, whose references numba does not count.
 
-    numba would count references for each record of a loop. The caller of the kernel holds the
-    arrays.
+    numba would count references for each record of a loop. The arrays outlive the kernel, because
+    its caller also has them.
     """
 
     def generate(context, builder, signature, arguments):
@@ -128,7 +128,7 @@ def _uncounted(_typing_context, argument):
 def _without_owner(context, builder, kind, value):
     array = context.make_array(kind)(context, builder, value)
     array.meminfo = array.meminfo.type(None)
-    return array._getvalue()  # noqa: SLF001  # the public way would count
+    return array._getvalue()  # noqa: SLF001  # the public method would count references
 
 
 uncounted: Any = _uncounted  # numba adds the first argument
@@ -137,7 +137,7 @@ uncounted: Any = _uncounted  # numba adds the first argument
 @plainly(lambda bits: np.uint64((int(bits) & -int(bits) | 1 << 64).bit_length() - 1))
 @intrinsic
 def _zeros_below(_typing_context, _bits):
-    """Count the zero bits below the lowest set bit of 64."""
+    """Count the zero bits below the lowest set bit. Return 64 if no bit is set."""
 
     def generate(context, builder, _signature, arguments):
         return builder.cttz(arguments[0], context.get_constant(types.boolean, 0))
@@ -147,7 +147,7 @@ def _zeros_below(_typing_context, _bits):
 
 @njit(cache=True, nogil=True, inline="always")
 def _first_varint(word):
-    """Return (value, size in bits) of the varint in a word's low bits. Wrong if over 32 bits."""
+    """Return (value, size in bits) of the varint in a word's low bits, if it has up to 32 bits."""
     stops = ~word & np.uint64(0x8080808080808080)
     own = word & (stops ^ (stops - np.uint64(1)))
     zigzag = own & np.uint64(0x7F)
@@ -172,7 +172,7 @@ def get_big_endian(data, at, width):
 @njit(cache=True, nogil=True)
 @meanwhile(INTERPRETED)
 def find_batches(data):
-    """Parse batch headers. Return (batches, position of the end or problem, problem or 0)."""
+    """Check batch headers. Return (batch count, position after these batches, problem or 0)."""
     at = np.int64(0)
     n = 0
     while at < len(data):
@@ -202,7 +202,7 @@ def find_batches(data):
 @njit(cache=True, nogil=True)
 @meanwhile(INTERPRETED)
 def read_headers(data, base_position, unknown, table):
-    """Fill the batch table of the batches that `find_batches` counted."""
+    """Fill `table`, a batch table with one row for each batch that `find_batches` counted."""
     at = np.int64(0)
     for i in range(len(table)):
         row = table[i]
@@ -221,7 +221,7 @@ def read_headers(data, base_position, unknown, table):
 @njit(cache=True, nogil=True)
 @meanwhile(INTERPRETED)
 def read_crcs(data, starts, crcs):
-    """Read the checksum in the header of each batch."""
+    """Fill `crcs` with the checksum in the header of each batch."""
     for i in range(len(starts)):
         crcs[i] = get_big_endian(data, starts[i] + CRC_AT, 4)
 
@@ -229,7 +229,7 @@ def read_crcs(data, starts, crcs):
 @njit(cache=True, nogil=True)
 @meanwhile(INTERPRETED)
 def blocks_rise(blocks, end):
-    """Return whether positions and offsets of a zone map's blocks rise, below `end` and 2^31."""
+    """Return whether the positions of blocks rise below `end`, and their offsets below 2^31."""
     position, offset = np.int64(-1), np.int64(-1)
     for i in range(len(blocks)):
         if blocks[i].position <= position or blocks[i].relative_offset <= offset:
@@ -241,7 +241,7 @@ def blocks_rise(blocks, end):
 @njit(cache=True, nogil=True)
 @meanwhile(INTERPRETED)
 def survey(table, length):
-    """Return the first batch outside the first `length` bytes, or -1, and all attributes or-ed."""
+    """Return the first batch that is not in `length` bytes, or -1, and the "or" of attributes."""
     bits = np.int64(0)
     for i in range(len(table)):
         start = table[i].position
@@ -288,7 +288,7 @@ class WindowLimits(NamedTuple):
 
 
 class BatchHead(NamedTuple):
-    """The values to which the heads of a batch's records are relative."""
+    """The values of a batch header from which offsets and timestamps of records are computed."""
 
     base_offset: int
     last_delta: int  # offset delta of the last record
@@ -298,7 +298,7 @@ class BatchHead(NamedTuple):
 
 
 class RecordHead(NamedTuple):
-    """The fields of a record before its key. Of a malformed record, only `problem` is valid."""
+    """The fields of a record before its key. If it is malformed, only `problem` is valid."""
 
     problem: int  # 0, `BAD_RECORD` or `BAD_OFFSET`
     end: int  # of the record
@@ -309,7 +309,7 @@ class RecordHead(NamedTuple):
 
 
 class RecordBody(NamedTuple):
-    """The positions and lengths of a record's fields, from its key on. A length of -1 is null."""
+    """The positions and lengths of a record's key, value and headers. A length of -1 is null."""
 
     problem: int  # 0 or a key of `PROBLEMS`
     key_start: int
@@ -322,7 +322,7 @@ class RecordBody(NamedTuple):
 
 @njit(cache=True, nogil=True, inline="always")
 def limits_of(window):
-    """Return the `WindowLimits` in the four items of an array."""
+    """Return the `WindowLimits` from an array of four items."""
     return WindowLimits(window[0], window[1], window[2], window[3])
 
 
@@ -338,7 +338,7 @@ def batch_head(row):
 
 @njit(cache=True, nogil=True, inline="always")
 def lies_in(limits, record):
-    """Return whether the record with this head is in the window."""
+    """Return whether a record is in the window, from its `RecordHead`."""
     in_time = record.timestamp >= limits.low_time and record.timestamp <= limits.high_time
     return in_time and record.offset >= limits.low_offset and record.offset <= limits.high_offset
 
@@ -367,9 +367,8 @@ def next_record(data, at, batch_end, batch, previous):
 def _short_head(data, at, batch_end):
     """Return (is valid, end of the record, timestamp delta, offset delta, position of the key).
 
-    This function decodes the fields before the key without a branch if they fit in eight bytes,
-    which is nearly always true. Otherwise `is valid` is False. `data` must have eight bytes from
-    `at` on.
+    Nearly always, the fields before the key fit in eight bytes, and are decoded without a branch.
+    Otherwise, `is valid` is False. `data` must have eight bytes from `at` on.
     """
     word = _eight_bytes(data, at)
     length, size = _first_varint(word)
@@ -461,10 +460,10 @@ def parse_records(table, data, starts, ends, columns):
 @njit(cache=True, nogil=True)
 @meanwhile(INTERPRETED)
 def parse_times(data, batch, times):
-    """Fill the rows of `times` from one batch: offsets, timestamps, running maximum of timestamps.
+    """Fill the rows of `times` with the offsets, timestamps and running maxima of one batch.
 
-    `data` is the decompressed records of the batch, `batch` its `BatchHead`. Returns 0 or the
-    problem. Keys, values and headers are not decoded.
+    `times` has one column for each record. `data` has the decompressed records, and `batch` is the
+    `BatchHead`. Keys, values and headers are not decoded. Returns 0 or the problem.
     """
     data = uncounted(data)
     at, previous, top = np.int64(0), np.int64(-1), np.int64(-INT64_MAX)
@@ -479,7 +478,7 @@ def parse_times(data, batch, times):
 
 @njit(cache=True, nogil=True)
 def parse_extremes(table, data, starts, ends, lows, offsets_of_max, lateness):
-    """Compute the results of `encode_kernels.extremes` from records, without their keys and values.
+    """Compute three results of `encode_kernels.extremes` from encoded records of batches.
 
     Returns (0, 0), or (batch, problem) for the first damaged batch.
     """

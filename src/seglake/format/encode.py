@@ -1,4 +1,4 @@
-"""Write record batches: records to bodies, bodies to batches, and batches to other offsets.
+"""Encode records as bodies and bodies as batches, and move encoded batches to other offsets.
 
 `encode_bodies` encodes each body once. Bodies are then sorted and merged unchanged, and
 `encode_batches` puts in front of each body only the few bytes that depend on its batch.
@@ -34,7 +34,7 @@ from seglake.format.records import Bytes, Flags, Headers, Int64s, Records, fixed
 
 
 class Bodies(NamedTuple):
-    """The bodies of n records: body i is data[starts[i] : starts[i] + sizes[i]].
+    """The bodies of n records. Body i is data[starts[i] : starts[i] + sizes[i]].
 
     Some bodies may be in other buffers, at lower or higher addresses than `data`. Their starts are
     relative to `data`, too, and `others` keeps these buffers alive.
@@ -60,12 +60,12 @@ class Bodies(NamedTuple):
         return Bodies(ends - self.sizes, self.sizes.copy(), data)
 
     def fixed(self) -> Bodies:
-        """Return these bodies over `fixed` arrays."""
+        """Return these bodies with `fixed` arrays, for kernels."""
         return Bodies(fixed(self.starts), fixed(self.sizes), fixed(self.data), self.others)
 
     @staticmethod
     def joined(parts: Sequence[Bodies]) -> Bodies:
-        """Join the bodies of several parts, one part after another, without copying them."""
+        """Return the bodies of all parts, one part after another, without copying them."""
         places = [part.data.__array_interface__["data"][0] for part in parts]
         starts = [
             part.starts + place - places[0] for part, place in zip(parts, places, strict=True)
@@ -105,7 +105,7 @@ class Encoding:
 
 
 def encode_bodies(records: Records, order: Int64s) -> Bodies:
-    """Encode the records at the positions `order`, in that order and without gaps.
+    """Return the bodies of the records at the positions `order`, in this order, in a new buffer.
 
     Raises InputError for a null header key.
     """
@@ -130,7 +130,7 @@ def encode_bodies(records: Records, order: Int64s) -> Bodies:
 
 
 def _places(sizes: Int64s) -> tuple[Int64s, Bytes]:
-    # the starts of consecutive items of these sizes, and an array for the items
+    # Return the starts of consecutive items of these sizes, and a buffer for the items.
     ends = np.cumsum(sizes)
     return ends - sizes, np.empty(ends[-1] if len(ends) else 0, np.uint8)
 
@@ -144,14 +144,14 @@ def encode_batches(
     offsets: Int64s | None = None,
     stamped: Flags | None = None,
 ) -> EncodedBatches:
-    """Frame n records as batches, at consecutive offsets from `base_offset` on, or at `offsets`.
+    """Encode n records as batches, at consecutive offsets from `base_offset` on, or at `offsets`.
 
     Batch boundaries depend only on the records and `encoding.batch_bytes`.
 
     Args:
         timestamps: Milliseconds since the epoch, in any order.
         bodies: The bodies of the records.
-        encoding: The settings that change bytes.
+        encoding: The topic settings that decide how batches are encoded.
         base_offset: The offset of the first record, unless `offsets` is given.
         offsets: Ascending offsets. Gaps are kept.
         stamped: A mask of the timestamps that are append times of a broker. A batch then has
@@ -186,7 +186,7 @@ def encode_batches(
 def _cut(
     timestamps: Int64s, offsets: Int64s, stamped: Flags, bodies: Bodies, encoding: Encoding
 ) -> tuple[Int64s, Int64s]:
-    """Return the first record of each batch, with the record count at the end, and batch sizes."""
+    """Return `firsts` and `batch_sizes` of `cut_batches`. Raise ConfigError for a huge batch."""
     firsts = np.empty(len(timestamps) + 1, np.int64)
     sizes = np.empty(len(timestamps), np.int64)
     n = encode_kernels.cut_batches(
@@ -202,7 +202,7 @@ def _cut(
 
 
 def _describe(timestamps: Int64s, offsets: Int64s, firsts: Int64s) -> BatchTable:
-    """Return the table of batches with these records, as CreateTime batches, without sizes."""
+    """Return the batch table of CreateTime batches with these records. Sizes are 0."""
     n = len(firsts) - 1
     table = np.zeros(n, TABLE)
     table["base_offset"] = offsets[firsts[:-1]]
@@ -222,7 +222,7 @@ def _bases(table: BatchTable) -> tuple[Int64s, Int64s]:
 
 
 def _stamp(table: BatchTable, append_time_ms: int) -> None:
-    """Set one append time in the batches: it becomes the timestamp of each record."""
+    """Set the append time in the batch table, because it replaces the records' timestamps."""
     table["min_timestamp"] = table["max_timestamp"] = append_time_ms
     table["offset_of_max"], table["lateness"] = table["base_offset"], 0
 
@@ -244,13 +244,13 @@ def write_crcs(data: Bytes, table: BatchTable) -> None:
 
 
 def _starts(table: BatchTable) -> Int64s:
-    # positions in a buffer that begins with the first batch
+    # Return positions in a buffer that begins with the first batch.
     starts: Int64s = table["position"] - table["position"][:1]
     return starts
 
 
 def rebase(data: Any, table: BatchTable, delta: int) -> EncodedBatches:
-    """Move every offset by `delta`. All other bytes stay unchanged, including CRCs."""
+    """Return batches whose offsets are moved by `delta`. Other bytes do not change, even CRCs."""
     moved = np.frombuffer(data, np.uint8).copy()
     table = table.copy()
     for name in ("base_offset", "last_offset", "offset_of_max"):
@@ -261,7 +261,7 @@ def rebase(data: Any, table: BatchTable, delta: int) -> EncodedBatches:
 
 
 def restamp(batches: EncodedBatches, append_time_ms: int) -> EncodedBatches:
-    """Give LogAppendTime batches another append time. Changes max timestamp and CRC."""
+    """Return LogAppendTime batches with another append time. Max timestamp and CRC change."""
     data, table = batches.data.copy(), batches.table.copy()
     for name in ("min_timestamp", "max_timestamp"):
         table[name] = append_time_ms

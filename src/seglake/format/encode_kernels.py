@@ -1,4 +1,4 @@
-"""Kernels that write: records to bodies, bodies to batches, batches to segments.
+"""Encode records as bodies and batches, and divide batches into segments, in compiled kernels.
 
 `body_sizes` and `fill_bodies` gather key, value and headers of records into bodies, in any order.
 `cut_batches` decides where batches end. `fill_records` frames bodies as records. `partition_keys`
@@ -85,14 +85,14 @@ def put_big_endian(out, at, value, width):
 
 @njit(cache=True, nogil=True)
 def put_big_endians(data, starts, shift, values, width):
-    """Write each value `shift` bytes after its start."""
+    """Write the low `width` bytes of values[i] at starts[i] + shift, most significant first."""
     for i in range(len(starts)):
         put_big_endian(data, starts[i] + shift, values[i], width)
 
 
 @njit(cache=True, nogil=True)
 def body_sizes(key_lengths, value_lengths, order, sizes):
-    """Compute the size of each body without headers."""
+    """Fill `sizes` with the size of each body, for records without headers."""
     for i in range(len(order)):
         key, value = np.int64(key_lengths[order[i]]), np.int64(value_lengths[order[i]])
         size = varint_size(key) + max(key, 0) + varint_size(value) + max(value, 0) + 1
@@ -101,7 +101,7 @@ def body_sizes(key_lengths, value_lengths, order, sizes):
 
 @njit(cache=True, nogil=True)
 def fill_bodies(keys, values, order, starts, out):
-    """Write each body at its position in `starts`, without headers. Keys and values are `Spans`."""
+    """Write record order[i] without headers at starts[i] of `out`. Keys and values are `Spans`."""
     for i in range(len(order)):
         at = _put_span(out, starts[i], keys, order[i])
         at = _put_span(out, at, values, order[i])
@@ -118,7 +118,7 @@ def _put_span(out, at, spans, i):
 
 @njit(cache=True, nogil=True)
 def copy_bodies(starts, sizes, data, out):
-    """Copy every body to `out`, one after another."""
+    """Copy all bodies from `data` to `out`, without gaps."""
     at = 0
     for i in range(len(starts)):
         at = put_bytes(out, at, data, starts[i], sizes[i])
@@ -128,7 +128,7 @@ def copy_bodies(starts, sizes, data, out):
 def body_sizes_with_headers(
     key_lengths, value_lengths, header_firsts, header_keys, header_values, order, sizes
 ):
-    """Compute the size of each body with its headers."""
+    """Fill `sizes` with the size of each body, including its headers."""
     for i in range(len(order)):
         row = order[i]
         key, value = np.int64(key_lengths[row]), np.int64(value_lengths[row])
@@ -142,7 +142,7 @@ def body_sizes_with_headers(
 
 @njit(cache=True, nogil=True)
 def fill_bodies_with_headers(keys, values, headers, order, starts, out):
-    """Write each body, see `fill_bodies`, with the `Headers` of its record."""
+    """Write bodies like `fill_bodies`, with `headers`, the `Headers` of all records."""
     firsts = headers.firsts
     for i in range(len(order)):
         row = order[i]
@@ -163,10 +163,10 @@ def _record_length(timestamp_delta, offset_delta, body):
 def cut_batches(timestamps, offsets, stamped, sizes, max_bytes, firsts, batch_sizes):
     """Cut records into batches of at most `max_bytes` bytes of records. Return the batch count.
 
-    The records of a batch have one timestamp type. `stamped` records of a batch also have one
-    timestamp. Offsets rise, and the offsets of a batch differ by less than 2^31. `firsts` receives
-    the first record of each batch and, after these, the number of records. `batch_sizes` receives
-    the bytes of each batch's records.
+    The records of a batch have one timestamp type. `stamped` marks records with LogAppendTime: in a
+    batch, these have the same timestamp. Offsets rise, and the offsets of a batch differ by less
+    than 2^31. `firsts` receives the first record of each batch, then the number of records.
+    `batch_sizes` receives the bytes of each batch's records.
     """
     batches = 0
     total = np.int64(0)
@@ -195,7 +195,7 @@ def cut_batches(timestamps, offsets, stamped, sizes, max_bytes, firsts, batch_si
 
 @njit(cache=True, nogil=True, inline="always")
 def put_records(framing, batch, out, at):
-    """Frame the bodies of one batch of a `Framing` as records, from `at` on."""
+    """Write the bodies of one batch of a `Framing` as records into `out`, from `at` on."""
     base_timestamp, base_offset = framing.base_timestamps[batch], framing.base_offsets[batch]
     for i in range(framing.firsts[batch], framing.firsts[batch + 1]):
         since, behind = framing.timestamps[i] - base_timestamp, framing.offsets[i] - base_offset
@@ -208,14 +208,14 @@ def put_records(framing, batch, out, at):
 
 @njit(cache=True, nogil=True)
 def fill_records(framing, places, out):
-    """Frame every body as a record. The records of batch b begin at out[places[b]]."""
+    """Write every body as a record. The records of batch b begin at out[places[b]]."""
     for batch in range(len(places)):
         put_records(framing, batch, out, places[batch])
 
 
 @njit(cache=True, nogil=True)
 def measure_records(framing, batch_sizes):
-    """Fill in the bytes of each batch's framed records."""
+    """Fill `batch_sizes` with the bytes of each batch's records, before compression."""
     for batch in range(len(batch_sizes)):
         total = np.int64(0)
         base_timestamp, base_offset = framing.base_timestamps[batch], framing.base_offsets[batch]
@@ -253,7 +253,7 @@ def group_batches(table, fit, sizes, max_bytes, firsts):
 
 @njit(cache=True, nogil=True)
 def extremes(timestamps, firsts, lows, highs, at, lateness):
-    """Fill in the smallest and the largest timestamp of each batch, and two more values.
+    """Fill `lows` and `highs` with the smallest and largest timestamp of each batch.
 
     `at` receives the first record with the largest timestamp. `lateness` receives the largest time
     (ms) by which a record is older than an earlier record of its batch. Records without a
@@ -330,7 +330,10 @@ BY_BYTES, BY_RECORDS, BY_MS = range(3)
 
 @njit(cache=True, nogil=True)
 def append(state, table, by, interval, segment_bytes, segment_ms, max_offsets, max_times, indexed):
-    """Append batches until a batch must begin a new segment. Return how many were appended."""
+    """Append batches until one must begin a new segment. Return the number of appended batches.
+
+    `state` is updated, and `indexed` receives whether each appended batch gets an index entry.
+    """
     for i in range(len(table)):
         size, high = np.int64(table[i].size), table[i].max_timestamp
         if state[SIZE] > 0:

@@ -39,10 +39,10 @@ NO_HORIZON = -1
 
 
 class _Changed(NamedTuple):
-    """The kept records of the batches that change, and the row of each batch's first record."""
+    """The kept records of the batches that change, and the first of these in each batch."""
 
     order: Int64s  # positions in the decoded records
-    firsts: Int64s  # one more than there are batches
+    firsts: Int64s  # positions in `order`, then its length
 
 
 def copied(data: Any, table: BatchTable) -> EncodedBatches:
@@ -64,14 +64,14 @@ def filter_batches(
     """Return the batches of `table` with only the kept records, without empty batches.
 
     Args:
-        data: The bytes from whose start positions in `table` count.
+        data: The bytes of the batches. Positions in `table` count from its first byte.
         table: The batches.
         decoded: Every record of these batches, including control records.
         stays: Whether each record is kept.
-        horizons: The new delete horizon of each batch in ms, or `NO_HORIZON`. A batch that has a
-            horizon keeps it.
-        end_offset: The limit of the last offsets of batches, exclusive. It is above every kept
-            record.
+        horizons: The new delete horizon of each batch in ms, or `NO_HORIZON`. A batch that already
+            has a delete horizon keeps it.
+        end_offset: An exclusive limit to which last offsets of batches are lowered. It must be
+            above the offset of every kept record.
 
     Returns:
         The batches, with a complete table.
@@ -96,7 +96,7 @@ def filter_batches(
 
 
 def emptied(header: Any) -> EncodedBatches:
-    """Return a batch without records, from the first 61 bytes of a batch."""
+    """Return a batch without records that has the offsets and producer of `header` (61 bytes)."""
     batch = np.frombuffer(header, HEADER, 1).copy()
     batch["attributes"] &= ~(CODEC_MASK | DELETE_HORIZON)
     batch["base_timestamp"] = batch["max_timestamp"] = -1
@@ -104,9 +104,10 @@ def emptied(header: Any) -> EncodedBatches:
 
 
 def blank(base_offset: int, last_offset: int, *, max_timestamp: int = -1) -> EncodedBatches:
-    """Return an empty batch without a producer, for offsets up to `last_offset`, inclusive.
+    """Return a batch without records that covers `base_offset` to `last_offset`, inclusive.
 
-    `max_timestamp`, in ms, is written to its header. Raises UsageError for more than 2^31 offsets.
+    It has no producer. Its header has `max_timestamp` (ms). Raises UsageError for more than 2^31
+    offsets.
     """
     if not 0 <= last_offset - base_offset <= INT32_MAX:
         what = f"offsets {base_offset} to {last_offset}"
@@ -136,7 +137,10 @@ def reencoded(
     decoded: Decoded,
     survivors: Int64s,
 ) -> list[Any]:
-    """Return the bytes of each changed batch, and complete the changed rows of `after`."""
+    """Encode the changed batches with only their surviving records, and return the bytes of each.
+
+    `before` and `after` have one row for each batch. The changed rows of `after` are completed.
+    """
     if not changed.any():
         return []
     counts = after["count"].astype(np.int64)
@@ -159,7 +163,7 @@ def reencoded(
 
 
 def _set_times(table: BatchTable, timestamps: Int64s, firsts: Int64s) -> None:
-    """Set the base and max timestamps of the batches in `table`, which have these records."""
+    """Set the base and max timestamps in `table`. Batch b has the records from firsts[b] on."""
     plain = table["attributes"] & DELETE_HORIZON == 0
     table["base_timestamp"][plain] = timestamps[firsts[:-1]][plain]
     own = table["attributes"] & LOG_APPEND_TIME == 0
@@ -191,7 +195,7 @@ def _headers(data: Any, before: BatchTable, after: BatchTable) -> npt.NDArray[np
 
 
 def joined(data: Any, table: BatchTable, changed: Flags, parts: list[Any]) -> Any:
-    """Join the bytes of all batches of `table` in order. `parts` has the bytes of changed ones."""
+    """Join the bytes of all batches of `table`. `parts` has the bytes of each changed batch."""
     view, pieces, used = memoryview(data), list[Any](), 0
     starts, ends = table["position"], table["position"] + table["size"]
     begins = np.append(True, changed[1:] | changed[:-1] | (starts[1:] != ends[:-1]))[: len(table)]
@@ -206,7 +210,10 @@ def joined(data: Any, table: BatchTable, changed: Flags, parts: list[Any]) -> An
 
 
 def renumbered(decoded: Decoded, survivors: Int64s, numbers: Int64s) -> Decoded:
-    """Return offsets and times of the kept records. `numbers` has the new row of each batch."""
+    """Return only offsets, times and new batch rows of the kept records.
+
+    numbers[b] is the new row of batch b.
+    """
     records = Records(
         decoded.records.timestamps[survivors], decoded.records.keys, decoded.records.values
     )

@@ -34,10 +34,10 @@ POLICIES = ("bytes", "records", "ms")
 
 
 class Subject(NamedTuple):
-    """What a key index covers: the record keys, a field of values, or a header.
+    """A subject of a key index: the record keys, a field of values, or a header.
 
-    A field includes the value format with which it is found. A search with another value format
-    cannot use its index.
+    The subject of a field includes the value format with which it is found. A search with another
+    value format cannot use the index.
     """
 
     kind: int  # KEYS, FIELDS or HEADERS
@@ -74,7 +74,7 @@ def subjects_of(settings: Mapping[str, Any]) -> Subjects:
 
 
 def format_of_fields(subjects: Iterable[Subject]) -> ValueFormat:
-    """Return the value format of the fields of one key index, which share one format."""
+    """Return the value format that all fields of a key index share, by default `JSON`."""
     formats = {each.value_format for each in subjects if each.kind == FIELDS} or {JSON}
     (value_format,) = formats
     return value_format
@@ -90,7 +90,7 @@ def subjects_as_json(subjects: Subjects) -> str:
 def subjects_from_json(text: str) -> Subjects:
     """Parse the result of `subjects_as_json`.
 
-    Raises ValueError, LookupError, TypeError and others for another text.
+    Any other text raises ValueError, LookupError, TypeError or another exception.
     """
     listed, value_format = json.loads(text), JSON
     if listed and isinstance(listed[0], dict):
@@ -100,13 +100,13 @@ def subjects_from_json(text: str) -> Subjects:
 
 @dataclass(frozen=True)
 class IndexPolicy:
-    """Decides which batches get an index entry: by Kafka's rule ("bytes") or one of Seglake's two.
+    """A rule that decides which batches of a segment get an index entry.
 
-    - `by` "bytes": more than `interval` bytes since the last entry (Kafka's `index.interval.bytes`,
-      strict, counted before the batch; 0 indexes every batch but the first).
-    - `by` "records": at least `interval` records since the last entry.
-    - `by` "ms": the running maximum timestamp entered a later interval of this length (KIP-33 has
-      one minute).
+    - `by` "bytes", Kafka's rule: more than `interval` bytes precede the batch since the last entry
+      (`index.interval.bytes`). 0 indexes every batch except the first.
+    - `by` "records": at least `interval` records precede the batch since the last entry.
+    - `by` "ms": with the batch, the running maximum timestamp enters a later interval of this
+      length (KIP-33 has one minute).
 
     With `subjects`, the segment also has a key index of these subjects.
     """
@@ -116,7 +116,7 @@ class IndexPolicy:
     subjects: Subjects = ()
 
     def __post_init__(self) -> None:
-        """Check the values. Raises ConfigError."""
+        """Raise ConfigError for an unknown rule or an interval out of range."""
         if self.by not in POLICIES:
             raise ConfigError(
                 f"an index policy must be by bytes, records or ms, not by {self.by!r}"
@@ -142,7 +142,7 @@ class OffsetIndex:
 
     @classmethod
     def build(cls, base_offset: int, offsets: Int64s, positions: Int64s) -> OffsetIndex:
-        """Build an index from these entries. Raises CorruptData if no index can hold them."""
+        """Build an index from its entries. Raises CorruptData if they are not possible."""
         _check_relative(base_offset, offsets)
         if np.any(np.diff(offsets) <= 0):
             raise CorruptData("offsets of an offset index must increase strictly")
@@ -223,7 +223,7 @@ def offset_index(
 
 
 def time_index(base_offset: int, table: BatchTable, indexed: npt.NDArray[np.bool_]) -> TimeIndex:
-    """Return the time index of a segment whose batches `table` describes, with its last entry."""
+    """Return the time index of a closed segment whose batches `table` describes."""
     if not len(table):
         return TimeIndex.build(base_offset, np.empty(0, np.int64), np.empty(0, np.int64))
     highest = np.maximum(np.maximum.accumulate(table["max_timestamp"]), -1)

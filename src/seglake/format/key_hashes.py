@@ -1,4 +1,4 @@
-"""Hash record keys for the key index: from record bodies, or from encoded batches."""
+"""Hash the keys of record bodies or of encoded batches for the key index."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Hashes = npt.NDArray[np.uint64]
 
-_LEAST_ROOM = 64  # bytes of a body that are copied together
+_LEAST_ROOM = 64  # bytes of the smallest buffer for a copy of a body
 
 
 class KeyHashes(NamedTuple):
@@ -30,7 +30,7 @@ class KeyHashes(NamedTuple):
 
     @staticmethod
     def of_bodies(starts: Int64s, sizes: Int64s, data: Bytes) -> KeyHashes:
-        """Return the hashes of the keys in `Bodies`, passed as `fixed` arrays."""
+        """Return the hash of the key of each body. The arrays are those of `Bodies.fixed`."""
         room = np.empty(max(_LEAST_ROOM, int(sizes.max(initial=0))), np.uint8)
         hashes, has_key = np.zeros(len(starts), np.uint64), np.zeros(len(starts), np.bool_)
         key_kernels.hash_bodies(starts, sizes, data, room, hashes, has_key)
@@ -42,9 +42,9 @@ class KeyHashes(NamedTuple):
 
 
 def hashes_of(table: BatchTable, payload: Payload) -> tuple[Hashes, Int64s]:
-    """Return the hash of each key in the batches of a payload, and its batch.
+    """Return the hashes of the keys in a payload, and the row in `table` of each key's batch.
 
-    Raises CorruptData.
+    Records without a key and control batches are skipped. Raises CorruptData.
     """
     data, starts, ends = payload
     count = int(table["count"].sum(dtype=np.int64))

@@ -1,4 +1,4 @@
-"""Kernels of the key index: hashes of record keys, and the blocks that may hold a hash.
+"""Hash keys and numbers, and find the blocks that may have a hash, in compiled kernels.
 
 The hash is MurmurHash64A (Appleby) with the seed 0. Keys that are made to collide make a search
 slower, but never wrong.
@@ -67,17 +67,17 @@ def hash_of(data: Bytes, start: int, length: int) -> Any:
 
 @njit(cache=True, nogil=True)
 def hash_spans(data: Bytes, starts: Int64s, lengths: Int64s, hashes: Any) -> None:
-    """Hash each span. No span may be null."""
+    """Fill `hashes` with the hash of each span. No span may be null."""
     for i in range(len(starts)):
         hashes[i] = hash_of(data, starts[i], lengths[i])
 
 
 @njit(cache=True, nogil=True)
 def hash_numbers(data: Bytes, starts: Int64s, lengths: Int64s, room: Any, hashes: Any) -> None:
-    """Hash JSON numbers. Equal numbers, such as 200, 200.0 and 2e2, have equal hashes.
+    """Fill `hashes` with the hashes of JSON numbers. Equal numbers (200, 2e2) have equal hashes.
 
     The hash is of the sign, the digits without the zeros at both ends, and the power of ten of the
-    last digit. `room` has 9 bytes more than the longest number.
+    last digit. `room` is a buffer with 9 bytes more than the longest number.
     """
     for i in range(len(starts)):
         at, end = starts[i], starts[i] + lengths[i]
@@ -123,9 +123,9 @@ def _exponent(data: Bytes, at: int, end: int) -> Any:
 def hash_bodies(
     starts: Int64s, sizes: Int64s, data: Bytes, room: Any, hashes: Any, has_key: Any
 ) -> None:
-    """Hash the key of each body that has a key. `room` has the bytes of the largest body.
+    """Hash the key of each body that has a key. `room` is a buffer for the largest body.
 
-    Bodies may be in other buffers than `data`, so their keys are copied.
+    Bodies may be in other buffers than `data`, so each body is copied to `room` first.
     """
     for i in range(len(starts)):
         copied = put_bytes(room, 0, data, starts[i], min(sizes[i], len(room)))
@@ -140,8 +140,9 @@ def hash_keys(
 ) -> tuple[int, int, int]:
     """Hash the keys of all records, without null keys and without the records of control batches.
 
-    The decompressed records of batch b are data[starts[b] : ends[b]]. Fills hashes, and the batch
-    of each. Returns (number of hashes, 0, 0), or (_, batch, problem) for the first damaged batch.
+    The decompressed records of batch b are data[starts[b] : ends[b]]. batches[i] receives the batch
+    of hashes[i]. Returns (number of hashes, 0, 0), or (_, batch, problem) for the first damaged
+    batch.
     """
     data, n = uncounted(data), 0
     for b in range(len(table)):

@@ -1,4 +1,4 @@
-"""The key index: which blocks of a segment may hold a record key, a field's text, a header's value.
+"""Encode and decode key indexes, which list the blocks that may have a key, field or header value.
 
     header, 32 bytes     magic "SLKI" | version u16 | things u16 | blocks u32 | pages u32
                          | log bytes u64 | CRC-32C of the header so far and the tables u32
@@ -130,7 +130,7 @@ def _page(pairs: Hashes) -> tuple[bytes, int]:
 
 
 def encode(pages: Mapping[Subject, Pages], blocks: int, log_bytes: int) -> bytes:
-    """Return the bytes of the file for a log of `log_bytes` bytes in `blocks` blocks.
+    """Return the bytes of the key index of a log that has `log_bytes` bytes in `blocks` blocks.
 
     `pages` must be finished. All their fields have the same value format.
     """
@@ -154,7 +154,7 @@ def encode(pages: Mapping[Subject, Pages], blocks: int, log_bytes: int) -> bytes
 
 
 def _things(subjects: Iterable[Subject]) -> list[tuple[int, bytes, Subject | None]]:
-    """Return (kind, name, subject) of each thing of a file. Subject None: it is a value format."""
+    """Return (kind, name, subject) of each thing of a file. A value format has no subject."""
     things: list[tuple[int, bytes, Subject | None]] = [
         (OTHER_FIELDS if each.value_format else each.kind, each.name.encode(), each)
         for each in subjects
@@ -189,11 +189,11 @@ class KeyTables:
         return tuple(sorted(self.places))
 
     def of(self, subject: Subject) -> npt.NDArray[np.void]:
-        """Return the pages of a subject."""
+        """Return the page rows of a subject."""
         return self.rows[slice(*self.places[subject])]
 
     def numbers(self, subject: Subject, first: int, stop: int) -> tuple[int, int]:
-        """Return the numbers of a subject's pages that have the blocks [first, stop)."""
+        """Return the range [start, end) of a subject's pages that cover blocks [first, stop)."""
         begin = self.places[subject][0]
         starts = self.of(subject)["first_block"]
         return begin + int(starts.searchsorted(first, "right")) - 1, begin + int(
@@ -202,7 +202,7 @@ class KeyTables:
 
 
 def head_bytes(head: Any) -> int:
-    """Return the end position of the tables, from the first bytes of a file, without a check."""
+    """Return the bytes of header and tables, by the unchecked header at the start of `head`."""
     if len(head) < HEADER.itemsize:
         return HEADER.itemsize
     header = np.frombuffer(head, HEADER, 1)[0]
@@ -211,9 +211,9 @@ def head_bytes(head: Any) -> int:
 
 
 def decode_head(head: Any, size: int) -> KeyTables:
-    """Decode the tables from the beginning of a file of `size` bytes, or from more of it.
+    """Decode the tables of a key index from `head`, a prefix of the file that has all of them.
 
-    Raises CorruptData.
+    `size` is the size of the file in bytes. Raises CorruptData.
     """
     view, end = memoryview(head).cast("B"), head_bytes(head)
     if len(view) < end:
@@ -239,7 +239,7 @@ def decode_head(head: Any, size: int) -> KeyTables:
 def _places(
     things: npt.NDArray[np.void], names: bytes
 ) -> Iterator[tuple[Subject, tuple[int, int]]]:
-    """Yield each subject of a known kind, and the numbers of its pages."""
+    """Yield each subject of a known kind, and the range [start, end) of its pages."""
     ends = things["name"].astype(np.int64).cumsum().tolist()
     texts = [
         names[end - size : end].decode(errors="replace")
@@ -263,17 +263,17 @@ def _check_cover(rows: npt.NDArray[np.void], blocks: int) -> None:
 
 
 def check_page(row: Any, data: Any) -> None:
-    """Raise CorruptData unless these are the bytes of a page."""
+    """Raise CorruptData unless `data` has the checksum of the page that `row` describes."""
     if crc32c.crc32c(data) != row["crc"]:
         position = int(row["position"])
         raise CorruptData("CRC-32C of a page of the key index is wrong", position=position)
 
 
 def may_hold(data: npt.NDArray[np.uint8], rows: Any, hashes: Hashes, marks: Flags) -> None:
-    """Mark the blocks of pages that may hold one of the ascending hashes.
+    """Set marks[b] for each block b of some pages that may have a key with one of the hashes.
 
-    `data` is the file; only the bytes of the pages must be filled in. Its size is a multiple of 8
-    bytes.
+    `rows` describe the pages, and `hashes` ascend. `data` has the bytes of the pages at their
+    positions in the file, and its size is a multiple of 8.
     """
     pages = np.empty((len(rows), 3), np.int64)
     for column, name in enumerate(("pairs", "position", "first_block")):

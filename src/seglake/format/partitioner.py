@@ -1,4 +1,4 @@
-"""Kafka's partitioner: 32-bit murmur2 of the key, with seed 0x9747b28c (`Utils.murmur2`)."""
+"""Choose partitions like Kafka's producer, by the murmur2 hash of the key (`Utils.murmur2`)."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Represent records as columns, the one form in which records pass between the layers.
+"""Represent records as columns. All modules exchange records in this form.
 
 Seglake has no object per record. Variable-length bytes are `Spans`: positions in a shared buffer. A
 raw line of an input file, a key in that line and a value in a decompressed batch are all spans, so
@@ -38,22 +38,22 @@ def fixed(array: AnyArray) -> AnyArray:
 
 
 def read_only(data: Any) -> Bytes:
-    """Return any buffer as the one array type for which kernels are compiled."""
+    """Return a read-only view of a buffer, as the array type for which kernels are compiled."""
     return np.frombuffer(memoryview(data).toreadonly(), np.uint8)
 
 
 def take_rows(table: AnyArray, rows: Any) -> AnyArray:
-    """Return `table[rows]`, copied as bytes. NumPy's copy by fields takes ten times as long."""
+    """Return `table[rows]`, copied row by row. NumPy's copy by fields takes ten times as long."""
     return table[rows] if table.dtype.names is None else _structures(_opaque(table)[rows], table)
 
 
 def copy_rows(table: AnyArray) -> AnyArray:
-    """Return `table.copy()` of an array of structures; see `take_rows`."""
+    """Return `table.copy()`, copied row by row like in `take_rows`."""
     return _structures(_opaque(table).copy(), table)
 
 
 def join_tables(tables: Sequence[AnyArray]) -> AnyArray:
-    """Concatenate one or more arrays of the same type; see `take_rows`."""
+    """Concatenate one or more arrays of the same type, copied row by row like in `take_rows`."""
     if tables[0].dtype.names is None:
         return cast("AnyArray", np.concatenate(tables))
     return _structures(np.concatenate([_opaque(table) for table in tables]), tables[0])
@@ -63,7 +63,7 @@ def _opaque(table: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return table.view(_opaque_type(table.itemsize))
 
 
-@cache  # for arrays to be joined, NumPy is quick only if they share their type
+@cache  # NumPy joins arrays quickly only if they share one type object
 def _opaque_type(size_bytes: int) -> np.dtype[np.void]:
     return np.dtype((np.void, size_bytes))
 
@@ -75,7 +75,7 @@ def _structures(opaque: npt.NDArray[Any], like: AnyArray) -> AnyArray:
 
 
 class Spans(NamedTuple):
-    """n byte strings: item i is data[starts[i] : starts[i] + lengths[i]], null if lengths[i] is -1.
+    """n byte strings. Item i is data[starts[i] : starts[i] + lengths[i]], or null for length -1.
 
     Spans may overlap, repeat and be in any order. `data` may be read-only.
     """
@@ -95,7 +95,7 @@ class Spans(NamedTuple):
 
     @staticmethod
     def of(items: list[bytes | None]) -> Spans:
-        """Return spans over the given byte strings; for small lists and tests."""
+        """Copy a small list of byte strings into one buffer, and return their spans."""
         lengths = np.array([NULL if item is None else len(item) for item in items], np.int32)
         ends = np.cumsum(np.maximum(lengths, 0), dtype=np.int64)
         data = np.frombuffer(b"".join(item or b"" for item in items), np.uint8)
@@ -106,20 +106,20 @@ class Spans(NamedTuple):
         return Spans(self.data, self.starts[order], self.lengths[order])
 
     def fixed(self) -> Spans:
-        """Return the same items over `fixed` arrays."""
+        """Return these spans with `fixed` arrays, for kernels."""
         return Spans(fixed(self.data), fixed(self.starts), fixed(self.lengths))
 
     def tolist(self) -> list[bytes | None]:
-        """Return the items as Python bytes; for display, errors and tests."""
+        """Return the items as Python bytes, for display and error messages."""
         data = self.data.data  # copy only the items, not the whole buffer
         pairs = zip(self.starts.tolist(), self.lengths.tolist(), strict=True)
         return [None if n < 0 else data[start : start + n].tobytes() for start, n in pairs]
 
 
 class Headers(NamedTuple):
-    """Headers of n records: record i has the items firsts[i] to firsts[i + 1], exclusive.
+    """The headers of n records. Record i has the headers firsts[i] to firsts[i + 1], exclusive.
 
-    Header keys are never null, because Kafka forbids that; header values may be null.
+    Header keys are never null, because Kafka forbids that. Header values may be null.
     """
 
     firsts: Int64s  # n + 1 entries
@@ -136,7 +136,7 @@ class Headers(NamedTuple):
 
 @dataclass(frozen=True)
 class Records:
-    """n records. Timestamps are ms since the epoch, or -1 for a record without one."""
+    """n records as columns. Timestamps are ms since the epoch. -1 is a missing timestamp."""
 
     timestamps: Int64s
     keys: Spans
@@ -148,7 +148,7 @@ class Records:
 
 
 def concatenate(parts: Sequence[Records]) -> Records:
-    """Join the records of several parts, in their order, over one buffer per column."""
+    """Return the records of all parts, in order. Each column of the result has one buffer."""
     headers = None
     if any(part.headers is not None for part in parts):
         headers = _join_headers([part.headers or _no_headers(len(part)) for part in parts])

@@ -1,16 +1,16 @@
-"""A record batch in plain Python: read this first to learn the format.
+"""Decode one record batch in plain Python. Read this module first to learn the format.
 
     batch   base offset i64, batch length i32, leader epoch i32, magic i8 = 2, CRC-32C u32,
             attributes i16, last offset delta i32, base timestamp i64, max timestamp i64,
             producer id i64, producer epoch i16, base sequence i32, record count i32,
-            records: as they are, or compressed as a whole
+            records, uncompressed or compressed together
     record  length varint, attributes i8, timestamp delta varint, offset delta varint,
             key, value, header count varint, headers
     header  key, value
     key and value: length varint (-1: null), bytes
 
 Integers of the batch are big-endian, varints are zigzag (KIP-98, `DefaultRecordBatch`,
-`DefaultRecord`). Tests compare the compiled code, which reads many batches at once, with this
+`DefaultRecord`). Tests compare the compiled code, which decodes many batches in one call, with this
 module.
 """
 
@@ -38,7 +38,7 @@ class Record(NamedTuple):
 
 
 def read_batch(data: bytes, max_bytes: int) -> list[Record]:
-    """Return the records of the one record batch in `data`.
+    """Return the records of the record batch that `data` consists of.
 
     Raises CorruptData for a batch that a Kafka consumer would refuse, and for one that decompresses
     to more than `max_bytes`.
@@ -70,9 +70,9 @@ def read_batch(data: bytes, max_bytes: int) -> list[Record]:
 def _read_record(
     batch: "_Reader",
 ) -> tuple[int, int, bytes | None, bytes | None, list[tuple[bytes, bytes | None]]]:
-    """Return timestamp delta, offset delta, key, value and headers."""
+    """Read the next record. Return its timestamp delta, offset delta, key, value and headers."""
     record = _Reader(batch.take(batch.varint(5)))
-    record.take(1)  # attributes, of which none is in use
+    record.take(1)  # attributes, which Kafka does not use
     deltas = record.varint(10), record.varint(5)
     key, value = record.field(), record.field()
     headers = list(_read_headers(record))
@@ -106,7 +106,7 @@ class _Reader:
         return self._data[self._at - count : self._at]
 
     def varint(self, most_bytes: int) -> int:
-        """Read a varint of 32 bits (at most 5 bytes) or 64 (10). Drop higher bits, like Kafka."""
+        """Read a varint. `most_bytes` is 5 for 32 bits and 10 for 64. Higher bits are dropped."""
         bits = 0
         for number in range(most_bytes):
             (byte,) = self.take(1)

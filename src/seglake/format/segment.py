@@ -29,7 +29,7 @@ from seglake.limits import INT64_MAX
 
 @dataclass(frozen=True)
 class SegmentLimits:
-    """When a segment ends. Names and defaults are Kafka's topic settings, but for `segment_ms`.
+    """The limits at which a segment ends. The defaults are Kafka's, except for `segment_ms`.
 
     A segment has at most `segment_bytes`, and each of its index files at most `index_bytes`. A
     batch begins a new segment if its largest timestamp is more than `segment_ms` above the largest
@@ -70,7 +70,7 @@ class Roller:
 
     @property
     def size_bytes(self) -> int:
-        """Return the bytes of the segment that is being filled."""
+        """Return the size in bytes of the segment that is being filled."""
         return int(self._state[encode_kernels.SIZE])
 
     @property
@@ -84,7 +84,7 @@ class Roller:
         return self._indexed[-1]
 
     def begin(self, base_offset: int) -> None:
-        """Start an empty segment."""
+        """Start an empty segment at `base_offset`."""
         self._state = np.zeros(9, np.int64)
         self._state[encode_kernels.BASE] = base_offset
         for unseen in (encode_kernels.FIRST_MAX, encode_kernels.HIGHEST, encode_kernels.LAST_TIME):
@@ -95,8 +95,8 @@ class Roller:
     def append(self, table: BatchTable) -> int:
         """Append batches of `table` until the segment must roll. Return how many were appended.
 
-        Batches follow one another in the segment, whatever their positions in the table. Raises
-        ConfigError for a batch that no segment can hold.
+        Batches are put one after another, whatever their positions in the table. Raises ConfigError
+        for a batch that is larger than `segment_bytes`.
         """
         self._require_possible(table)
         indexed = np.zeros(len(table), np.bool_)
@@ -151,8 +151,8 @@ def _times(table: BatchTable) -> tuple[int, int, int, int]:
 
 
 def _max_lateness(table: BatchTable) -> int:
-    # Compute the most by which a record is older than an earlier record, in its batch or an earlier
-    # one. If a batch also has records without a timestamp, its smallest timestamp is unknown.
+    # Compute the largest time (ms) by which a record is older than an earlier record. If a batch
+    # has a record without a timestamp, its `min_timestamp` is -1, so only its `lateness` counts.
     before = np.maximum(np.maximum.accumulate(table["max_timestamp"])[:-1], 0)
     lows = table["min_timestamp"][1:]
     behind = np.where(lows >= 0, before - lows, 0)

@@ -16,9 +16,9 @@ from seglake.format.records import Bytes, Int64s, Spans, fixed
 
 
 class SoughtKeys(NamedTuple):
-    """Distinct keys: key i is data[starts[i] : starts[i] + lengths[i]].
+    """Distinct keys of a search. Key i is data[starts[i] : starts[i] + lengths[i]].
 
-    Keys ascend by length, then by their bytes. Without keys, every record is wanted.
+    Keys ascend by length, then by their bytes. A search with no keys accepts every record.
     """
 
     data: Bytes
@@ -27,7 +27,7 @@ class SoughtKeys(NamedTuple):
 
     @staticmethod
     def of(keys: Iterable[bytes]) -> SoughtKeys:
-        """Return these keys, sorted."""
+        """Return these keys, sorted and without duplicates."""
         data, starts, lengths = Spans.of([*sorted({*keys}, key=lambda key: (len(key), key))])
         return SoughtKeys(fixed(data), fixed(starts), fixed(lengths.astype(np.int64)))
 
@@ -54,7 +54,7 @@ def is_sought(keys: SoughtKeys, data: Bytes, start: int, length: int) -> bool:
 
 @njit(cache=True, nogil=True)
 def _order(keys: SoughtKeys, number: int, data: Bytes, start: int, length: int) -> int:
-    """Compare the key of this number with the item: negative if the key is smaller."""
+    """Compare a key with data[start : start + length]. If the key is smaller, return < 0."""
     if keys.lengths[number] != length:
         return int(keys.lengths[number] - length)
     at = keys.starts[number]

@@ -1,7 +1,8 @@
-"""Define value formats: how fields are found in the values of a topic, from only its settings.
+"""Derive a topic's value format, which states how fields are found in values, from its settings.
 
-A value format is one line of JSON, or "" for values that are JSON objects. Equal lines find equal
-fields. So a key index stores the line with which it was built, and is used only with this line.
+A value format is one line of JSON, or "" for values that are JSON objects. Topics with equal lines
+find the same fields. So a key index stores the line with which it was built, and is only used for a
+search with this line.
 """
 
 from __future__ import annotations
@@ -31,5 +32,5 @@ def value_format_of(settings: Mapping[str, Any]) -> ValueFormat:
 
 
 def line_of(parts: Mapping[str, Any]) -> ValueFormat:
-    """Return the value format with these parts, in ASCII; the inverse of `json.loads`."""
+    """Format these parts as a value format, one line of ASCII. `json.loads` is the inverse."""
     return json.dumps(parts, sort_keys=True, separators=(",", ":"))

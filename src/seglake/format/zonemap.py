@@ -1,4 +1,4 @@
-"""The zone map: per index block of a segment, the smallest and largest record timestamp.
+"""Encode and decode zone maps: the smallest and largest timestamp of each block of a segment.
 
 Kafka's time index has a running maximum, so under disorder it bounds a window on one side only. The
 zone map bounds the window on both sides: a reader skips a block whose [min, max] misses the window.
@@ -70,17 +70,17 @@ _CRC_AT = HEADER.fields["crc"][1] if HEADER.fields else 0
 
 
 def head_bytes_at_most(size_bytes: int) -> int:
-    """Return a number of bytes that includes header and fences of a zone map of this file size."""
+    """Return an upper bound of the bytes of header and fences in a zone map of `size_bytes`."""
     most = (size_bytes - HEADER.itemsize) // ENTRY.itemsize
-    least = most * ENTRY.itemsize // (ENTRY.itemsize + 1)  # a fence takes less than 1 byte a block
+    least = most * ENTRY.itemsize // (ENTRY.itemsize + 1)  # fences need less than 1 byte a block
     span = min(span_of(least), span_of(most))
     return HEADER.itemsize + FENCE.itemsize * -(-most // span)
 
 
 def span_of(block_count: int) -> int:
-    """Return the number of blocks for each fence of a zone map that `encode` writes.
+    """Return the fence span that `encode` uses for `block_count` blocks.
 
-    A cold reader fetches all fences, and the entries of one fence. Both together are smallest if a
+    A reader without cached data reads all fences, and the entries of one fence. This is least if a
     fence has somewhat more blocks than the square root of their number. A small file is read whole.
     """
     small = ENTRY.itemsize * block_count <= SMALL_BYTES
@@ -90,7 +90,7 @@ def span_of(block_count: int) -> int:
 
 
 def head_bytes(head: Any) -> int:
-    """Return the end position of the fences, from the first bytes of a file, without a check."""
+    """Return the bytes of header and fences, by the unchecked header at the start of `head`."""
     count = np.frombuffer(head, HEADER, 1)["fences"][0] if len(head) >= HEADER.itemsize else 0
     return HEADER.itemsize + FENCE.itemsize * int(count)
 
@@ -115,11 +115,11 @@ class Fences:
 
     @property
     def size_bytes(self) -> int:
-        """Return the bytes of the whole zone map."""
+        """Return the size of the whole zone map file in bytes."""
         return self.entries_range(0, len(self.rows) - 1)[1]
 
     def position_after(self, fence: int) -> int:
-        """Return the position in the log at which the last block of a fence ends."""
+        """Return the position in the log at which the last block of a fence ends, exclusive."""
         last = fence + 1 == len(self.rows)
         return self.log_bytes if last else int(self.rows[fence + 1]["position"])
 
@@ -141,8 +141,8 @@ class ZoneMap:
 def build(base_offset: int, table: BatchTable, indexed: npt.NDArray[np.bool_]) -> ZoneMap:
     """Return the zone map of the segment that `table` describes.
 
-    Raises ValueError if `table` has no smallest timestamps, CorruptData for a segment above 2^31
-    bytes.
+    `indexed` marks the batches that have an index entry. Raises ValueError if `table` was made only
+    from headers, and CorruptData for a segment above 2^31 - 1 bytes.
     """
     if np.any(table["offset_of_max"] == UNKNOWN):
         raise ValueError("a zone map needs the timestamps of the records: decode the batches first")
@@ -195,7 +195,7 @@ def _header_crc(header: Any, fences: Any) -> int:
 
 
 def decode_fences(data: Any) -> Fences:
-    """Decode header and fences from the beginning of a file, or from more. Raises CorruptData."""
+    """Decode header and fences from a prefix of the file that has them. Raises CorruptData."""
     view = memoryview(data).cast("B")
     if len(view) < HEADER.itemsize:
         raise CorruptData(f"a zone map of {len(view)} bytes is shorter than its header")
@@ -259,7 +259,7 @@ def decode_entries(data: Any, fences: Fences, first: int, last: int) -> ZoneMap:
 
 
 def decode(data: Any) -> ZoneMap:
-    """Decode all blocks of a whole file. Raises CorruptData."""
+    """Decode a whole file, and return all its blocks. Raises CorruptData."""
     fences = decode_fences(data)
     start, end = fences.entries_range(0, len(fences.rows) - 1)
     view = memoryview(data).cast("B")

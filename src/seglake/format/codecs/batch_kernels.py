@@ -1,7 +1,7 @@
-"""Kernels that write whole batches: records, compression, header and checksum.
+"""Write whole batches, with compressed records, header and checksum, in compiled kernels.
 
-The records of a batch are framed in an array that stays in the processor's caches. From there they
-are compressed to their position in the output. Only codecs with an address (`native`) are
+The records of a batch are first written to a small array that remains in the processor's caches.
+Then they are compressed to their position in the output. Only codecs with an address (`native`) are
 supported.
 """
 

@@ -1,4 +1,4 @@
-"""Kernels over compressed batches. They call the codecs' libraries by address.
+"""Decompress, compress and check batches in kernels that call C libraries by address.
 
 `payload_bounds` computes how much space the records of each batch need at most, and `decompress`
 fills the space. `put_compressed` compresses records. `wrong_checksum` compares the checksums of
@@ -22,7 +22,7 @@ ADDRESSES = 8
     ZSTD_BOUND, ZSTD_DECOMPRESS, ZSTD_CONTEXT, LZ4_DECOMPRESS, LZ4_CONTEXT, CRC32C,
     ZSTD_COMPRESS, ZSTD_COMPRESS_CONTEXT,
 ) = range(ADDRESSES)  # fmt: skip
-ZSTD_MORE_BYTES = 128  # the most that zstd adds to records, plus a 256th of the records' bytes
+ZSTD_MORE_BYTES = 128  # zstd adds at most these, and a 256th of the records' bytes
 NOT_COMPUTED = -2  # the checksums were not compared
 NOT_HERE = -1  # the bound of a batch that these kernels cannot decompress
 
@@ -32,9 +32,9 @@ _LZ4_LEAST_BYTES = 11  # magic, flags, block size, header checksum, end mark
 
 
 def call_of(count):
-    """Return an intrinsic that calls the function at an address with `count` words.
+    """Return an intrinsic that calls the C function at an address with `count` arguments.
 
-    The function returns a word.
+    Arguments and result are 64-bit integers or pointers.
     """
 
     def typed(_typing_context, _address, _arguments):
@@ -74,7 +74,7 @@ def wrong_checksum(log, starts, ends, stored, addresses):
 
 @njit(cache=True, nogil=True)
 def checksum(data, start, end, addresses):
-    """Return the CRC-32C of data[start:end]. The library must have an address."""
+    """Return the CRC-32C of data[start:end]. `addresses` must have the address of CRC32C."""
     words = (0xFFFFFFFF, data.ctypes.data + start, end - start)
     return ~_call3(addresses[CRC32C], words) & 0xFFFFFFFF
 
@@ -207,7 +207,7 @@ def put_payload(out, at, bound, log, start, end, attributes, addresses, sizes):
 def compressed_bound(codec, size):
     """Return an upper bound of the compressed size of `size` bytes of records.
 
-    The codec must have an address.
+    The codec must be one that kernels can compress with.
     """
     return size + (size >> 8) + ZSTD_MORE_BYTES if codec == _ZSTD else size
 

@@ -1,4 +1,4 @@
-"""The five codecs of record batches, as Kafka frames them.
+"""Compress and decompress records with the five codecs of Kafka.
 
     id  name    payload
     0   none    the records
@@ -8,8 +8,8 @@
     4   zstd    one zstd frame
 
 A task makes its compressor once and uses it for every batch (`compressor`). Compressed bytes are
-not canonical: two valid writers may write different bytes for the same records. Decompression never
-yields more bytes than its limit: a decompression bomb is `CorruptData`.
+not canonical, so two valid writers may write different bytes for the same records. Decompression
+never yields more bytes than its limit, so that a decompression bomb raises CorruptData.
 """
 
 import struct
@@ -75,14 +75,14 @@ def _lz4(level: int | None) -> Compress:
 
 
 class Zstd:
-    """Compresses with zstd at a level."""
+    """A function that compresses records with zstd at one level."""
 
     def __init__(self, level: int | None = None) -> None:
         self.level = 3 if level is None else level
         self._compress = zstandard.ZstdCompressor(level=self.level).compress
 
     def __call__(self, data: Any) -> bytes:
-        """Return one frame, which declares its size."""
+        """Return one zstd frame. Its header has the decompressed size."""
         return self._compress(data)
 
 
@@ -155,7 +155,7 @@ def _unzstd(data: Any, max_bytes: int) -> bytes:
     if size > max_bytes:
         _require_within(size, max_bytes)
     if 0 < size <= _ZSTD_MAX_RATIO * len(data):
-        try:  # the usual case, without any unnecessary call
+        try:  # one frame of known size, the usual case
             return _zstd_context().decompress(data, allow_extra_data=False)
         except zstandard.ZstdError:
             pass  # several frames, or damage that raises below

@@ -1,6 +1,7 @@
-"""Frame and compress the records of many batches into one array with space for headers.
+"""Write the records of many batches into one array, compressed, with space for batch headers.
 
-One kernel does this without a codec and for zstd. The other codecs compress batch by batch.
+One kernel writes all batches if they are uncompressed or zstd. With another codec, each batch is
+compressed separately.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from seglake.format.records import Bytes, Int64s, fixed
 
 
 class Framed(NamedTuple):
-    """Consecutive batches whose headers are not written yet, and the bytes of each batch."""
+    """Consecutive batches whose headers are not written yet, and the size of each in bytes."""
 
     data: Bytes
     sizes: Int64s
 
 
 class Framing(NamedTuple):
-    """The records of batches: batch b has the records firsts[b] to firsts[b + 1], exclusive.
+    """The records of batches. Batch b has the records firsts[b] to firsts[b + 1], exclusive.
 
     The body of record i is data[starts[i] : starts[i] + sizes[i]], see `encode.Bodies`.
     """
@@ -41,7 +42,7 @@ class Framing(NamedTuple):
     base_offsets: Int64s
 
     def record_bytes(self) -> Int64s:
-        """Return the bytes of each batch's records, uncompressed."""
+        """Return the size in bytes of each batch's uncompressed records."""
         sizes = np.empty(len(self.base_offsets), np.int64)
         encode_kernels.measure_records(self, sizes)
         return sizes
@@ -49,7 +50,7 @@ class Framing(NamedTuple):
     def framed(
         self, attributes: Any, record_bytes: Int64s, compressors: Mapping[int, Compress | None]
     ) -> Framed:
-        """Frame and compress the batches. `compressors` has one function for each codec used."""
+        """Write and compress the batches. `compressors` maps each codec in use to a function."""
         zstd = compressors.get(IDS["zstd"])
         here = set[int]() if not _has_zstd() or not isinstance(zstd, Zstd) else {IDS["zstd"]}
         if set(compressors) <= here | {0}:

@@ -1,9 +1,9 @@
-"""Find the libraries of zstd, lz4 and CRC-32C by address, for kernels that process many batches.
+"""Find the addresses of C functions for zstd, lz4 and CRC-32C, which kernels call.
 
-The wheels of `zstandard`, `lz4` and `crc32c` contain them. If one does not export a required
-function, or fails its `self_test`, its addresses are 0, and Python calls the library batch by
-batch. See docs/decisions/0022-c-functions-by-address.md for the reasons, and for what is not
-checked.
+The wheels of `zstandard`, `lz4` and `crc32c` contain the libraries. If a library does not export a
+required function, or fails its `self_test`, its addresses are 0, and Python calls the library batch
+by batch. See docs/decisions/0022-c-functions-by-address.md for the reasons, and for the risks that
+are not checked.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _log = logging.getLogger(__name__)
 class _Context(NamedTuple):
     """The working memory of a codec's C functions. Each thread needs its own context."""
 
-    number: int  # the kernels' number of the context
+    number: int  # position of the context in `addresses`
     create: Callable[[], int | None]
     free: Callable[[int], object]
 
 
 class _Library(NamedTuple):
-    """The functions that kernels call, by their numbers, and a test of their results."""
+    """The C functions of a package by their positions in `addresses`, and a test of them."""
 
     package: str
     functions: dict[int, int]
@@ -58,9 +58,9 @@ class _Library(NamedTuple):
 
 
 def addresses() -> Int64s:
-    """Return the libraries' functions and this thread's contexts, by the kernels' numbers.
+    """Return the addresses of C functions and of this thread's contexts.
 
-    An address is 0 if its library is not available.
+    `codec_kernels` defines the position of each. An address is 0 if its library is not available.
     """
     try:
         own: Int64s = _THREAD.addresses
@@ -70,7 +70,10 @@ def addresses() -> Int64s:
 
 
 def renew() -> Int64s:
-    """Give this thread new contexts, because lz4's context is unusable after damaged data."""
+    """Return new addresses, with new contexts for this thread.
+
+    After damaged data, an lz4 context cannot be used again.
+    """
     new: Int64s = np.zeros(codec_kernels.ADDRESSES, np.int64)
     with _LOCK:
         libraries = _libraries()
@@ -82,7 +85,7 @@ def renew() -> Int64s:
 
 @cache
 def _libraries() -> list[_Library]:
-    """Return the libraries that exist and pass their test, which runs in a process's first call."""
+    """Return the libraries that exist and pass their test. The first call runs the tests."""
     made = [make() for make in (_crc32c, _zstd, _zstd_writer, _lz4)]
     return [library for library in made if library is not None and _is_right(library)]
 
@@ -149,7 +152,7 @@ def _lz4() -> _Library | None:
 
 
 def _crc32c() -> _Library | None:
-    """Return the library if the processor has a CRC-32C instruction. Otherwise it gains nothing."""
+    """Return the library if the processor has a CRC-32C instruction. It is not faster without."""
     library = _load("crc32c._crc32c", "_crc32c_hw_adler") if crc32c.hardware_based else None
     if library is None:
         return None

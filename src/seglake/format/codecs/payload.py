@@ -1,7 +1,7 @@
 """Decompress the records of many batches into one array.
 
-The kernels decompress without a codec, zstd and lz4. Other batches, and batches that they find
-damaged, are decompressed one by one, with the errors of `compression`.
+Kernels handle batches that are uncompressed, zstd or lz4. All other batches, and damaged ones, are
+decompressed one by one by `compression`, which raises the errors.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from seglake.limits import INT64_MAX
 
 
 class Payload(NamedTuple):
-    """The decompressed records of batches: records of batch b are data[starts[b] : ends[b]]."""
+    """The decompressed records of batches. Batch b has the records data[starts[b] : ends[b]]."""
 
     data: Bytes
     starts: Int64s
@@ -32,7 +32,7 @@ class Payload(NamedTuple):
         return Payload(data, self.starts - first, self.ends - first)
 
     def parts(self) -> list[memoryview]:
-        """Return the records of each batch."""
+        """Return the bytes of each batch's records, as views."""
         spans = zip(self.starts.tolist(), self.ends.tolist(), strict=True)
         return [self.data[start:end].data for start, end in spans]
 
@@ -43,7 +43,7 @@ class Payload(NamedTuple):
 
 
 class StoredRecords(NamedTuple):
-    """Records of batches, compressed or not: the records of batch b are data[starts[b] : ends[b]].
+    """Records of batches, possibly compressed. Batch b has the records data[starts[b] : ends[b]].
 
     codecs[b] is the number of the codec, or 0 for records that are not compressed.
     """
@@ -55,7 +55,7 @@ class StoredRecords(NamedTuple):
 
     @staticmethod
     def of(log: Bytes, table: BatchTable) -> StoredRecords:
-        """Return the records of the batches of `table`, at their positions in a part of a log."""
+        """Return the records of the batches of `table`. Its positions are positions in `log`."""
         positions, codecs = table["position"], table["attributes"] & np.int16(CODEC_MASK)
         starts, ends = positions + OVERHEAD, positions + table["size"]
         return StoredRecords(log, fixed(starts), fixed(ends), codecs)
@@ -107,7 +107,7 @@ class _Decompression:
         self._out = np.empty(size, np.uint8)
 
     def payload(self) -> Payload:
-        """Decompress batches until they yield `enough_bytes`."""
+        """Decompress batches until they yield `enough_bytes`, and return their payload."""
         row = at = 0
         while row < len(self._ends) and at < self._enough_bytes:
             stop = codec_kernels.decompress(
@@ -123,7 +123,7 @@ class _Decompression:
         return Payload(fixed(self._out[:at]), starts, self._ends[:row])
 
     def _alone(self, row: int) -> Any:
-        """Decompress the records of one batch by itself."""
+        """Return the decompressed records of one batch, without the kernels."""
         position, size, attributes = (
             int(self._table[name][row]) for name in ("position", "size", "attributes")
         )

@@ -36,7 +36,7 @@ def checksum_is_right(addresses: Int64s) -> bool:
 
 
 def zstd_is_right(addresses: Int64s) -> bool:
-    """Return whether the functions decompress frames of `zstandard`, and refuse a cut one."""
+    """Return whether the functions decompress frames of `zstandard`, and refuse a cut frame."""
     frame = zstandard.ZstdCompressor(_LEVEL).compress(_TEXT)
     bound = _as_python()["payload_bound"]
     data = fixed(np.frombuffer(frame, np.uint8))
@@ -45,7 +45,7 @@ def zstd_is_right(addresses: Int64s) -> bool:
 
 
 def lz4_is_right(addresses: Int64s) -> bool:
-    """Return whether the function decompresses frames of `lz4`, and refuses a cut one."""
+    """Return whether the function decompresses frames of `lz4`, and refuses a cut frame."""
     data = fixed(np.frombuffer(lz4.frame.compress(_TEXT), np.uint8))
     return _decompresses(_LZ4, data, addresses)
 

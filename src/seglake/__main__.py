@@ -1,4 +1,4 @@
-"""`python -m seglake`: the `seglake` program, where there is no script of that name."""
+"""Run the `seglake` program as `python -m seglake`, for example without its script."""
 
 from seglake.cli import main
 

@@ -1,7 +1,7 @@
-"""A `cached_property` without a lock, as Python has it from 3.12 on.
+"""Define a `cached_property` without a lock, like in Python 3.12 and later.
 
-Older versions of Python hold a lock while a property is computed. If a process forks in the
-meantime, the child would wait for this lock forever.
+Older versions of Python hold a lock while a property is computed. If the process forks at that
+time, the child would wait for this lock forever.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ _Value = TypeVar("_Value")
 
 
 class cached_property(Generic[_Value]):  # noqa: N801  # its name in `functools`
-    """A property that is cached after the first access.
+    """A property whose value is computed at the first access and then cached.
 
-    If several threads compute it at the same time, all get the same value.
+    If several threads compute it at the same time, all of them get the same value.
     """
 
     def __init__(self, compute: Callable[[Any], _Value]) -> None:
@@ -27,6 +27,6 @@ class cached_property(Generic[_Value]):  # noqa: N801  # its name in `functools`
 
     def __get__(self, instance: Any, _owner: type | None = None) -> _Value:
         if instance is None:
-            return self  # type: ignore[return-value]  # as of the class, for tools
+            return self  # type: ignore[return-value]  # an access to the attribute of the class
         value: _Value = instance.__dict__.setdefault(self._name, self._compute(instance))
         return value

@@ -1,4 +1,4 @@
-"""Read the clock of this machine. Commands that remove data also use storage's clock."""
+"""Read the clock of this machine. Commands that remove data also use the clock of storage."""
 
 import time
 from datetime import UTC, datetime, timedelta
@@ -7,10 +7,10 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def now_ms() -> int:
-    """Return the milliseconds since the epoch, in UTC."""
+    """Return the current time in milliseconds since the epoch."""
     return time.time_ns() // 1_000_000
 
 
 def now() -> datetime:
-    """Return the time in UTC, in whole microseconds."""
+    """Return the current time in UTC, in whole microseconds."""
     return _EPOCH + timedelta(microseconds=time.time_ns() // 1000)

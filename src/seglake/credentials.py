@@ -1,7 +1,7 @@
-"""Recognise storage options and URLs that may hold credentials.
+"""Recognise storage options and URLs that may contain credentials.
 
 Credentials come from the environment, or from the storage options of one process. A settings file
-must not hold them, and a store that is pickled does not carry them.
+must not contain credentials, and a pickled store does not contain them.
 """
 
 import os
@@ -23,12 +23,15 @@ def from_environment() -> dict[str, str]:
 
 
 def is_secret(option: str) -> bool:
-    """Return whether a settings file must not have an option: a secret, or the path of one."""
+    """Return whether an option is a secret or the path of a secret, by its name.
+
+    Settings files must not have such options.
+    """
     return bool(_SECRET.search(option)) or "credential" in option.lower()
 
 
 def is_private(option: str, value: str) -> bool:
-    """Return whether an option may hold a secret, so that its value must not leave the process."""
+    """Return whether a value may contain a secret, so that it must not leave the process."""
     name = option.lower()
     named_so = _SECRET.search(name) or not _PRIVATE_WORDS.isdisjoint(name.split("_"))
     return "@" in value or (bool(named_so) and not name.endswith(_NO_SECRET))

@@ -1,6 +1,6 @@
-"""Run tasks on Spark, or in this process without a JVM, if the work fits one machine.
+"""Run tasks on Spark, or without a JVM in this process if one machine is enough.
 
-Tasks exchange their data through storage, so an engine only maps a task over items of work.
+Tasks exchange data through storage, so an engine only maps a task over items of work.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ CORES = os.cpu_count() or 1
 TASKS_PER_CORE = 3  # more tasks balance better, but each task has a fixed cost
 SHARES_PER_CORE = 4
 CORE_BYTES = 64 * 2**20
-"""Work that a core has at least, if the cluster is to get it for that."""
+"""The least work, in bytes, for each core that a growing cluster adds."""
 
 _UNLIMITED_CORES = 1000  # assumed for a cluster without a limit
 _SMALL = 8  # an item is small if it is at most an eighth of a task
@@ -62,7 +62,7 @@ class Task(Protocol[Item_contra, Result_co]):
     """A function that is pickled to the process that runs it, with one item of work."""
 
     def __call__(self, item: Item_contra, /) -> Result_co:
-        """Do the work. The same item must give the same result again."""
+        """Do the work of an item. A repeated call must return an equal result."""
 
 
 class Amounts(NamedTuple):
@@ -73,13 +73,13 @@ class Amounts(NamedTuple):
 
     @staticmethod
     def of(task: object, items: Sequence[Any]) -> Amounts:
-        """Return what the method `amounts` of a task computes. Without it, items are tasks."""
+        """Return the sizes that the task's method `amounts` computes, or else count the items."""
         amounts: Callable[[Sequence[Any]], Amounts] | None = getattr(task, "amounts", None)
         return Amounts.alike("tasks", items) if amounts is None else amounts(items)
 
     @staticmethod
     def alike(unit: str, items: Sequence[Any]) -> Amounts:
-        """Count each item as one of the unit, if its size is unknown."""
+        """Return amounts in which each item counts as 1, because its size is unknown."""
         return Amounts(unit, [1] * len(items))
 
 
@@ -88,7 +88,7 @@ Progress = Callable[[int, int], None]  # the amount that is done, and the total
 
 
 def logged(unit: str) -> Progress:
-    """Return a function that logs the progress of one piece of work, when a line is due."""
+    """Return a function that logs the progress of one piece of work, at most once an interval."""
     pace = Pace(unit)
 
     def log(done: int, total: int) -> None:
@@ -99,17 +99,17 @@ def logged(unit: str) -> Progress:
 
 
 class Engine(Protocol):
-    """Runs tasks."""
+    """Runs a task for each of several items of work, in other processes or in this one."""
 
     @property
     def cores(self) -> int:
         """Return how many tasks run at the same time."""
 
     def cores_for(self, size_bytes: int, /) -> int:
-        """Return for how many cores to split this work: `cores`, or more if a cluster grows."""
+        """Return for how many cores to split this work, more than `cores` if a cluster grows."""
 
     def start(self, step: Step, /) -> None:
-        """Start what tasks need, as a separate step if there is something to start."""
+        """Start the session that tasks need, if any, as a step."""
 
     def map(self, task: Task[Item, Result], items: Sequence[Item]) -> list[Result]:
         """Return `task(item)` for every item, in order. A task may run more than once."""
@@ -124,10 +124,10 @@ class Engine(Protocol):
 
 
 class SparkEngine:
-    """Runs every item as a Spark task; task, item and result are pickled.
+    """Runs every item as a Spark task. Task, item and result are pickled.
 
-    Without a given session, one starts on `master` when the first task needs it. So a run that has
-    nothing to do, or whose input is bad, ends quickly.
+    If no session is passed, a session starts on `master` when the first task needs it. So a run
+    that has nothing to do, or whose input is bad, ends quickly.
     """
 
     def __init__(self, spark: SparkSession | None = None, master: str | None = None) -> None:
@@ -177,8 +177,8 @@ class SparkEngine:
     def map(self, task: Task[Item, Result], items: Sequence[Item]) -> list[Result]:
         """Return `task(item)` for every item, in the order of the items.
 
-        An RDD carries the items and results; Spark SQL would plan and compile a query first. A
-        session of Spark Connect has no RDDs, so it runs a query.
+        Items and results are sent in an RDD, because Spark SQL would plan and compile a query
+        first. A session of Spark Connect has no RDDs, so it runs a query.
         """
         if not items:
             return []
@@ -198,7 +198,10 @@ class SparkEngine:
     def map_many(
         self, task: Task[Item, Result], items: Sequence[Item], progress: Progress
     ) -> list[Result]:
-        """See `Engine.map_many`. Progress is reported after every wave of tasks."""
+        """Return `task(item)` for every item, in order, see `Engine.map_many`.
+
+        Each core gets one task at a time. Progress is reported after every such wave of tasks.
+        """
         sizes = Amounts.of(task, items).each
         cores = self.cores_for(sum(sizes)) if items else 0
         waves = in_waves(self, _Share(task), items, sizes, cores)
@@ -212,9 +215,9 @@ def in_waves(
     sizes: Sequence[int],
     cores: int,
 ) -> Iterator[tuple[list[int], Result]]:
-    """Share items out among tasks. Yield the numbers of each task's items, and its result.
+    """Divide items among tasks. Yield the numbers of each task's items, and the task's result.
 
-    The engine gets one task per core at a time, so that progress is reported in between.
+    The engine gets one task per core at a time, so that the caller can report progress in between.
     """
     shares = share_out(sizes, SHARES_PER_CORE * cores) if items else []
     for first in range(0, len(shares), cores):
@@ -224,7 +227,7 @@ def in_waves(
 
 
 class _Share(NamedTuple):
-    """Maps a task over some small items."""
+    """A task that maps another task over a list of small items."""
 
     task: Task[Any, Any]
 
@@ -240,7 +243,7 @@ class _Share(NamedTuple):
 def _in_order(
     finished: Iterable[Mapping[int, Result]], sizes: Sequence[int], progress: Progress
 ) -> list[Result]:
-    """Return the results of numbered items in order. Report progress when some are finished."""
+    """Return the results of all items in order. Report progress after each finished group."""
     results, done, total = dict[int, Result](), 0, sum(sizes)
     progress(0, total)
     for some in finished:
@@ -251,7 +254,7 @@ def _in_order(
 
 
 def most_cores(context: SparkContext) -> int:
-    """Return the most cores that a cluster can have, or 0 if it does not grow.
+    """Return the largest number of cores that a cluster can have, or 0 if it does not grow.
 
     With dynamic allocation, these are the cores of `spark.dynamicAllocation.maxExecutors`, or 1,000
     without that setting. An executor whose size is not in `spark.executor.cores` counts as one
@@ -268,7 +271,7 @@ def most_cores(context: SparkContext) -> int:
 
 
 def is_connected(spark: SparkSession) -> bool:
-    """Return whether a session is one of Spark Connect, which has no `sparkContext`."""
+    """Return whether this is a session of Spark Connect, which has no `sparkContext`."""
     return not hasattr(spark, "sparkContext")
 
 
@@ -282,7 +285,7 @@ def _queried(spark: SparkSession, task: Task[Item, Result], items: Sequence[Item
 
 @dataclass(frozen=True)
 class _OfRows(Generic[Item, Result]):
-    """A task over rows that are numbers of items."""
+    """A function for `mapInArrow` that runs a task for the items with the numbers in its rows."""
 
     task: Task[Item, Result]
     items: Sequence[Item]
@@ -304,7 +307,7 @@ def _tasks_done(context: SparkContext, total: int) -> int:
 
 @dataclass(frozen=True)
 class _InWorker(Generic[Item, Result]):
-    """A task in a Python worker, which runs one task after another."""
+    """A task that is prepared to run in a Python worker of Spark."""
 
     task: Task[Item, Result]
 
@@ -329,7 +332,7 @@ def spare_the_collector() -> None:
 
 
 class LocalEngine:
-    """Runs tasks in this process: one after another in the calling thread, or in `cores` threads.
+    """Runs tasks in this process, in `cores` threads, or in the calling thread for one core.
 
     Kernels, checksums and codecs release Python's lock, so threads use all cores.
     """
@@ -338,11 +341,11 @@ class LocalEngine:
         self.cores = cores
 
     def cores_for(self, _size_bytes: int, /) -> int:
-        """Return `cores`."""
+        """Return `cores`, because this machine does not grow."""
         return self.cores
 
     def start(self, step: Step, /) -> None:
-        """Do nothing: nothing must start."""
+        """Do nothing, because tasks need no session."""
 
     def map(self, task: Task[Item, Result], items: Sequence[Item]) -> list[Result]:
         """Return `task(item)` for every item, in order. After an error, no task begins."""
@@ -351,7 +354,7 @@ class LocalEngine:
     def map_many(
         self, task: Task[Item, Result], items: Sequence[Item], progress: Progress
     ) -> list[Result]:
-        """See `Engine.map_many`. Each item is a task."""
+        """Return `task(item)` for every item, in order, and report progress after each item."""
         each = ({number: task(item)} for number, item in enumerate(items))
         finished = each if self.cores == 1 else self._in_threads(task, items)
         with closing(finished):
@@ -372,21 +375,21 @@ class LocalEngine:
                 patience_s = min(1.0, max(interval_s(), 0.01))
                 done, _ = wait(running, patience_s, FIRST_COMPLETED)
                 if not done:
-                    yield {}  # for progress: the work goes on
+                    yield {}  # so that progress is reported
                 yield from ({running.pop(future): future.result()} for future in done)
         finally:
             pool.shutdown(cancel_futures=True)
 
 
 def engine_of(spark: SparkSession | None) -> Engine:
-    """Return the engine of maintenance: a session, or without one all cores of this machine."""
+    """Return the engine of maintenance, which uses `spark`, or all cores of this machine."""
     return LocalEngine(CORES) if spark is None else SparkEngine(spark)
 
 
 def ingest_engine(spark: SparkSession | None, master: str | None, *, local: bool) -> Engine:
-    """Return the engine that a caller requests: threads with `local`, else a `SparkEngine`.
+    """Return the engine of an ingest, all cores of this machine if `local`, else a `SparkEngine`.
 
-    Raises UsageError if both are requested.
+    Raises UsageError if `local` is combined with a session or a master.
     """
     if not local:
         return SparkEngine(spark, master)
@@ -431,7 +434,7 @@ def original_errors() -> Iterator[None]:
 
 
 def require_seglake(spark: SparkSession) -> None:
-    """Raise ConfigError if the Python of the session's workers has no Seglake."""
+    """Raise ConfigError if the Python of the session's workers does not have Seglake."""
     from pyspark.sql.utils import is_remote  # noqa: PLC0415  # LocalEngine needs no Spark
 
     if is_remote():  # a client of Spark Connect cannot start a task without a query
@@ -461,9 +464,10 @@ def _from_token(token: str) -> SeglakeError:
 
 
 def share_in_order(sizes: Sequence[int], tasks: int) -> list[list[int]]:
-    """Assign consecutive items to each task, if every item is small compared with a task.
+    """Return the numbers of each task's items, which are consecutive if every item is small.
 
-    Otherwise, assign items like `share_out`.
+    An item is small if it has at most an eighth of a task's share of the work. Otherwise, return
+    the result of `share_out`.
     """
     total = sum(sizes)
     if _SMALL * max(sizes, default=0) * tasks > total:
@@ -475,9 +479,9 @@ def share_in_order(sizes: Sequence[int], tasks: int) -> list[list[int]]:
 
 
 def share_out(sizes: Sequence[int], tasks: int) -> list[list[int]]:
-    """Return the numbers of each task's items: at most `tasks` ascending lists, no list empty.
+    """Return the numbers of each task's items, in at most `tasks` ascending lists.
 
-    Items are assigned largest first, each to the task with the fewest bytes so far.
+    No list is empty. Items are assigned largest first, each to the task with the least work so far.
     """
     loads = np.zeros(max(min(tasks, len(sizes)), 1), np.int64)
     shares: list[list[int]] = [[] for _ in loads]
@@ -492,11 +496,11 @@ def share_out(sizes: Sequence[int], tasks: int) -> list[list[int]]:
 
 
 class StoredBytes(Protocol):
-    """A segment's row, or another item of work over some bytes of log."""
+    """A segment's row, or another item of work that processes bytes of a log."""
 
     @property
     def log_bytes(self) -> int:
-        """Return the bytes of log to process."""
+        """Return the number of bytes of the log to process."""
 
 
 _Stored = TypeVar("_Stored", bound=StoredBytes)
@@ -514,11 +518,11 @@ class SegmentTasks(NamedTuple):
 
     @staticmethod
     def of(store: Store, spark: SparkSession | None, progress: Progress | None) -> SegmentTasks:
-        """Return the tasks of maintenance. Without `progress`, it is logged."""
+        """Return the tasks of maintenance. Without `progress`, progress is logged."""
         return SegmentTasks(store, engine_of(spark), progress or logged("bytes of log"))
 
     def within(self, before: int, total: int) -> SegmentTasks:
-        """Return tasks that report progress as part of `total` bytes, `before` already done."""
+        """Return these tasks with progress as a part of `total` bytes, after the first `before`."""
         return self._replace(progress=lambda done, _: self.progress(before + done, total))
 
     def map(self, work: Callable[[Store, _Stored], Any], rows: Sequence[_Stored]) -> list[Any]:
@@ -527,7 +531,7 @@ class SegmentTasks(NamedTuple):
 
 
 class _OnSegment(NamedTuple):
-    """The task: call a function with the store and a segment's row."""
+    """A task that calls a function with the store and a segment's row."""
 
     work: Callable[..., Any]
     store: Store

@@ -65,7 +65,7 @@ class ChangedFiles(InputError):
 
 
 class QuarantineLimit(SeglakeError):
-    """More rows were rejected than `max_quarantine_ratio` allows, or all; nothing is visible."""
+    """More rows were rejected than `max_quarantine_ratio` allows, or all. Nothing was committed."""
 
     exit_code = 3
 
@@ -77,7 +77,7 @@ class OutsideInterval(SeglakeError):
 
 
 class UsageError(SeglakeError):
-    """The request cannot be carried out as it is; the message names a request that can."""
+    """The request cannot be carried out; the message names a request that can be carried out."""
 
     exit_code = 2
 
@@ -91,11 +91,11 @@ class OffsetOutOfRange(UsageError):
 
 
 class OffsetNotFound(UsageError):
-    """The offset is inside the log, in a gap: no record has it."""
+    """The offset is in a gap of the log, so no record has it."""
 
 
 class PolicyViolation(UsageError):
-    """The topic's `cleanup.policy` forbids it (Kafka's POLICY_VIOLATION)."""
+    """The topic's `cleanup.policy` forbids the request (Kafka's POLICY_VIOLATION)."""
 
 
 class VersionExpired(UsageError):
@@ -103,18 +103,18 @@ class VersionExpired(UsageError):
 
 
 class StoreError(SeglakeError):
-    """Storage failed while reading or writing one object; the message names it."""
+    """Storage failed to read or write an object; the message names the object."""
 
 
 class MissingObject(StoreError):
-    """The object does not exist; the message names it."""
+    """An object does not exist; the message names the object."""
 
 
 class CorruptData(SeglakeError):
-    """Bytes are wrong.
+    """A file, or bytes that were received, are damaged or have the wrong format.
 
-    `file` is the key or path of the object, or "" if the caller has only bytes. `position` is the
-    byte of the file at which the damage was found.
+    `what` describes the problem. `file` is the key or path of the object, or "" if the caller has
+    only bytes. `position` is the byte of the file at which the damage was found.
     """
 
     def __init__(self, what: str, *, file: str = "", position: int = 0) -> None:
@@ -125,7 +125,7 @@ class CorruptData(SeglakeError):
         return _corrupt, (self.what, self.file, self.position)
 
     def within(self, file: str, start: int = 0) -> CorruptData:
-        """Return this error, located in the file in which the checked bytes begin at `start`."""
+        """Return this error with `file`, in which the checked bytes begin at position `start`."""
         return CorruptData(self.what, file=file, position=start + self.position)
 
 
@@ -136,9 +136,9 @@ _WRONG_CONTENT: tuple[type[Exception], ...] = (
 
 @contextmanager
 def corrupt_unless_parsed(what: str, file: str, *more: type[Exception]) -> Iterator[None]:
-    """Convert Python's errors for wrong content, and `more`, to CorruptData.
+    """Convert Python's exceptions for wrong content, and the exceptions `more`, to CorruptData.
 
-    Its message says that this is not `what`.
+    `what` is the expected content, such as "a manifest", for the message.
     """
     try:
         yield
@@ -155,4 +155,4 @@ class CommitConflict(SeglakeError):
 
 
 class AttemptAbandoned(SeglakeError):
-    """A vacuum or an erasure abandoned an attempt before it committed: nothing of it is visible."""
+    """A vacuum or an erasure abandoned an attempt before its commit, so nothing was committed."""

@@ -8,13 +8,13 @@
     catalog/tags/<attempt>/version.json                           the version that a tag names
     catalog/tags/<attempt>/kind=<kind>/topic=<topic>/<file>       the rows of that version
     topics/<topic>-<partition>/<attempt>/<base offset>.<suffix>   a segment's files, immutable
-    topics/<topic>-<partition>/<attempt>/<base offset>.link       a link: stands for an outside log
+    topics/<topic>-<partition>/<attempt>/<base offset>.link       a link to a log outside the lake
     attempts/<attempt>/manifest.json | success                    its manifest; its success marker
     attempts/<attempt>/manifest-<n>.json                          its manifest after n lost races
     chronicles/<name>                                             manifest archive
     chronicles/tombstones                                         the removed-files list
     attempts/<attempt>/begun                                      its announcement
-    attempts/<attempt>/fate                                       the claim: may it commit?
+    attempts/<attempt>/fate                                       its claim: whether it may commit
     attempts/<attempt>/blobs/<name>                               blobs between map and reduce
     attempts/<attempt>/clock                                      written to read storage's clock
     attempts/<attempt>/rejects | rejects-<n>                      rejects that an erasure removes
@@ -71,7 +71,7 @@ _SEGMENT_KEY = re.compile(
 
 
 class SegmentFile(NamedTuple):
-    """One of the files of a segment, or the link that replaces its log: the parts of its key."""
+    """The parts of the key of a segment's file, or of the link that replaces its log."""
 
     topic: str
     partition: int
@@ -91,7 +91,7 @@ DECODED_ROOT = r"the path of a lake cannot have a backslash, or % with two digit
 def is_decoded(root: str) -> bool:
     """Return whether delta-rs would read and write another folder than the local folder `root`.
 
-    It decodes `%20`, and takes a backslash as a slash, in a path as in a URI.
+    delta-rs decodes `%20` and treats a backslash as a slash, even in a path that is not a URI.
     """
     return "://" not in root and re.search(r"%[0-9A-Fa-f]{2}|\\", root) is not None
 
@@ -102,7 +102,7 @@ def is_topic_name(name: str) -> bool:
 
 
 def is_topic_id(text: str) -> bool:
-    """Return whether this is a topic id as Kafka writes it: 128 bits as base64, not all zero."""
+    """Return whether this is a topic id of Kafka, 128 bits in base64 that are not all zero."""
     return re.fullmatch("[A-Za-z0-9_-]{22}", text) is not None and text != "A" * 22
 
 
@@ -158,13 +158,13 @@ def parse_segment_key(key: str) -> SegmentFile:
 
 
 def manifest_key(attempt_id: str, lost_races: int = 0) -> str:
-    """Return the key of the manifest of an attempt: the rows its commit adds and removes."""
+    """Return the key of the manifest that an attempt writes after a number of lost races."""
     number = f"-{lost_races}" if lost_races else ""
     return _attempt_key(attempt_id, f"manifest{number}.json")
 
 
 def lost_races(name: str) -> int | None:
-    """Return the number in the file name of a manifest, or None for another file name."""
+    """Return the number of lost races in the file name of a manifest, or None for other names."""
     match = re.fullmatch(r"manifest(?:-(\d+))?\.json", name)
     return match and int(match[1] or 0)
 
@@ -176,7 +176,7 @@ def parse_manifest_key(key: str) -> str | None:
 
 
 def new_archive_key() -> str:
-    """Return a new key of a manifest archive. Two vacuums may write at the same time."""
+    """Return a unique key for a manifest archive, because two vacuums may run at the same time."""
     return f"{CHRONICLES}/{uuid.uuid4()}"
 
 
@@ -202,17 +202,17 @@ def attempt_objects(attempt_id: str) -> str:
 
 
 def announcement_key(attempt_id: str) -> str:
-    """Return the key of an attempt's announcement that it reads its input."""
+    """Return the key of the announcement that an attempt is in progress."""
     return _attempt_key(attempt_id, "begun")
 
 
 def claim_key(attempt_id: str) -> str:
-    """Return the key of the claim: the object that decides whether an attempt may commit."""
+    """Return the key of the claim that decides whether an attempt may commit."""
     return _attempt_key(attempt_id, "fate")
 
 
 def new_clock_key() -> str:
-    """Return a new key of an object that is written only for its modification time."""
+    """Return a unique key for an object that is written only to read its modification time."""
     return _attempt_key(new_attempt(), "clock")
 
 
@@ -222,12 +222,12 @@ def report_key(attempt_id: str) -> str:
 
 
 def rejects_key(attempt_id: str, tries_before: int) -> str:
-    """Return the key of the list of rejects that an erasure removes, while it runs."""
+    """Return the key of an erasure's list of rejects to remove, after `tries_before` tries."""
     return _attempt_key(attempt_id, f"rejects-{tries_before}" if tries_before else "rejects")
 
 
 def is_rejects_key(key: str) -> bool:
-    """Return whether this is a key of `rejects_key`."""
+    """Return whether this is the key of a list of rejects, see `rejects_key`."""
     match = _ATTEMPT_KEY.fullmatch(key)
     return match is not None and match[2].startswith("rejects")
 
@@ -238,7 +238,7 @@ def blobs_folder(attempt_id: str) -> str:
 
 
 def new_blobs_key(attempt_id: str) -> str:
-    """Return a new key in the blobs folder. Two tries of one task may write at the same time."""
+    """Return a unique key for blobs, because two tries of a task may run at the same time."""
     return f"{blobs_folder(attempt_id)}/{uuid.uuid4()}"
 
 
@@ -248,13 +248,13 @@ def _attempt_key(attempt_id: str, name: str) -> str:
 
 
 def tag_folder(attempt_id: str) -> str:
-    """Return the folder of a tagged version: the object that lists its files, and the files."""
+    """Return the folder with the files of a tagged version and the object that lists them."""
     check_attempt(attempt_id)
     return f"{TAGS}/{attempt_id}"
 
 
 def tag_key(attempt_id: str) -> str:
-    """Return the key of the object that a tag refers to."""
+    """Return the key of the object that lists the files of a tagged version."""
     return f"{tag_folder(attempt_id)}/version.json"
 
 
@@ -265,12 +265,12 @@ def parse_tag_key(key: str) -> str | None:
 
 
 def failed_folder(topic: str, run_id: str) -> str:
-    """Return the folder that names the last failed attempt at a run id, one object per pipeline."""
+    """Return the folder of the keys `failed_key` of all pipelines for one topic and run id."""
     return f"{ATTEMPTS}/{_digest(topic, run_id)}/failed"
 
 
 def failed_key(topic: str, pipeline: str, run_id: str) -> str:
-    """Return the key of the object that names the last failed attempt at a run."""
+    """Return the key of the object that contains the id of the last failed attempt at a run."""
     return f"{failed_folder(topic, run_id)}/{_digest(pipeline)}"
 
 
@@ -282,7 +282,7 @@ def _digest(*names: str) -> uuid.UUID:
 def parse_attempt_key(key: str) -> tuple[str, str]:
     """Return the attempt (or the digest of topic and run id) and the file name in a key.
 
-    The key begins with `attempts/`. Raises CorruptData if no attempt's file can have this key.
+    Raises CorruptData if this is not the key of a file in `attempts/`.
     """
     match = _ATTEMPT_KEY.fullmatch(key)
     if match is None:

@@ -1,4 +1,4 @@
-"""Bounds that several rooms share."""
+"""Define limits that several modules share."""
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1

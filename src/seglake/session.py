@@ -1,8 +1,9 @@
-"""Create the Spark session of Seglake's jobs: Java, Delta's jars and the settings.
+"""Create the Spark session of Seglake's jobs, with Delta's jars and Seglake's settings.
 
-A machine needs only pip and a Java 17 or 21 runtime: the Ivy that pyspark ships fetches Delta's
-jars once. `python -m seglake.session jars` fetches them ahead of time and prints them, joined by
-commas, for `spark-submit --jars`. `java` checks the runtime.
+A machine needs only pip and a Java 17 or 21 runtime, because the Ivy that is part of pyspark
+fetches Delta's jars once. `python -m seglake.session jars` fetches them ahead of time and prints
+their paths, joined by commas, for `spark-submit --jars`. `python -m seglake.session java` checks
+the runtime.
 
 Ingest commits without Spark and needs no Delta jars. Spark SQL on the catalog needs them.
 """
@@ -39,7 +40,7 @@ _SPARK = ".".join(pyspark.__version__.split(".")[:2])
 DELTA_ARTIFACT, DELTA_VERSION = f"delta-spark_{_SPARK}_2.13", "4.4.0"  # there is one for each Spark
 MASTER_WAIT_S = 20.0  # for a master that does not answer, for example during a restart
 _REGISTERS_S = 5.0  # a registration that takes longer is logged
-_MASTER = re.compile(  # as SparkContext.createTaskScheduler and SparkSubmit have it
+_MASTER = re.compile(  # from SparkContext.createTaskScheduler and SparkSubmit
     r"local(\[(\d+|\*)\s*(,\s*\d+)?\])?|local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*\d+\s*\]"
     r"|spark://[^,:/]+.*:\d+(,.+:\d+)*|yarn|k8s://.+"
 )
@@ -47,7 +48,7 @@ _OF_YARN = "HADOOP_CONF_DIR", "YARN_CONF_DIR"  # SparkSubmitArguments requires o
 _WITH_OWN = "SPARK_HOME", "SPARK_CONF_DIR"  # a spark-env.sh there may set one of them
 _DELTA_JAR = re.compile(r"\b(delta-spark_[\w.]+-\d[\w.]*)\.jar")
 
-# conf/spark-defaults.conf holds the same settings for spark-submit; a test compares the two.
+# conf/spark-defaults.conf has the same settings for spark-submit, and a test compares both.
 SETTINGS = {
     "spark.python.unix.domain.socket.enabled": "true",  # no delayed TCP acks
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
@@ -121,7 +122,7 @@ def spark_session(
 
 
 def require_version(version: str) -> None:
-    """Raise ConfigError unless Seglake supports this Spark, and pyspark has its version."""
+    """Raise ConfigError unless Seglake supports this Spark, and pyspark has the same version."""
     minor, own = (".".join(each.split(".")[:2]) for each in (version, pyspark.__version__))
     if minor not in SPARKS or minor != own:
         raise ConfigError(
@@ -141,10 +142,10 @@ def require_spark_4(what: str) -> None:
 
 
 def delta_jars() -> list[Path]:
-    """Return Delta's jars, which the first call fetches.
+    """Return the paths of Delta's jars. The first call fetches the jars.
 
-    Their folder is `$SEGLAKE_JARS`, or else in `$XDG_CACHE_HOME/seglake/jars` (`~/.cache`). A
-    machine without network needs a copy of that folder.
+    Their folder is `$SEGLAKE_JARS`, or else in `$XDG_CACHE_HOME/seglake/jars` (by default in
+    `~/.cache`). A machine without network needs a copy of that folder.
 
     Raises:
         ConfigError: There is no usable Java.
@@ -157,8 +158,8 @@ def delta_jars() -> list[Path]:
 def fetch_jars(ivy_module: str, folder: Path) -> None:
     """Fetch all dependencies of an Ivy module file into `folder`, or none of them.
 
-    `folder` must be absent or empty. Two processes may do this at the same time; the first to
-    finish wins.
+    `folder` must be absent or empty. If two processes do this at the same time, the first one that
+    is ready makes the folder.
     """
     java = find_java()
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -191,7 +192,7 @@ def find_java() -> Path:
 
 
 def _unusable(java: str) -> str:
-    """Return what is wrong with this launcher, or an empty text."""
+    """Return a description of the problem of this launcher, or "" if Spark runs on it."""
     modules = _run([java, "--list-modules"]).stdout
     version = re.search(r"^java\.base@(\d+)", modules, re.MULTILINE)
     if version is None:
@@ -204,7 +205,7 @@ def _unusable(java: str) -> str:
 
 
 def _jars(variable: str, name: str, required: str, ivy_module: str) -> list[Path]:
-    """Return the jars in a folder; fetch `ivy_module` with its jars if none matches `required`."""
+    """Return the jars in a folder. If none matches `required`, fetch the jars of `ivy_module`."""
     cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     folder = Path(os.environ.get(variable) or f"{cache}/seglake/jars/{name}").expanduser()
     if not list(folder.glob(required)):
@@ -247,7 +248,7 @@ def _quiet_log() -> dict[str, str]:
 
 
 def _is_submitted() -> bool:
-    """Return whether spark-submit started this program: then its JVM has the user's settings."""
+    """Return whether spark-submit started this program, so that its JVM has the user's settings."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
@@ -281,7 +282,7 @@ def _first_line(error: Exception) -> str:
 
 @contextmanager
 def _warning_if_slow(master: str) -> Iterator[None]:
-    """Log that the master is slow, if the block takes long; Spark logs nothing for a minute."""
+    """Log a warning if the block takes long, because Spark logs nothing for a minute."""
     said = (
         "waiting until Spark's master %s accepts the application; Spark stops waiting after a "
         "minute"
@@ -299,8 +300,8 @@ def _warning_if_slow(master: str) -> Iterator[None]:
 def require_known(master: str) -> None:
     """Raise ConfigError if this is not a valid master, or is YARN without its settings.
 
-    Otherwise, Spark would print a stack trace. Not for a program that was submitted: a vendor's
-    Spark may have its own masters.
+    Otherwise, Spark would print a stack trace. Submitted programs do not call this function,
+    because a vendor's Spark may have its own masters.
     """
     if not _MASTER.fullmatch(master):
         raise ConfigError(
@@ -315,9 +316,9 @@ def require_known(master: str) -> None:
 
 
 def require_master(master: str) -> None:
-    """Wait for a standalone master that does not answer. Any other master is left to Spark.
+    """Wait until a standalone master answers. Other kinds of masters are not checked.
 
-    Spark would be silent for a minute. Raises SeglakeError after `MASTER_WAIT_S` seconds.
+    Spark itself would log nothing for a minute. Raises SeglakeError after `MASTER_WAIT_S` seconds.
     """
     until, warned = time.monotonic() + MASTER_WAIT_S, False
     while problem := _unreachable(master):
@@ -335,7 +336,7 @@ def require_master(master: str) -> None:
 
 
 def _unreachable(master: str) -> str:
-    """Return why no address of a standalone master answers, or an empty text if one does."""
+    """Return the reasons why no address of a standalone master answers, or "" if one answers."""
     scheme, _, addresses = master.partition("://")
     if scheme != "spark":
         return ""
@@ -353,7 +354,7 @@ def _unreachable(master: str) -> str:
 
 
 def _launch(settings: dict[str, str]) -> SparkConf:
-    """Start the JVM, or join the JVM of spark-submit. Return its settings; `settings` fill gaps."""
+    """Start the JVM, or use that of spark-submit. Return its settings, completed by `settings`."""
     if not _is_submitted():
         require_known(settings["spark.master"])
         find_java()
@@ -378,7 +379,7 @@ def _launch(settings: dict[str, str]) -> SparkConf:
 def _no_interrupt() -> Iterator[None]:
     """Delay Ctrl-C until the end of the block.
 
-    A JVM whose Python ends before it has connected never ends.
+    If Python ends before the JVM has connected to it, the JVM never ends.
     """
     if threading.current_thread() is not threading.main_thread():  # only that one gets signals
         yield
@@ -400,7 +401,7 @@ def _no_interrupt() -> Iterator[None]:
 
 
 def _choose_python(master: str) -> None:
-    """Let workers on this machine use this Python, not any python3 on the path."""
+    """Make workers on this machine use this Python instead of the first python3 in PATH."""
     if master.startswith("local"):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
@@ -429,7 +430,7 @@ def _require_delta(session: SparkSession) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Print the jars for `jars`, or the Java launcher for `java`. Return the exit code."""
+    """Run the command `jars` or `java`, which print Delta's jars or Java. Return the exit code."""
     try:
         match arguments:
             case ["jars"]:

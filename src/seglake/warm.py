@@ -1,8 +1,8 @@
 """Compile every kernel once, so that a user's first command does not wait for it.
 
 numba compiles a kernel once and caches it next to the source, or in the user's cache if that folder
-is read-only. `python -m seglake.warm` takes a few events of each input format through the whole
-path: read, encode, write, look up, read back, print, rewrite, compact. No JVM starts.
+is read-only. `python -m seglake.warm` ingests a few events of each input format, then searches,
+reads, prints, rewrites and compacts them. No JVM starts.
 """
 
 import _thread
@@ -56,7 +56,7 @@ Settings = dict[str, Any]  # tables of a pipeline file
 
 
 def main(progress: Callable[[int, int], None] = lambda _done, _total: None) -> None:
-    """Take a few events of each input format through a temporary lake.
+    """Compile all kernels with a few events of each input format in a temporary lake.
 
     `progress` is called after each kernel with the number of compiled kernels and of all kernels.
     """
@@ -82,7 +82,7 @@ def _without_a_lake(folder: Path) -> None:
 
 @contextmanager
 def _second_process() -> Iterator[None]:
-    """Compile in another process what needs no lake, a third of the work, during the block."""
+    """During the block, compile the kernels that need no lake (a third) in another process."""
     with subprocess.Popen(
         [sys.executable, "-m", "seglake.warm", "--second"],
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -118,7 +118,7 @@ class _Kernels:
 
 
 def _pipelines(folder: Path) -> Iterator[Settings]:
-    """Yield settings for a small file of each format. Together they make records in every way."""
+    """Yield settings for a small file of each format. Together they use every kernel of ingest."""
     user = {"key": {"fields": ["user"]}}
     headers = {"headers": {"fields": ["user"], "source": True}}
     columns = {"value": {"from": "columns"}}
@@ -142,7 +142,7 @@ def _pipelines(folder: Path) -> Iterator[Settings]:
 
 
 def _input(folder: Path, form: str, settings: Settings | None = None) -> Settings:
-    """Write a file of lines. The last line is broken."""
+    """Write a file of lines, of which the last is malformed, and return its `input` settings."""
     rows = ((i, START_MS + 7 * i, i % 60, i % 2) for i in range(EVENTS))
     path, heading = folder / form, "ts,user,p\n" if form == "csv" else ""
     path.write_text(heading + "".join(LINES[form].format(*row) for row in rows) + "broken\n")
@@ -217,7 +217,7 @@ def _round_trip(root: Path, settings: Settings) -> None:
 
 
 def _fields() -> None:
-    """Read fields of values, as columns and as conditions."""
+    """Read fields of values as columns, and compare them with conditions."""
     values: Any = pa.array([b'{"n":[1,"x"],"t":"\\u00e9"}', b'{"n":200.5}'], pa.binary())
     csv = value_format_of({"value.format": "csv", "value.columns": ["n", "t"]})
     text = value_format_of({"value.format": "text", "value.pattern": "(?P<n>.*)"})
@@ -230,7 +230,7 @@ def _fields() -> None:
 
 
 def _compact(root: Path) -> None:
-    """Compact the topic twice: the second time, tombstones have a delete horizon."""
+    """Compact the topic twice. In the second pass, tombstones have a delete horizon."""
     table = CatalogTable.open(open_store(str(root)))
     base = table.snapshot()
     row = base.topic("warm")
@@ -241,7 +241,7 @@ def _compact(root: Path) -> None:
 
 
 def _rewrite(root: Path) -> None:
-    """Rewrite the segments: with joined batches like a merge, and without some records."""
+    """Rewrite the segments with joined batches, like a merge, and without some records."""
     table = CatalogTable.open(open_store(str(root)))
     for row in table.segments(table.snapshot(), "warm"):
         some = KeepOffsets.of([(row.base_offset, b"\x77" * (EVENTS // 8))])
@@ -252,7 +252,7 @@ def _rewrite(root: Path) -> None:
 
 
 def _in_second_process() -> None:
-    """Run the work of the second process."""
+    """Compile the kernels that need no lake, see `_second_process`."""
     os.environ[fallback.WAITS] = "wait"
     with tempfile.TemporaryDirectory(prefix="seglake-warm-") as name:
         deque(_pipelines(Path(name)), 0)
@@ -260,7 +260,7 @@ def _in_second_process() -> None:
 
 
 def _stop_without_package() -> None:
-    """Interrupt this process repeatedly after its package is deleted, until it ends."""
+    """Interrupt this process repeatedly as soon as its package is deleted, until it ends."""
     while True:
         time.sleep(0.5)
         if not cache.is_installed():

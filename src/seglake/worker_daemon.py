@@ -1,8 +1,8 @@
-"""Run PySpark's daemon of Python workers, which end in silence when Spark closes them.
+"""Run PySpark's daemon of Python workers, without tracebacks when Spark closes a worker.
 
 Spark closes the socket of an idle worker a moment before it ends the daemon, which ends its
-workers. In between, PySpark's own worker prints a traceback of its broken pipe, or the beginning
-of one. Errors of tasks do not come this way: a worker sends them to Spark.
+workers. In between, PySpark's own worker prints a traceback of its broken pipe, or a part of it.
+Errors of tasks are not affected, because a worker sends them to Spark.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any
 
 from pyspark import daemon
 
-Worker = Callable[[Any, bool], int]  # a socket, and whether it is authenticated: an exit code
+Worker = Callable[[Any, bool], int]  # (socket, is authenticated) -> exit code
 
 
 def ending_in_silence(worker: Worker) -> Any:
-    """Return a worker that ends without output if its socket was closed by Spark."""
+    """Return a worker that ends without output if Spark has closed its socket."""
 
     @wraps(worker)
     def silent(socket: Any, authenticated: bool) -> int:

@@ -1,1 +1,1 @@
-"""Compile and cache kernels, and run their calls until they are compiled."""
+"""Compile and cache kernels, and replace kernels that are not compiled yet."""

@@ -1,8 +1,8 @@
 """Choose the folders of compiled kernels, and load and save kernels there.
 
-numba treats a kernel as valid while its own file is unchanged, but a kernel contains the code of
-the kernels that it calls. So a folder is named by a hash of all kernel sources, numba's version and
-the processor. Everything in the folder is valid, and kernels of another build have another folder.
+numba loads a cached kernel if the kernel's own file has not changed. But a kernel also contains the
+code of the kernels that it calls. So the name of a folder is a hash of all kernel sources, numba's
+version and the processor. Kernels of another build have another folder.
 
 A kernel is loaded from the first folder that has it, and saved in the first writable one:
 
@@ -54,7 +54,7 @@ with suppress(OSError):  # make the first call now: its lock could block the chi
 
 @contextmanager
 def never_compiling() -> Iterator[None]:
-    """Make calls of kernels that are not compiled raise `NotCompiled`, in this block and thread."""
+    """In the block, calls in this thread to kernels that are not compiled raise `NotCompiled`."""
     _THREAD.never_compiling = True
     try:
         yield
@@ -77,18 +77,18 @@ def is_known_numba() -> bool:
 
 
 class _Locator(caching.UserProvidedCacheLocator):
-    """Locates `numba.config.CACHE_DIR`, which need not be writable: `_folders` has checked it."""
+    """Locates the folder `numba.config.CACHE_DIR`, which `_folders` has already checked."""
 
     def ensure_cache_path(self) -> None:
         """Accept the folder without a check."""
 
     @classmethod
     def get_suitable_cache_subpath(cls, _py_file: str) -> str:
-        """Put all kernels into the folder itself, so that it can move with the package."""
+        """Return no subfolder, so that the folder of kernels can be moved with the package."""
         return ""
 
     def get_disambiguator(self) -> str:
-        """Return the folder and the line of a kernel, which make its file's name unique."""
+        """Return the package and the line of a kernel, which make its cache file's name unique."""
         return f"{Path(self._py_file).parent.name}-{self._lineno}"
 
 
@@ -97,7 +97,7 @@ class _Impl(caching.CompileResultCacheImpl):
 
 
 class _Files(caching.FunctionCache):
-    """The kernels of a function in one folder."""
+    """The cached kernels of one function in one folder."""
 
     _impl_class = _Impl
 
@@ -108,7 +108,7 @@ class _Files(caching.FunctionCache):
 
 
 class KernelCache(caching.NullCache):
-    """The cache of one kernel in all folders."""
+    """The cached kernels of one function in all folders."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         before = _NUMBA_CONFIG.CACHE_DIR
@@ -132,7 +132,7 @@ class KernelCache(caching.NullCache):
         return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        """Save a compiled kernel, unless its folder is gone or full."""
+        """Save a compiled kernel. Ignore errors, such as a full disk."""
         writable = _folders().writable
         if writable is None:
             _warn_not_kept("every process compiles them again")
@@ -170,7 +170,7 @@ class _Folders(NamedTuple):
 
 @cache
 def _folders() -> _Folders:
-    """Find the folders for kernels, once in a process."""
+    """Return the folders for kernels, which are searched once in a process."""
     try:
         name = f"kernels-{_build()}"
     except OSError:  # the package is in an archive
@@ -199,7 +199,7 @@ def _folders() -> _Folders:
 
 
 def _writable(folder: Path, beside: Path | None = None) -> Path:
-    """Return a folder that exists and can be written to. Raises OSError."""
+    """Return the folder, created if missing. Raises OSError if it is unsafe or read-only."""
     mode = 0o700 if beside is None else stat.S_IMODE(beside.stat().st_mode)
     folder.mkdir(mode, parents=True, exist_ok=True)
     _require_safe(folder, beside)
@@ -210,8 +210,8 @@ def _writable(folder: Path, beside: Path | None = None) -> Path:
 def _require_safe(folder: Path, beside: Path | None = None) -> None:
     """Raise PermissionError if another user can write to a folder.
 
-    A folder in the package `beside` may belong to root or to the owner of the package, and be as
-    open as the package.
+    A folder inside the package folder `beside` may also belong to root or to the package's owner,
+    and may have the same write permissions as the package.
     """
     if not hasattr(os, "getuid"):
         return
@@ -239,7 +239,7 @@ def kernel_sources() -> list[Path]:
 
 
 def _build() -> str:
-    """Hash everything that machine code depends on: sources, numba's version and the processor."""
+    """Return a hash of the kernel sources, numba's version and the processor, in 20 hex digits."""
     cpu = _NUMBA_CONFIG.CPU_NAME or binding.get_host_cpu_name()
     features = _NUMBA_CONFIG.CPU_FEATURES
     if features is None:

@@ -1,13 +1,13 @@
-"""Run the calls of a kernel that is not compiled yet, so that small work does not wait.
+"""Substitute kernels that are not compiled yet, so that small work does not wait for the compiler.
 
-The decorator `meanwhile` names the substitute: `INTERPRETED`, or a function with the kernel's
-parameters whose result makes the caller take another way, such as "unknown codec". Such a kernel is
-not compiled by the process that calls it. A background process runs `seglake.warm`, which compiles
-all kernels, and each process loads a kernel as soon as it is available. See
-docs/decisions/0024-small-work-does-not-wait-for-the-compiler.md.
+The decorator `meanwhile` sets the substitute of a kernel. It is `INTERPRETED`, or a function with
+the kernel's parameters that returns, for example, "unknown codec", so that the caller uses slower
+code. A process does not compile a kernel with a substitute. A background process runs
+`seglake.warm`, which compiles all kernels, and each process loads a kernel as soon as it is
+available. See docs/decisions/0024-small-work-does-not-wait-for-the-compiler.md.
 
 A call waits for the compiler if there is no background process, if a kernel has no substitute, or
-if the kernel was interpreted for `MOST_SECONDS`: then the work is not small.
+if this process has interpreted the kernel for `MOST_SECONDS`, because such work is not small.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _Function = TypeVar("_Function", bound=Answer)
 
 
 class Fallback:
-    """Resolves the calls of one kernel for which there is no machine code in this process."""
+    """Resolves the calls of one kernel that has no machine code in this process yet."""
 
     def __init__(self, kernel: Any) -> None:
         self._kernel = kernel
@@ -56,7 +56,7 @@ class Fallback:
         self._looked, self._seconds = -_LOOK_SECONDS, 0.0
 
     def __call__(self, *args: Any, **named: Any) -> Any:
-        """Return the function to call with these arguments: machine code, or its substitute."""
+        """Return the function to call with these arguments, machine code or its substitute."""
         if getattr(_THREAD, "interprets", False):
             return self._kernel.py_func
         if _LONG_WAY and self._answer not in (None, INTERPRETED):
@@ -68,7 +68,7 @@ class Fallback:
         return self.loaded(*args, **named) or self._absent(*args, **named)
 
     def loaded(self, *args: Any, **named: Any) -> Any:
-        """Load machine code, or return None if it must be compiled."""
+        """Load and return machine code for these arguments, or None if it must be compiled."""
         try:
             with never_compiling():
                 return self._compiled(*args, **named)
@@ -91,7 +91,7 @@ class Fallback:
         return self._interpreted if self._answer is INTERPRETED else self._answer
 
     def _interpreted(self, *args: Any) -> Any:
-        """Interpret the kernel's source. The kernels that it calls are interpreted, too."""
+        """Interpret the sources of this kernel and of the kernels that it calls."""
         started = time.thread_time()
         _THREAD.interprets = True
         try:
@@ -103,7 +103,7 @@ class Fallback:
 
 
 def load(kernel: Any, *args: Any) -> None:
-    """Load a kernel's machine code for these types of arguments, if available, before any call."""
+    """Load a kernel's cached machine code for the types of `args` before its first call."""
     resolves = getattr(kernel, "_compile_for_args", None)
     if isinstance(resolves, Fallback) and not kernel.signatures:
         resolves.loaded(*args)
@@ -124,7 +124,7 @@ def _say_that_it_waits(kernel: str) -> None:
 
 
 def _is_told(note: str) -> bool:
-    """Return whether `note` was recorded for this user and installation before. Record it."""
+    """Record a note for this user and installation. Return whether it was recorded before."""
     folder = own_folder()
     if folder is None:
         return False
@@ -140,17 +140,17 @@ def _is_told(note: str) -> bool:
 
 @contextmanager
 def long_way() -> Iterator[None]:
-    """Use the substitute function, never machine code, for kernels that have one, in the block."""
+    """In the block, call the substitute function of each kernel that has one, not machine code."""
     _LONG_WAY.append(True)
     yield
     _LONG_WAY.clear()
 
 
 class _CompilerBeside:
-    """The background process that compiles: at most one for an installation and user.
+    """The background process that compiles all kernels, at most one for an installation and user.
 
-    It holds a lock on a file while it runs. A process that gets the lock starts the background
-    process, and passes the lock to it.
+    The background process holds a file lock while it runs. A process that gets the lock starts the
+    background process, and passes the lock to it.
     """
 
     def __init__(self) -> None:
@@ -196,7 +196,7 @@ BESIDE = _CompilerBeside()
 
 
 def _place(*more: object) -> str:
-    """Return a name that stands for this installation and its settings of kernel compilation."""
+    """Return a file name that is a hash of this installation, its compiler settings and `more`."""
     names = "NUMBA_CACHE_DIR", "NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES"
     place = repr([__file__, sys.version, *map(os.environ.get, names), *more])
     return hashlib.sha256(place.encode()).hexdigest()[:16]
@@ -213,9 +213,9 @@ def _environment() -> dict[str, str]:
 
 
 def meanwhile(answer: Callable[..., Any]) -> Callable[[_Function], _Function]:
-    """Decorate a kernel, below `njit`: `answer` runs small calls until the kernel is compiled.
+    """Decorate a kernel, below `njit`, with a substitute that is called until it is compiled.
 
-    `answer` is `INTERPRETED`, or a function with the kernel's parameters.
+    `answer` is the substitute, `INTERPRETED` or a function with the kernel's parameters.
     """
 
     def decorate(function: _Function) -> _Function:
@@ -231,7 +231,7 @@ def INTERPRETED(*_: Any) -> Any:  # noqa: N802  # a mark, never called
 
 
 def plainly(plain: Callable[..., Any]) -> Callable[[Any], Any]:
-    """Decorate an intrinsic: `plain` replaces it in a kernel that is interpreted."""
+    """Decorate an intrinsic with a Python function that replaces it in interpreted kernels."""
 
     def decorate(intrinsic: Any) -> Any:
         calls = {"__call__": lambda _self, *args: plain(*args)}
@@ -242,7 +242,7 @@ def plainly(plain: Callable[..., Any]) -> Callable[[Any], Any]:
 
 
 def argument(value: Any) -> Any:
-    """Convert an argument for an interpreted kernel: numbers have 64 bits, rows have fields."""
+    """Convert an argument for an interpreted kernel: integers to 64 bits, arrays to `_Rows`."""
     if type(value) is int:
         return np.int64(value)
     if isinstance(value, tuple):
@@ -254,14 +254,14 @@ def argument(value: Any) -> Any:
 
 
 def result(value: Any) -> Any:
-    """Convert a result to Python's numbers, like machine code."""
+    """Convert NumPy numbers in a result to Python numbers, like a call of machine code."""
     if isinstance(value, tuple):
         return tuple(map(result, value))
     return value.item() if isinstance(value, np.generic) else value
 
 
 class _Rows:
-    """A structured array whose rows have their fields as attributes."""
+    """A structured array whose rows have their fields as attributes, like in numba."""
 
     def __init__(self, rows: Any) -> None:
         self._rows = rows
@@ -274,7 +274,7 @@ class _Rows:
 
 
 class _Row:
-    """A row. Its integers have 64 bits, like sums of them in machine code."""
+    """A row with its fields as attributes. Integers have 64 bits, like sums in machine code."""
 
     def __init__(self, fields: Any) -> None:
         object.__setattr__(self, "_fields", fields)

@@ -1,7 +1,7 @@
 """Wrap numba's `njit` with Seglake's cache of kernels and a fallback until a kernel is compiled.
 
-This module imports everything that a first call would import. Otherwise, the child of a fork at
-that moment would wait forever for the lock of an import.
+This module imports everything that a first call would import. Otherwise, a process that is forked
+during such an import would wait forever for the import lock.
 """
 
 from collections.abc import Callable

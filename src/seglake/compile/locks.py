@@ -1,4 +1,4 @@
-"""Locks that are free in a forked process, whichever thread of its parent held them.
+"""Define locks that are free in a forked process, even if a thread of its parent held them.
 
 With an ordinary lock, a fork can block its child forever:
 
@@ -18,7 +18,7 @@ from types import TracebackType
 
 
 class Lock:
-    """A lock for `with`. Protected data must be consistent at every moment for other readers."""
+    """A lock for `with`. Its data must be consistent at every moment, because a fork frees it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

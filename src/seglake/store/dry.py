@@ -1,10 +1,9 @@
 """Run a command on a lake without writing to the lake.
 
-A dry run does the work of the command on a dry store, mostly without the commit, so it reports the
-figures that the command would report. The files of segments are usually not read before a commit.
-So the code that writes them counts their bytes, and the store drops them, unless a later part of
-the run reads them. Other objects, such as the blobs between two passes, are kept in a temporary
-local folder.
+A dry run does the work of a command on a dry store, usually without the commit, so it reports the
+figures that the command would report. The dry store drops the files of segments, unless a later
+part of the run reads them. The code that writes them counts their bytes. Other objects, such as the
+blobs between two passes, are kept in a temporary local folder.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ def dry_store(store: Store) -> Iterator[DryStore]:
 
 @contextlib.contextmanager
 def keeping_segments(store: Store) -> Iterator[None]:
-    """Make a `DryStore` keep the files of segments in a `with` block. Other stores always do."""
+    """Make a `DryStore` keep segment files in a `with` block. Other stores always keep them."""
     if not isinstance(store, DryStore):
         yield
         return
@@ -47,10 +46,10 @@ def keeping_segments(store: Store) -> Iterator[None]:
 
 
 class DryStore:
-    """The objects of `store`, and the objects written in a dry run, which are in `scratch`.
+    """A `Store` of the objects of `store` and of the objects that a dry run writes to `scratch`.
 
-    It has the methods of `Store`. Objects of `store` are never replaced or deleted. Files of
-    segments are dropped unless `keeps_segments` is set.
+    Objects of `store` are never replaced or deleted. Files of segments are dropped unless
+    `keeps_segments` is set.
     """
 
     def __init__(self, store: Store, scratch: Store) -> None:
@@ -70,32 +69,32 @@ class DryStore:
         return self._scratch
 
     def size(self, key: str) -> int:
-        """Read from the store that has the object."""
+        """Return the size in bytes, from the store that has the object."""
         return self._having(key).size(key)
 
     def stat(self, key: str) -> Stat:
-        """Read from the store that has the object."""
+        """Return size, modification time and etag, from the store that has the object."""
         return self._having(key).stat(key)
 
     def read(self, key: str, start: int, end: int) -> Buffer:
-        """Read from the store that has the object."""
+        """Read the bytes from `start` to `end` (exclusive), from the store that has the object."""
         return self._having(key).read(key, start, end)
 
     def read_ranges(self, key: str, starts: Sequence[int], ends: Sequence[int]) -> list[Buffer]:
-        """Read from the store that has the object."""
+        """Read several ranges, from the store that has the object."""
         return self._having(key).read_ranges(key, starts, ends)
 
     def read_all(self, key: str) -> Buffer:
-        """Read from the store that has the object."""
+        """Read the whole object, from the store that has it."""
         return self._having(key).read_all(key)
 
     def put(self, key: str, data: Data) -> None:
-        """Write to the scratch store, or drop the bytes of a segment's file."""
+        """Write the object to the scratch store, or drop it if it is a segment's file."""
         if not self._drops(key):
             self._scratch.put(key, data)
 
     def put_if_absent(self, key: str, data: Data) -> bool:
-        """Write to the scratch, or drop the bytes."""
+        """Write the object like `put`, unless a store has its key. Return whether it was absent."""
         with contextlib.suppress(MissingObject):
             self.size(key)
             return False
@@ -104,7 +103,7 @@ class DryStore:
 
     @contextlib.contextmanager
     def writer(self, key: str, *, durable: bool = True) -> Iterator[Writer]:
-        """Write to the scratch, or drop the bytes."""
+        """Stream an object to the scratch store, or drop it if it is a segment's file."""
         if self._drops(key):
             yield NullSink()
             return
@@ -119,7 +118,7 @@ class DryStore:
         return itertools.chain(self._store.list(prefix), self._scratch.list(prefix))
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Delete from the scratch only."""
+        """Delete the objects only from the scratch store."""
         self._scratch.delete(keys)
 
 

@@ -1,8 +1,8 @@
 """Stop forked processes from using libraries that do not survive a fork.
 
-delta-rs and obstore run threads, which a fork does not copy. In a forked process their calls never
-return, or abort. Also, both processes share sockets and the list of sockets to wait for. So a call,
-or only the end of a connection, in the child disturbs the parent, and may end it.
+delta-rs and obstore run threads, which a fork does not copy. In a forked process, their calls never
+return, or abort. The parent and the child also share sockets and the list of sockets to wait for.
+So a call in the child, or even a connection that ends there, disturbs the parent and may end it.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ class ThreadedLibrary:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._process = 0  # the first process that used it: this one, or one that it is forked from
+        self._process = 0  # the id of this process or an ancestor that used the library
 
     def use(self, holder: object) -> None:
         """Check that this process may call the library. Call this before each use of the library.
 
-        `holder` has objects of the library. A forked process never frees a holder that it inherits.
-        Raises UsageError in a process that was forked from one that had used the library.
+        `holder` refers to objects of the library. A forked process never frees a holder of its
+        parent. Raises UsageError in a process whose parent used the library before the fork.
         """
         _HOLDERS.add(holder)
         process = os.getpid()

@@ -1,4 +1,4 @@
-"""Define the interface of every store, and convert errors to the errors that all stores raise."""
+"""Define the interface of all stores, and convert the errors of libraries to Seglake's errors."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def check_key(uri: str, key: str) -> None:
 
 @contextlib.contextmanager
 def store_errors(uri: str, key: str, failure: type[Exception] = OSError) -> Iterator[None]:
-    """Convert exceptions of the system, and of a library, to errors that name the object.
+    """Convert exceptions of the system and of a library to errors that name the object.
 
     `failure` is the library's exception. It does not become the cause of the error, because its
     text may have a session token (see `reason`).
@@ -201,7 +201,7 @@ def _loop(error: Exception) -> Path | None:
 
 
 def _remedy(error: Exception) -> str:
-    """Return the advice for an error of the system, to append to its message, or ""."""
+    """Return advice to append to the message of a system error, or "" if there is no advice."""
     remedy = _REMEDIES.get(getattr(error, "errno", None) or 0)
     return f"; {remedy}" if remedy else ""
 
@@ -210,7 +210,7 @@ def reason(error: Exception) -> str:
     """Return the message of a storage library's exception, on one line.
 
     Debugging output is removed. From the reply of an S3 server, only the code, the message and
-    the storage class are kept. The reply repeats the headers of a refused request, with the session
+    the storage class are kept, because the reply may repeat a request's headers, with its session
     token.
     """
     text = _COLOURS.sub("", str(error)).partition("\n\nDebug source")[0]
@@ -222,7 +222,7 @@ def reason(error: Exception) -> str:
 
 
 def s3_remedy(message: str) -> str | None:
-    """Return the cause and the remedy of an error of S3, or None if they are not known."""
+    """Return a sentence with cause and remedy of an S3 error, or None for an unknown error."""
     found = (text for pattern, text in _S3_REMEDIES.items() if re.search(pattern, message))
     return next(found, None)
 
@@ -279,7 +279,7 @@ def check_length(uri: str, key: str, data: Buffer, start: int, end: int) -> None
 
 
 def explain_permission(root: str, key: str) -> str:
-    """Describe the missing right and the remedy, to append to "Permission denied".
+    """Return a sentence to append to "Permission denied", with the missing right and the remedy.
 
     `key` is the object that cannot be accessed in the folder `root`.
     """

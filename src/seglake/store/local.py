@@ -108,8 +108,8 @@ class OpenFile:
 class _LocalStore:
     """The files below a folder.
 
-    If another process replaces a file, `read` may return old bytes. `read_all` never does, because
-    the commits of a rebuilt table have the names of old commits.
+    If another process replaces a file, `read` may return old bytes. `read_all` always opens the
+    file again, because the commits of a rebuilt Delta table have the names of old commits.
     """
 
     remote = False
@@ -358,7 +358,7 @@ class _LocalWriter:
 
 @cache
 def _sync_file_range() -> Any:
-    """Return `sync_file_range` of Linux, which Python's `os` does not have, or None."""
+    """Return Linux's `sync_file_range`, which Python's `os` does not have, or None elsewhere."""
     function = getattr(ctypes.CDLL(None), "sync_file_range", None)
     if function is not None:
         function.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
@@ -387,10 +387,9 @@ _LOOKED_AT = 1000  # names in the folder of the root that are compared with its 
 
 
 def nearby_root(store: Reader, key: str) -> str | None:
-    """Return a folder with a name similar to the root of a local store, and with `key` in it.
+    """Return a folder next to the root of a local store that has a similar name and contains `key`.
 
-    It is in the same folder as the root. Return None if it does not exist, or if the store is not
-    local.
+    Return None if there is no such folder, or if the store is not local.
     """
     if not is_local(store):
         return None

@@ -1,7 +1,7 @@
 """Read and write objects of an object store through obstore (the Rust object_store).
 
-obstore repeats failed requests, but not all that are safe to repeat. `retry_request` repeats the
-others.
+obstore repeats some failed requests. `retry_request` repeats the other requests that are safe to
+repeat.
 
 Credentials come from the environment, an instance's identity, or the storage options, which have
 the names that `deltalake` uses. A pickled store has no credentials, so a worker must find its own.
@@ -93,7 +93,7 @@ def object_store(uri: str, storage_options: dict[str, str]) -> Store:
 
 
 def _parts(ranges: Sequence[_Range]) -> list[Sequence[_Range]]:
-    """Divide ranges into calls, so that each call makes all its requests concurrently."""
+    """Divide ranges into groups. obstore reads all ranges of a group concurrently in one call."""
     pairs = enumerate(pairwise(ranges), 1)
     apart = [at for at, (one, next_) in pairs if next_[0] - one[1] > GAP_BYTES]
     cuts = [0, *apart[_REQUESTS_OF_A_CALL - 1 :: _REQUESTS_OF_A_CALL], len(ranges)]
@@ -339,17 +339,17 @@ _PARTS = 256  # the largest number of parts; each may need one page more
 
 
 class _Part(NamedTuple):
-    """A part of a listing: keys after `after`, up to `until` (inclusive). None sets no bound."""
+    """The part of a listing from `after` (exclusive) to `until` (inclusive). None is no bound."""
 
     after: str | None
     until: str | None
 
 
 class ObjectListing:
-    """An iterable of the objects below a prefix, sorted by key if the store sorts them.
+    """An iterable of the objects below a prefix, in the order in which the store lists them.
 
-    `cuts` is whether the store can list from a key on without listing earlier keys. If it cannot,
-    or if its keys do not ascend, one stream lists all objects.
+    `cuts` is whether the store can start a listing at a key without listing earlier keys. If it
+    cannot, or if its keys do not ascend, one stream lists all objects.
     """
 
     def __init__(self, client: Any, prefix: str, *, cuts: bool) -> None:
@@ -382,7 +382,7 @@ class ObjectListing:
                 yield from some
 
     def _some(self, part: _Part) -> tuple[list[Listed], _Part | None]:
-        """Return the first objects of a part, and the rest of the part, or None if it is listed."""
+        """Return the first objects of a part, and the part that remains to be listed, or None."""
         behind = self._behind(part.after)
         until = part.until
         mine = behind if until is None else takewhile(lambda each: each.key <= until, behind)
@@ -396,7 +396,7 @@ class ObjectListing:
         return [_Part(*ends) for ends in pairwise([after, *cuts, None])]
 
     def _folders(self, after: str, pool: ThreadPoolExecutor) -> list[str]:
-        """Return folders after the key `after`, of which none is inside another."""
+        """Return folders after the key `after`. No folder is inside another one."""
         # Search no deeper than the folder of `after`, because that would list every file there.
         folders = [self._prefix]
         for _ in range(after.removeprefix(f"{self._prefix}/").count("/")):
@@ -412,7 +412,7 @@ class ObjectListing:
         return retry_request(ask, GenericError)["common_prefixes"]
 
     def _behind(self, last: str | None, failures: int = 0) -> Iterator[Listed]:
-        """Yield the objects after `last`. `failures` counts the last replies without an object."""
+        """Yield the objects after `last`. `failures` counts failures since the last object."""
         pages = obstore.list(self._client, self._prefix or None, offset=last)
         try:
             for meta in chain.from_iterable(pages):

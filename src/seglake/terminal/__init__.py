@@ -1,1 +1,1 @@
-"""Text for people in a terminal or a notebook: tables, progress and wording."""
+"""Format tables, progress and wording for people in a terminal or a notebook."""

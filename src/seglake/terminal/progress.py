@@ -1,6 +1,6 @@
-"""Report the progress of work at intervals: the amount done, the rate, and the time left.
+"""Format lines of progress with the amount done, the rate, and the time left.
 
-A line is due every 30 s. `line_every` changes the interval, for a terminal that shows each line.
+By default, a line is due every 30 s. `line_every` changes the interval, for example for a terminal.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _every_s = EVERY_S
 
 @contextmanager
 def line_every(seconds: float) -> Iterator[None]:
-    """Make a line due every `seconds` inside the block."""
+    """Set the interval between two lines of progress in this process, inside the block."""
     global _every_s  # noqa: PLW0603  # one interval for the process, like its log
     before, _every_s = _every_s, seconds
     try:
@@ -30,7 +30,7 @@ def line_every(seconds: float) -> Iterator[None]:
 
 
 def interval_s() -> float:
-    """Return the interval between two lines in seconds."""
+    """Return the interval between two lines of progress in seconds."""
     return _every_s
 
 
@@ -61,7 +61,7 @@ def periodically(call: Callable[[], None], every_s: float = EVERY_S) -> Iterator
 
 @contextmanager
 def report_wait(what: str, tell: Callable[[str], None]) -> Iterator[None]:
-    """Pass a line such as "Spark starts, 10 s" to `tell` every `WAITED_S` inside the block."""
+    """Call `tell` with a line such as "Spark starts, 10 s" every `WAITED_S` inside the block."""
     begun = time.monotonic()
     with periodically(lambda: tell(f"{what}, {time.monotonic() - begun:.0f} s"), WAITED_S):
         yield
@@ -89,7 +89,7 @@ class Pace:
         return self.text(done, total)
 
     def text(self, done: int, total: int) -> str:
-        """Return a line about the work. It has no rate while `done` is 0."""
+        """Return a line about the work. If `done` is 0, the line has no rate."""
         spent = self._clock() - self._begun
         # A rate of 0 would look as if the work had stopped.
         if not done:

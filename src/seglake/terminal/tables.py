@@ -1,4 +1,4 @@
-r"""Print tables of text in commands, and show them in notebooks.
+r"""Print tables of text in commands, and display them in notebooks.
 
 A table that is too wide for the terminal is shown record by record, one field a line, as psql does
 with `\x auto`. A notebook shows HTML.
@@ -26,7 +26,7 @@ from seglake.terminal.wording import (
 )
 
 _ROWS, _WIDTH, _ITEMS, _GAP = 20, 160, 20, 2
-_NARROWEST = 20  # characters of a folded text, also if the terminal is narrower
+_NARROWEST = 20  # characters of wrapped text, even if the terminal is narrower
 _NONE = "-"
 _EMPTY: tuple[object, ...] = "", None, [], {}, 0, -1
 _DURATIONS = "lateness_ms", "lag_ms", "interval_ms", "retention_ms"  # other values in ms are times
@@ -34,10 +34,11 @@ _PLACES = "timestamp", "_ms", "offset", "partition", "position", "version"
 
 
 class Column(NamedTuple):
-    """A column of a table: a field of the rows, its heading, and how its values are shown.
+    """A column of a table, with the field of the rows, the heading, and the format of the values.
 
-    `look` converts a value to text, and None is shown as the text `none`. A `prose` column keeps
-    line breaks, and is wrapped if the table is shown field by field.
+    `look` converts a value to text. A value of None is shown as the text `none`. If `right`, text
+    is right-aligned. A `prose` column keeps line breaks, and is wrapped if the table is shown field
+    by field.
     """
 
     field: str
@@ -48,18 +49,18 @@ class Column(NamedTuple):
     prose: bool = False
 
     def text(self, value: object) -> str:
-        """Return the text of a value."""
+        """Return the text of a value, without control characters."""
         text = self.none if value is None else self.look(value)
         return "\n".join(map(printable, text.split("\n"))) if self.prose else printable(text)
 
 
 def number(field: str, heading: str) -> Column:
-    """Return a column of numbers with separators."""
+    """Return a column of right-aligned numbers, such as 1,000."""
     return Column(field, heading, "{:,}".format, right=True)
 
 
 def size(field: str, heading: str) -> Column:
-    """Return a column of bytes, shown as KiB, MiB and so on."""
+    """Return a column of sizes in bytes, shown as KiB, MiB and so on."""
     return Column(field, heading, short_bytes, right=True)
 
 
@@ -86,7 +87,7 @@ class Listing(NamedTuple):
 
 
 def show(title: str, listing: Listing, *, as_json: bool = False) -> None:
-    """Print rows to standard output, as a table or JSON. A table without rows is one line."""
+    """Print rows to standard output, as a table or as JSON. Without rows, a table is one line."""
     if as_json:
         print(json.dumps(list(listing.rows), ensure_ascii=False))
         return
@@ -98,13 +99,13 @@ def show(title: str, listing: Listing, *, as_json: bool = False) -> None:
 
 
 def show_report(title: str, report: Mapping[str, Any]) -> None:
-    """Print a report with one value in each line, without empty values."""
+    """Print a report to standard output, with one value in each line and without empty values."""
     table = report_table(title, report)
     draw(table.columns, table.rows, sys.stdout, terminal_width(), title=title)
 
 
 def stream_json(rows: Iterable[dict[str, Any]]) -> None:
-    """Print the JSON of `show` row by row, so that not all rows are in memory."""
+    """Print rows like `show` with `as_json`, one by one, so that not all rows are in memory."""
     between = "["
     for row in rows:
         sys.stdout.write(between + json.dumps(row, ensure_ascii=False))
@@ -113,9 +114,9 @@ def stream_json(rows: Iterable[dict[str, Any]]) -> None:
 
 
 class Table(NamedTuple):
-    """The table of an object: a sentence, columns, and rows of values.
+    """The table of an object, with a sentence as its title, columns, and rows of values.
 
-    `rows` may be only the first of `total` rows.
+    `rows` may be only the first rows of `total` rows.
     """
 
     title: str
@@ -131,7 +132,7 @@ class Table(NamedTuple):
 
 
 class ShowsTable:
-    """An object that is shown as a table, as text and in notebooks."""
+    """Base class of objects that are shown as a table, as text or in notebooks."""
 
     __slots__ = ()
 
@@ -154,10 +155,10 @@ def draw(
     *,
     title: str = "",
 ) -> None:
-    """Write a table, or its records field by field if it is wider than `width`.
+    """Write a table to `file`, or its records field by field if it is wider than `width`.
 
-    Without a `width`, a table may have any width. A table without headings has two columns, for
-    names and values.
+    `width` is in characters, or None for any width. A table without headings must have two columns,
+    for names and values.
     """
     from rich.cells import cell_len
 
@@ -210,8 +211,8 @@ def _records(
 def _fields(fields: Sequence[tuple[str, str, bool]], width: int | None) -> Iterator[str]:
     """Yield the lines of each (name, text, is prose).
 
-    Only prose is wrapped, with its next lines below the first. Other text stays on one line, which
-    a terminal breaks, so that it can be copied.
+    Only prose is wrapped, and its next lines are indented like the first. Other text remains on one
+    line, so that it can be copied.
     """
     head = max((len(name) for name, *_ in fields), default=0)
     room = None if width is None else max(_NARROWEST, width - head - _GAP)
@@ -253,7 +254,7 @@ def _html_cell(column: Column, value: object) -> str:
 
 
 def report_table(title: str, report: Mapping[str, Any]) -> Table:
-    """Return the table of a report: a row for each value that is not empty."""
+    """Return the table of a report, with a row for each value that is not empty."""
     rows = [(name.removesuffix("_ms").replace("_", " "), _reported(name, value))
             for name, value in nonempty_values(report).items()]  # fmt: skip
     columns = [Column("name", ""), prose("value", "")]
@@ -266,7 +267,7 @@ def nonempty_values(report: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_empty(name: str, value: object) -> bool:
-    """Return whether a value is empty. A count of 0 is empty; a time or a position of 0 is not."""
+    """Return whether a value is empty. A count of 0 is empty, but not a time or position of 0."""
     empty: tuple[object, ...] = ("", None, [], {}, -1) if name.endswith(_PLACES) else _EMPTY
     return value in empty
 

@@ -1,4 +1,4 @@
-"""Word counts, sizes, times and paths for people, and suggest names for an unknown name."""
+"""Format counts, sizes, times and paths for people, and suggest similar names."""
 
 import shutil
 import sys
@@ -15,13 +15,16 @@ _AS_NEAR = 0.1  # a second name may be less similar by this ratio
 
 
 def nearest(name: str, names: Iterable[str], most: int = 1) -> list[str]:
-    """Return the names that are similar to `name`, the most similar first. Case is ignored."""
+    """Return up to `most` names similar to `name`, ignoring case, the most similar name first."""
     by_lower = {each.lower(): each for each in names}
     return [by_lower[each] for each in get_close_matches(name.lower(), by_lower, most)]
 
 
 def nearest_two(name: str, names: Iterable[str]) -> list[str]:
-    """Return the most similar name, and a second one if it is almost as similar."""
+    """Return the name most similar to `name`, and a second name if it is almost as similar.
+
+    Without a similar name, return an empty list.
+    """
     near = nearest(name, names, 2)
     likeness = [SequenceMatcher(None, name.lower(), each.lower()).ratio() for each in near]
     return [each for each, value in zip(near, likeness, strict=True)
@@ -29,13 +32,13 @@ def nearest_two(name: str, names: Iterable[str]) -> list[str]:
 
 
 def suggest(name: str, names: Iterable[str], lists: str) -> str:
-    """Suggest the most similar of `names`, or return `lists`, a hint where to find all names."""
+    """Return a suggestion of the most similar name, or else `lists`, a hint where all names are."""
     near = nearest(name, names)
     return f"did you mean {near[0]!r}?" if near else lists
 
 
 def suggest_or_list(name: str, names: Sequence[str], prefix: str = "") -> str:
-    """Suggest the most similar of `names` instead of an unknown name, or else all of them."""
+    """Return a suggestion of the name most similar to `name`, or else a list of all names."""
     close = nearest(name, names) or get_close_matches(name.replace("_", "."), names, 1, 0.4)
     if close:
         return f"did you mean {prefix}{close[0]}?"
@@ -43,7 +46,7 @@ def suggest_or_list(name: str, names: Sequence[str], prefix: str = "") -> str:
 
 
 def printable(text: str) -> str:
-    """Escape control characters, so that a text is one line and cannot control a terminal."""
+    """Return `text` with escaped control characters, so that it is one line in a terminal."""
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
@@ -66,7 +69,7 @@ def short_bytes(count: float) -> str:
 def wrap(text: str, file: IO[str] | None = None) -> str:
     """Wrap a line to the width of the terminal. Return it unchanged if there is no terminal.
 
-    `file` is the stream that the caller writes to; by default standard output.
+    `file` is the stream that the caller writes to, by default standard output.
     """
     width = terminal_width(file)
     if width is None or len(text) <= width:
@@ -104,7 +107,7 @@ def terminal_width(file: IO[str] | None = None) -> int | None:
 
 
 def path_ends(paths: Iterable[str]) -> Callable[[str], str]:
-    """Return a function that shortens a path to its name and the folders that distinguish it."""
+    """Return a function that shortens each of the paths, so that they are still different."""
     all_paths = {*paths}
     deepest = max((path.count("/") for path in all_paths), default=0)
     depths = range(1, deepest + 2)
@@ -113,7 +116,7 @@ def path_ends(paths: Iterable[str]) -> Callable[[str], str]:
 
 
 def _end(path: str, depth: int) -> str:
-    """Return the last parts of a path."""
+    """Return the last `depth` parts of a path."""
     return "/".join(path.split("/")[-depth:])
 
 

@@ -1,8 +1,8 @@
-"""The catalog, a Delta table of the segments, runs and sources of a lake, and its versions.
+"""Read and write the catalog, a Delta table of the segments, runs and sources of a lake.
 
 `table` opens the catalog, loads its versions, reads their rows, and commits a `topic_change`.
 `transaction` retries a commit until it succeeds, and `attempts` has the objects of an attempt.
 `retention` finds the rows and files that the retained versions need. `schema` defines the rows.
-`version` has versions in memory, `delta` the files of a Delta table, and `quarantine` the table of
-rejects.
+`version` has versions in memory, `delta` reads and writes the files of a Delta table, and
+`quarantine` has the table of rejects.
 """

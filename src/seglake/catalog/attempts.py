@@ -4,14 +4,14 @@ An attempt is one try at a run or at a command of maintenance. It goes through t
 
     1. It puts `begun`, its announcement, before it reads input or copies records. Without it, an
        erasure would not wait for an attempt that has read a key and written nothing yet.
-    2. It puts `fate`, its claim, if absent: "committing". A vacuum or an erasure that assumes that
-       the attempt is dead puts "abandoned". The first put decides. An abandoned attempt stops, so
-       it never commits files that were deleted in the meantime.
-    3. It puts `manifest.json`: the rows that its commit adds, and the segments and source rows that
-       it removes. A lost catalog is rebuilt from manifests, so every commit needs one. After a lost
-       race the attempt writes another manifest. The put of an earlier try may reach storage late
-       and restore the older manifest. So each later try also writes its manifest under a separate
-       key, and the manifest of the last try counts.
+    2. It puts `fate`, its claim "committing", unless the object exists. A vacuum or an erasure that
+       assumes that the attempt is dead puts "abandoned" in the same way. The first put decides. An
+       abandoned attempt stops, so it never commits files that were deleted in the meantime.
+    3. It puts `manifest.json` with the rows that its commit adds, and the segments and source rows
+       that it removes. A lost catalog is rebuilt from manifests, so every commit needs one. After a
+       lost race, the attempt writes another manifest. The put of an earlier try may reach storage
+       late and restore the older manifest. So each later try also writes its manifest under a
+       separate key, and the manifest of the last try counts.
     4. It commits to the Delta table.
     5. It puts `success`, its marker. A manifest without a marker may belong to a failed attempt.
        Only the catalog can decide that. If the catalog is lost, a person must.
@@ -81,16 +81,17 @@ class _Claim(NamedTuple):
 
 
 def claim(store: Store, attempt_id: str, topic: str) -> None:
-    """Claim that an attempt may commit to a topic. A retry after a lost race claims again.
+    """Write the claim that an attempt may commit to a topic, unless it already exists.
 
-    Raises AttemptAbandoned if the attempt was abandoned, and StoreError.
+    Every try to commit calls this function. Raises AttemptAbandoned if the attempt was abandoned,
+    and StoreError.
     """
     if not store.put_if_absent(claim_key(attempt_id), _encode_claim("committing", topic)):
         require_not_abandoned(store, attempt_id)
 
 
 def require_not_abandoned(store: Store, attempt_id: str) -> None:
-    """Raise AttemptAbandoned if an attempt was abandoned, and StoreError."""
+    """Raise AttemptAbandoned if an attempt was abandoned, or StoreError if storage failed."""
     if is_abandoned(store, attempt_id):
         raise AttemptAbandoned(
             f"a vacuum or an erasure abandoned attempt {attempt_id}, which had written nothing "
@@ -110,8 +111,9 @@ def is_abandoned(store: Store, attempt_id: str) -> bool:
 def abandon(store: Store, attempt_id: str) -> str | None:
     """Forbid an attempt to commit.
 
-    Return its topic if a commit of it may exist or be in progress. The caller must then commit a
-    fence, and call `restore_claim` or `confirm_abandoned`. Return None if it never claimed.
+    If the attempt has claimed, its commit may exist or be in progress. Then return its topic. The
+    caller must commit a fence, and call `restore_claim` or `confirm_abandoned`. If the attempt has
+    not claimed, return None.
     """
     if store.put_if_absent(claim_key(attempt_id), _ABANDONED):
         return None
@@ -122,21 +124,24 @@ def abandon(store: Store, attempt_id: str) -> str | None:
 
 
 def confirm_abandoned(store: Store, attempt_id: str) -> None:
-    """Record that an abandoned attempt has no commit, and no commit in progress."""
+    """Record that an abandoned attempt has no commit and can never commit."""
     store.put(claim_key(attempt_id), _ABANDONED)
 
 
 def restore_claim(store: Store, attempt_id: str, topic: str) -> None:
-    """Undo `abandon` for an attempt that turned out to be committed."""
+    """Restore the claim of an attempt that had already committed when it was abandoned."""
     store.put(claim_key(attempt_id), _encode_claim("committing", topic))
 
 
 def has_failed(store: Store, attempt_id: str) -> bool:
     """Return whether an attempt was abandoned and has no commit that counts.
 
-    The log of a rebuilt catalog may name it nevertheless: (1) a commit loses its race, and its
-    attempt is abandoned; (2) a rebuild makes a new log; (3) storage carries out the request of the
-    commit a second time, late, and creates a version below the first one of the new log.
+    The log of a rebuilt catalog may still name such an attempt:
+
+        1. A commit loses its race, and its attempt is abandoned.
+        2. A rebuild makes a new log.
+        3. Storage executes the request of the commit again, late. This creates a version below the
+           first version of the new log.
     """
     try:
         return _read_claim(store, attempt_id) == _Claim(abandoned=True, topic=None)
@@ -145,10 +150,10 @@ def has_failed(store: Store, attempt_id: str) -> bool:
 
 
 def abandon_unless_claimed(store: Store, attempt_id: str) -> bool:
-    """Abandon an attempt that never claimed. Return whether it can never commit any more.
+    """Abandon an attempt that has not claimed. Return whether it can no longer commit.
 
-    Return False if it claimed, unless `confirm_abandoned` was called afterwards. Raises CorruptData
-    and StoreError.
+    Return False for an attempt that has claimed, unless `confirm_abandoned` was called for it.
+    Raises CorruptData and StoreError.
     """
     try:
         return _read_claim(store, attempt_id) == _Claim(abandoned=True, topic=None)
@@ -175,11 +180,11 @@ def _read_claim(store: Store, attempt_id: str) -> _Claim:
 
 
 class Manifest(NamedTuple):
-    """A commit as an attempt writes it to storage.
+    """The rows that an attempt's commit adds and removes, as the attempt writes them to storage.
 
-    It adds `rows`, and removes the segments `replaced` and the source rows of the attempts
-    `forgotten`. `version` is the lowest version of the catalog that the commit may become. `lake`
-    is the identity of the lake.
+    The commit adds `rows`, and removes the segments `replaced` and the source rows of the attempts
+    `forgotten`. `version` is the lowest version that the commit may make. `lake` is the identity of
+    the lake.
     """
 
     attempt_id: str
@@ -218,7 +223,7 @@ def _values(row: Row) -> dict[str, Any]:
 
 
 def read_manifest(store: Store, attempt_id: str, lost_races: int = 0) -> Manifest:
-    """Read the manifest of an attempt. Raises MissingObject, and CorruptData if it is damaged."""
+    """Read the manifest of an attempt after `lost_races`. Raises MissingObject and CorruptData."""
     key = manifest_key(attempt_id, lost_races)
     return _parsed_manifest(attempt_id, bytes(store.read_all(key)), key)
 
@@ -336,10 +341,10 @@ def read_archives(store: Store) -> dict[str, Manifest]:
 
 
 def archived_since(store: Store, after_ms: float) -> dict[str, float]:
-    """Return the attempts in archives written after a time (ms).
+    """Return the attempts in archives written after a time (ms), with the time of the archive.
 
-    The values are the times (ms) of the first of these archives that has the attempt. A damaged
-    archive is skipped, because `seglake verify` reports it. Raises StoreError.
+    If several of these archives have an attempt, the time (ms) is the earliest. A damaged archive
+    is skipped, because `seglake verify` reports it. Raises StoreError.
     """
     attempts = dict[str, float]()
     for item in archives(store):
@@ -354,7 +359,7 @@ def archived_since(store: Store, after_ms: float) -> dict[str, float]:
 
 
 def archives(store: Store) -> Iterator[Listed]:
-    """Return the objects of all archives."""
+    """Return an iterator over the objects of all manifest archives."""
     return (item for item in store.list(CHRONICLES) if is_archive_key(item.key))
 
 
@@ -375,7 +380,7 @@ def find_manifest(store: Store, attempt_id: str, finished_ms: int) -> Manifest:
 
 
 def _manifests(store: Store, lost_races: Mapping[str, int]) -> Iterator[tuple[str, bytes]]:
-    """Yield each attempt with the bytes of its manifest, except damaged manifests."""
+    """Yield each attempt and the bytes of its manifest. Skip damaged manifests with a warning."""
     pairs = [*lost_races.items()]
     for first in range(0, len(pairs), _AT_ONCE):
         some = pairs[first : first + _AT_ONCE]
@@ -430,20 +435,21 @@ _UNREADABLE = 1 << 63  # the object is damaged; higher than every version
 
 
 def begin_rebuild(store: Store, last_version: int) -> None:
-    """Record that a rebuild replaces the catalog, whose versions are at most `last_version`."""
-    # Otherwise this rebuild would look ended if an earlier begin, put late, replaces this one.
+    """Record that a rebuild has begun. The old catalog has versions up to `last_version`."""
+    # Delete the end of an earlier rebuild. Otherwise, if a late put of an earlier begin replaces
+    # this begin, this rebuild would look as if it had ended.
     store.delete([REBUILT])
     store.put(REBUILDING, json.dumps({"last_version": last_version}).encode())
 
 
 def end_rebuild(store: Store, first_version: int) -> None:
-    """Record that the catalog is complete, and that its versions begin at `first_version`."""
+    """Record that a rebuild has ended. The new catalog has versions from `first_version` on."""
     store.put(REBUILT, json.dumps({"first_version": first_version}).encode())
     store.delete([REBUILDING])
 
 
 def replaced_version(store: Store) -> int:
-    """Return the version in the begin object of a rebuild, or -1. Raises StoreError."""
+    """Return the last version of a catalog that is being rebuilt, or -1. Raises StoreError."""
     version = _version(store, REBUILDING, "last_version")
     return max(version, -1) if version < _UNREADABLE else -1
 

@@ -1,11 +1,11 @@
 """Notify open readers of deleted logs, so that they close the files and drop cached data.
 
-Without that, an open reader returns records from its caches after an erasure deleted their log:
+Otherwise, an open reader would return cached records after an erasure has deleted their log. So:
 
-    1. A process that deletes logs replaces the object `catalog/deletions`, before and after.
+    1. A process that deletes logs replaces the object `catalog/deletions` before and after it
+       deletes them.
     2. A reader checks that object from time to time. If it has changed, the reader closes all
-       files, drops its caches, and later reads what it needs again. A deleted log raises
-       VersionExpired.
+       files and drops its caches. A later read of a deleted log raises VersionExpired.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from seglake.errors import MissingObject, StoreError
 from seglake.store import Store
 
 _LOCAL_S, _REMOTE_S = 1.0, 30.0  # between checks of a reader that is not refreshed
-# While a deletion has not ended, the caches are dropped again after this time. A deletion that was
-# killed never ends.
+# While a deletion has not ended, the caches are dropped at this interval. The deletion of a killed
+# process never ends.
 _UNENDED_S = 60.0
 
 
@@ -59,11 +59,11 @@ class DeletionMonitor:
             self.check()
 
     def request_check(self) -> None:
-        """Make the next `check_if_due` check without a pause, because a log is missing."""
+        """Make the next `check_if_due` check immediately, for example because a log is missing."""
         self._due = 0.0
 
     def check(self) -> None:
-        """Check for deletions since the last check. Ignores StoreError: a read will raise it."""
+        """Check for deletions since the last check. Ignore StoreError, because a read raises it."""
         self._due = time.monotonic() + self._pause_s
         with contextlib.suppress(StoreError):
             said = self._read_token()

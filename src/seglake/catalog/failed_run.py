@@ -1,9 +1,9 @@
 """Store the error, the report and a sample of the rejects of a failed run.
 
 No later attempt reads them. They are for people, for Airflow's retry policy, and for an erasure,
-which removes rows from the samples. They are in an object of the attempt. A small object, whose key
-follows from topic, run id and pipeline, names the last attempt that failed, so the time to find it
-does not grow with the lake. `seglake vacuum` deletes both objects.
+which removes rows from the samples. One object of the failed attempt has all of them. A second,
+small object has the id of the last failed attempt. Its key follows from topic, run id and pipeline,
+so the time to find a failure does not grow with the lake. `seglake vacuum` deletes both objects.
 """
 
 from collections.abc import Iterator
@@ -61,7 +61,7 @@ def rewrite_failed_run(store: Store, failed: FailedRun) -> None:
 
 
 def all_failed_runs(store: Store, topic: str | None) -> Iterator[FailedRun]:
-    """Yield each failed attempt at one topic, or at all topics for None, newest first.
+    """Yield the failed attempts at a topic, or at all topics if it is None, newest first.
 
     Raises what `failed_runs` raises.
     """
@@ -74,9 +74,9 @@ def all_failed_runs(store: Store, topic: str | None) -> Iterator[FailedRun]:
 
 
 def failed_runs(store: Store, topic: str, run_id: str) -> list[FailedRun]:
-    """Return the last failure of each pipeline with a topic and run id, sorted by pipeline.
+    """Return the last failure of each pipeline at a topic and run id, sorted by pipeline.
 
-    A failure that `seglake vacuum` has deleted is missing. Raises CorruptData if an object is
+    Failures that `seglake vacuum` has deleted are not returned. Raises CorruptData if an object is
     damaged, and StoreError.
     """
     keys = [item.key for item in store.list(failed_folder(topic, run_id))]

@@ -1,4 +1,4 @@
-"""Find the rows that the retained versions of the catalog have, and the files that they name.
+"""Find the rows of the retained versions of the catalog, and the files that these versions name.
 
 A file is retained as long as the commit that removed it is younger than the retention. The age of a
 commit is the age of its object by the clock of storage. The times inside commits do not matter,
@@ -48,11 +48,11 @@ def expired_files(
 
 @dataclass(frozen=True)
 class UnreferencedFiles(Container[str]):
-    """The keys of all data files that no retained version names, including files written later.
+    """The keys of all data files that no retained version names.
 
-    A file that an attempt writes later, before its commit, is therefore included. Its rows do not
-    prove that the attempt is committed. `named` has the paths of the files that retained versions
-    name.
+    A file that an attempt writes after this object was made is also in the container, because its
+    rows do not prove that the attempt is committed. `named` has the paths of the files that
+    retained versions name.
     """
 
     named: Container[str]
@@ -61,12 +61,12 @@ class UnreferencedFiles(Container[str]):
     def from_table(
         table: CatalogTable, retention_hours: float | None = None, *, now_ms: float
     ) -> UnreferencedFiles:
-        """Return the keys that no version retained now names.
+        """Return the keys of data files that no version names that is retained now.
 
         Args:
             table: The catalog.
-            retention_hours: The retention, by default the table's property. A shorter retention
-                expires versions.
+            retention_hours: The retention, by default the table's property. With a shorter
+                retention, more versions are expired.
             now_ms: The time by the clock of storage.
 
         Raises:
@@ -105,9 +105,9 @@ def committed_attempts(store: Store) -> set[str]:
 
 
 class RetainedRows(NamedTuple):
-    """The rows of a data file.
+    """The rows of one data file.
 
-    The rows are `committed` if a commit named the file, and `live` if the newest version names it.
+    `committed` is whether a commit named the file. `live` is whether the newest version names it.
     """
 
     topic: str
@@ -119,10 +119,10 @@ class RetainedRows(NamedTuple):
 def retained_rows(
     table: CatalogTable, kind: Kind, expired: Container[str], never_named: Container[str] = ()
 ) -> Iterator[RetainedRows]:
-    """Yield the rows that any retained version may have, one item per data file.
+    """Yield the rows of one kind that any retained version may have, one item per data file.
 
-    Files with a key in `expired` are skipped, and rows of files with a key in `never_named` are not
-    `committed`, unless the newest version names the file. Raises MissingObject at the end if a data
+    Unless the newest version names a file, it is skipped if its key is in `expired`, and its rows
+    are not `committed` if its key is in `never_named`. Raises MissingObject at the end if a data
     file of the newest version does not exist.
     """
     needed = {f"{LOG_TABLE}/{file.path}" for file in table.newest_files() if file.kind == kind}
@@ -164,7 +164,7 @@ def tagged_rows(table: CatalogTable, tags: Iterable[TagRow]) -> Iterator[Retaine
 # and time. A damaged list is ignored, and the next vacuum writes it again.
 
 FORMAT = 1
-_FEW = 100  # commits; up to this number, they are read each time and not stored in the list
+_FEW = 100  # commits; up to this number of commits, they are read again and not listed
 _log = logging.getLogger(__name__)
 
 
@@ -192,7 +192,7 @@ def removed_files(log: DeltaLog) -> dict[int, RemovedFiles]:
 
 
 def write_removed_files_list(log: DeltaLog) -> None:
-    """Write the removed-files list if it lacks more than 100 of the retained commits.
+    """Write the removed-files list if more than 100 retained commits are missing in it.
 
     Raises what `removed_files` raises.
     """
@@ -202,7 +202,7 @@ def write_removed_files_list(log: DeltaLog) -> None:
 
 
 def _read_removed_files_list(store: Store, there: Mapping[int, int]) -> dict[int, RemovedFiles]:
-    """Return the part of the removed-files list about commits with these versions and times."""
+    """Return the entries of the removed-files list for the commits `there` (version → ms)."""
     try:
         known = _parse(bytes(store.read_all(TOMBSTONES)))
     except MissingObject:

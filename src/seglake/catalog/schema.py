@@ -123,7 +123,7 @@ class SegmentRow(WithSegmentId):
 
     @property
     def index_policy(self) -> IndexPolicy:
-        """Return the policy that the segment is indexed by."""
+        """Return the policy by which the segment was indexed."""
         return IndexPolicy(self.index_interval_kind, self.index_interval, self._subjects)
 
     @property
@@ -151,11 +151,11 @@ class RunRow:
     """A run that was committed. Its key is (topic, pipeline, run_id).
 
     Rows are never removed. The row of a key with the highest `sequence` is the current one. `state`
-    is "committed" until the run is undone or replaced. `offset_ranges` are the offsets that the run
-    got, as JSON: {partition: [[start, end], …]}, ends exclusive. The interval, start inclusive and
-    end exclusive, is the range of time that the run declares to cover. `interval_records` is the
-    number of records in it at the commit, or None if the run declares no interval or read no input,
-    or if its topic has LogAppendTime. `report` is JSON.
+    is "committed" until the run is undone or replaced. `offset_ranges` are the offsets of the run's
+    records, as JSON: {partition: [[start, end], …]}, ends exclusive. The interval, start inclusive
+    and end exclusive, is the range of time that the run declares to cover. `interval_records` is
+    the number of the run's records in the interval. It is None if the run declares no interval or
+    read no input, or if its topic has LogAppendTime. `report` is JSON.
     """
 
     KIND: ClassVar[Kind] = "run"
@@ -240,7 +240,7 @@ class SourceRow:
     attempt_id: str
 
 
-@lru_cache(256)  # because each search needs it
+@lru_cache(256)  # each search needs the value format
 def _value_format_of(settings: str) -> ValueFormat:
     return value_format_of(json.loads(settings))
 
@@ -277,10 +277,10 @@ class PartitionRow:
     """The bounds of a log partition. The row with the highest `sequence` is the current one.
 
     Every operation that removes records writes such a row. No future record gets an offset below
-    `next_offset`. `last_append_time_ms` is the largest time that a record got under LogAppendTime,
-    deleted records included, or None for CreateTime. `cleaned_offset` is the offset below which
-    compaction has cleaned the log, or None if it never ran. `leader_epoch` is the largest one in
-    imported record batches, or None without an import.
+    `next_offset`. `last_append_time_ms` is the largest append time of all records, including
+    deleted records, or None for CreateTime. `cleaned_offset` is the offset below which compaction
+    has cleaned the log, or None if compaction never ran. `leader_epoch` is the largest leader epoch
+    in imported record batches, or None without an import.
     """
 
     KIND: ClassVar[Kind] = "partition"
@@ -300,7 +300,7 @@ class TagRow:
 
     The attempt `attempt_id` wrote the object with the rows of the version. The object has
     `object_bytes` bytes and the checksum `object_crc32c`. From the time `until_ms` on, a vacuum
-    deletes the tag. None keeps it.
+    deletes the tag. If `until_ms` is None, no vacuum deletes it.
     """
 
     KIND: ClassVar[Kind] = "tag"
@@ -379,7 +379,7 @@ TABLE_SCHEMA = pa.schema(list(_all_columns.values()))
 
 
 def file_table(rows: Sequence[Row]) -> pa.Table:
-    """Return the content of a data file: rows of one kind and topic, without these columns."""
+    """Return the content of a data file from rows of one kind and topic, without these columns."""
     schema = FILE_SCHEMAS[rows[0].KIND]
     columns = [
         pa.array([getattr(row, name) for row in rows], kind)
@@ -391,7 +391,7 @@ def file_table(rows: Sequence[Row]) -> pa.Table:
 def check_required(kind: Kind, table: pa.Table, file: str) -> pa.Table:
     """Return `table`, the content of a data file. Raises CorruptData if a required value is null.
 
-    `file` is the file that the error names.
+    The error names `file`.
     """
     for name in _REQUIRED[kind]:
         if table.column(name).null_count:

@@ -13,12 +13,13 @@ So a commit carries the app transaction `seglake/<topic>`, and continues the ver
 its offsets:
 
     1. It checks that the log has neither a hole nor an overlap after the change, and claims.
-    2. It writes the data files, then the manifest: a rebuild must find a manifest of every commit.
-    3. It puts the commit as the next free version. Commits made since its base do not matter,
-       unless one has the same app transaction, or removes a file that this one removes too. Then it
-       raises CommitConflict. A lost reply looks like a lost race, so the caller searches for its
-       own attempt before it retries.
-    4. It writes the success marker, merges small data files, and writes a checkpoint if it is time.
+    2. It writes the data files, then the manifest, because a rebuild needs a manifest of every
+       commit.
+    3. It puts the commit as the next free version. If a commit made since its base has the same app
+       transaction, or removes a file that this commit also removes, it raises CommitConflict. A
+       lost reply looks like a lost race, so the caller searches for its own attempt before it
+       retries.
+    4. It writes the success marker, merges small data files, and writes a checkpoint if necessary.
        Merges and checkpoints change no row.
 """
 
@@ -135,8 +136,8 @@ class CatalogTable:
     def create(store: Store) -> CatalogTable:
         """Open the catalog, or create it in a new lake. Several processes may do so concurrently.
 
-        Raises CorruptData if the catalog is lost, like `open`: with a new catalog, every input file
-        would be ingested again.
+        Like `open`, this raises CorruptData if the catalog of an old lake is lost. With a new
+        catalog, every input file would be ingested again.
         """
         try:
             return _open_complete(store)
@@ -157,7 +158,7 @@ class CatalogTable:
         return self._delta_log.commit_times()
 
     def delta_log(self) -> DeltaLog:
-        """Return a new instance of the table's log, which has checked no commit yet."""
+        """Return a new `DeltaLog` of the table, which has not checked any commit."""
         return DeltaLog(self.store, layout.LOG_TABLE, CONTRACT)
 
     @property
@@ -204,14 +205,14 @@ class CatalogTable:
         try:
             tag = self.tag_of(version)
         except CorruptData:
-            # The damage is in a newer version. This one can be read without it.
+            # The damage is in a newer version, which is not needed to read this version.
             return snapshot
         if tag is None or self._has_erased_logs(snapshot, tag):
             return snapshot
         return self.snapshot_of_tag(tag, topics)
 
     def _has_erased_logs(self, snapshot: Snapshot, tag: TagRow) -> bool:
-        """Return whether the logs that erasures replaced in a tagged version still exist."""
+        """Return whether all logs that erasures replaced in a tagged version still exist."""
         # A vacuum keeps all other files of the version because of its tag.
         try:
             for erased in read_object(self.store, tag).erased:
@@ -223,7 +224,7 @@ class CatalogTable:
         except (MissingObject, VersionExpired):
             return False
         except CorruptData:
-            # The object of the tag is damaged. The version can be read without it.
+            # The object of the tag is damaged, but it is not needed to read the version.
             return True
         return True
 
@@ -258,10 +259,10 @@ class CatalogTable:
         )
 
     def refresh(self, snapshot: Snapshot) -> Snapshot:
-        """Return the newest version, made from an older snapshot by reading only later commits.
+        """Return the newest version, which is made from `snapshot` and the commits after it.
 
-        Topics that `snapshot` has read are read, and so are new topics. For a snapshot from
-        `newest_ends`, the result also has only the last segments.
+        The result has the rows of new topics and of all topics that `snapshot` has read. For a
+        snapshot from `newest_ends`, it also has only the last segments.
         """
         if is_tagged_version(snapshot.files):
             return self.snapshot(topics=())
@@ -303,9 +304,10 @@ class CatalogTable:
         return live_tags(self.store, self.newest_files())
 
     def tags_in(self, snapshot: Snapshot) -> list[TagRow]:
-        """Return the tags of a version of the catalog, sorted by name. A tagged version has none.
+        """Return the tags of a version of the catalog, sorted by name.
 
-        Reads nothing from storage if the tag rows are in the same files as in the previous call.
+        A snapshot of a tagged version has no tags. Nothing is read from storage if the tag rows are
+        in the same files as in the previous call.
         """
         files = frozenset(file for file in snapshot.files if file.kind == TagRow.KIND)
         if files != self._tags[0]:
@@ -349,7 +351,7 @@ class CatalogTable:
         return pa.concat_tables(tables[topic]) if tables else FILE_SCHEMAS[kind].empty_table()
 
     def latest_rows(self, files: Collection[DataFile], kind: Kind, topic: str, n: int) -> pa.Table:
-        """Return at least the `n` rows of runs or of maintenance that finished last.
+        """Return the `n` rows of runs or of maintenance that finished last, and maybe more rows.
 
         `files` are data files of a version. Files that cannot have one of these rows are not read.
         """
@@ -407,7 +409,7 @@ class CatalogTable:
         return next(iter(committed_runs(self._run_rows(snapshot, topic, pipeline, run_id))), None)
 
     def next_sequence(self, snapshot: Snapshot, topic: str, pipeline: str, run_id: str) -> int:
-        """Return the sequence for the next row of a run, 0 for a new run."""
+        """Return the `sequence` for the next row of a run. A new run has 0."""
         rows = self._run_rows(snapshot, topic, pipeline, run_id)
         return max((row.sequence + 1 for row in rows), default=0)
 
@@ -437,8 +439,8 @@ class CatalogTable:
     ) -> bool:
         """Return whether a version has the commit of an attempt.
 
-        `finished_ms` are the times (ms) that the attempt's row may have as `finished_at_ms`. With
-        them, only data files that may have such a row are read.
+        `finished_ms` are the possible values of `finished_at_ms` in the attempt's row. If they are
+        passed, only data files that may have such a row are read.
         """
         times = None if finished_ms is None else np.array(sorted(finished_ms), np.int64)
         stated = {} if times is None else {"finished_at_ms": times}
@@ -482,7 +484,7 @@ class CatalogTable:
     def create_from_rows(
         store: Store, topics: Mapping[str, Sequence[Row]], first_version: int, lake: str
     ) -> int:
-        """Create the catalog with the given rows of each topic, and return its version.
+        """Create the catalog from the rows of each topic, and return its version.
 
         The version is at least `first_version`. `lake` is the lake's identity, or "" if it is
         unknown. No process may have the lake open.
@@ -499,7 +501,7 @@ class CatalogTable:
     def highest_version(store: Store) -> int:
         """Return an upper bound of the versions that the catalog ever had, or -1.
 
-        It comes from the names of the commits and of their backups.
+        The bound is found from the names of the commits and of their backups.
         """
         return highest_version(store, layout.LOG_TABLE)
 
@@ -532,8 +534,8 @@ class CatalogTable:
             lost_races: The number of earlier tries of the attempt to commit.
 
         Raises:
-            CommitConflict: The topic, or one of `beside`, changed since `base`. For a removal of
-                rows also: the data files of these rows were merged.
+            CommitConflict: The topic, or one of `beside`, changed since `base`, or data files with
+                rows to remove were merged.
             AttemptAbandoned: A vacuum or an erasure abandoned the attempt, or one of `files_of`.
             CorruptData: The log would have a hole or an overlap.
             UsageError: A row contradicts the topic.
@@ -565,10 +567,10 @@ class CatalogTable:
         return version
 
     def fence(self, topic: str | None = None) -> None:
-        """Commit a fence: commits to a topic, or to any topic, that started earlier lose.
+        """Commit a fence, so that earlier started commits to a topic, or to any topic, lose.
 
-        After it, an abandoned attempt cannot commit any more. No commit can name data files that
-        are about to be deleted. Raises CommitConflict and StoreError.
+        Afterwards, an abandoned attempt can no longer commit, and no commit in progress can name
+        data files that the caller is about to delete. Raises CommitConflict and StoreError.
         """
         application = None if topic is None else f"seglake/{topic}"
         self._delta_log.fence(lambda: (self.handle.newest().version(), []), application)
@@ -576,8 +578,8 @@ class CatalogTable:
     def attempts_without_marker(self, files: Collection[DataFile]) -> set[str]:
         """Return the committed attempts that have a manifest and no success marker.
 
-        An attempt is committed if a row in `files` or a retained commit names it, unless
-        `has_failed`.
+        An attempt is committed if a row in `files` or a retained commit names it, and `has_failed`
+        is false.
         """
         waiting = attempts_without_marker(self.store)
         if not waiting:
@@ -589,9 +591,9 @@ class CatalogTable:
         return {attempt_id for attempt_id in found if not has_failed(self.store, attempt_id)}
 
     def mark_committed(self, files: Collection[DataFile]) -> list[str]:
-        """Write the success markers of `attempts_without_marker`, and return these attempts.
+        """Write the missing success markers of committed attempts, and return these attempts.
 
-        The attempts died between their commit and their marker.
+        They died between their commit and their marker, see `attempts_without_marker`.
         """
         attempt_ids = sorted(self.attempts_without_marker(files))
         if attempt_ids:
@@ -636,7 +638,7 @@ class CatalogTable:
 
 
 def _tagged_files(store: Store, lake: str, version: int) -> frozenset[DataFile] | None:
-    """Return the data files in which a tag keeps a version of the lake, or None. Thread-safe."""
+    """Return the data files of a tag that keeps a version of the lake, or None. Thread-safe."""
     table = CatalogTable.open(store)
     tag = table.tag_of(version) if table.lake == lake else None
     return None if tag is None else read_object(store, tag).files

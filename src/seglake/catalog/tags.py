@@ -1,4 +1,4 @@
-"""Read and write the objects of tags, which have the rows of the tagged versions.
+"""Read and write the objects of tags, which keep the rows of the tagged versions.
 
 The object `catalog/tags/<attempt>/version.json` lists data files with all rows of the version.
 These files are stored next to it, outside the Delta table, so the version no longer needs its
@@ -52,7 +52,7 @@ class ErasedRecords(NamedTuple):
 
 
 class TagObject(NamedTuple):
-    """The object of a tag, with the attempt that wrote it, its size and its CRC-32C."""
+    """The attempt that wrote the object of a tag, and the size and CRC-32C of the object."""
 
     attempt_id: str
     size_bytes: int
@@ -66,7 +66,7 @@ def check_name(name: str) -> None:
 
 
 def tag_rows(store: Store, files: Iterable[DataFile]) -> list[TagRow]:
-    """Return every tag row in these data files of the catalog, sorted by sequence."""
+    """Return every tag row in some data files of the catalog, sorted by sequence."""
     rows = snapshot_files.rows_in(store, TagRow, files)
     return sorted(rows, key=lambda row: row.sequence)
 

@@ -31,8 +31,8 @@ from seglake.limits import REQUESTS
 from seglake.store import Store
 
 # ---------------- removal
-# Remove rows from the catalog: find the data files that hold them, and keep the other rows of
-# these files. No other file is rewritten.
+# Remove rows from the catalog. This finds the data files that contain the rows, and rewrites only
+# these files with their other rows.
 #
 # Statistics rule out most files. The others are read, the most likely first, until all rows are
 # found. The first round reads one file. On an object store, each round reads twice as many files as
@@ -63,7 +63,7 @@ class DividedFile(NamedTuple):
 def divide_files(
     store: Store, folder: str, files: Collection[DataFile], removal: Removal
 ) -> list[DividedFile]:
-    """Divide each file that has rows to remove. `files` are the data files of one topic.
+    """Divide each file of one topic that has rows to remove. Other files are not returned.
 
     Raises CommitConflict if fewer rows than expected are found, CorruptData, MissingObject and
     StoreError.
@@ -88,7 +88,7 @@ def divide_files(
 def _rounds(
     files: Sequence[DataFile], removal: Removal, store: Store
 ) -> Iterator[Sequence[DataFile]]:
-    """Yield the files in rounds. The files of a round are read concurrently."""
+    """Yield the files in rounds, see above. The files of a round are read concurrently."""
     most = REQUESTS if store.remote else 1
     first, at_once = 0, most if removal.expected is None else 1
     while first < len(files):
@@ -106,7 +106,7 @@ def _likely(files: Collection[DataFile], removal: Removal) -> list[DataFile]:
     return sorted(chosen, key=lambda file: (width(file), file))
 
 
-# ---------------- the change of a topic
+# ---------------- change of a topic
 
 _STATED = (  # the columns whose statistics show which data files may have a segment's row
     "partition", "base_offset", "end_offset", "min_timestamp", "max_timestamp", "record_count",
@@ -132,7 +132,7 @@ class Change(NamedTuple):
 
 
 class TopicChange(NamedTuple):
-    """A checked change of one topic: the new rows, including tag rows, and the rows to remove."""
+    """A checked change of one topic, with the new rows, including tag rows, and rows to remove."""
 
     topic: str
     rows: Sequence[Row]
@@ -245,7 +245,7 @@ def _of(row_type: type[AnyRow], rows: Iterable[Row]) -> list[AnyRow]:
 
 
 def _by_partition(segments: Iterable[tuple[int, int]]) -> dict[int, Int64s]:
-    """Return the base offsets by partition, from pairs of partition and base offset."""
+    """Group pairs of partition and base offset. Return the base offsets of each partition."""
     lists: dict[int, list[int]] = defaultdict(list)
     for partition, base_offset in segments:
         lists[partition].append(base_offset)

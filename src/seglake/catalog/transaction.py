@@ -1,23 +1,23 @@
-"""Retry the one commit of an attempt to a topic until it succeeds, and end the attempt.
+"""Retry the commit of an attempt to a topic until it succeeds, and end the attempt.
 
-`transact` commits. A commit that failed may have been made: a lost reply looks like a lost race.
+`transact` commits. A commit that failed may have been made, because a lost reply looks like a lost
+race. So it retries in these steps:
 
-    1. After every failure, the catalog is read again and searched for the attempt.
-    2. After a lost race, the change is planned again on top of the newer version.
-    3. After a failure of storage, the unchanged change is committed again. The failed commit may
-       still land, and the manifest must match whichever commit lands.
+    1. After every failure, it reads the catalog again and searches it for the attempt.
+    2. After a lost race, it plans the change again on top of the newer version.
+    3. After a failure of storage, it commits the unchanged change again. Storage may still execute
+       the failed commit, and the manifest must match either commit.
 
 `announce` is the block in which an attempt reads, writes and commits. An erasure that abandons the
-attempt deletes the objects that it has written. But the attempt may still run, and write more
-objects later. So it cleans up at its end, even after an error about missing objects, because the
-erasure may have deleted them:
+attempt deletes the objects that the attempt has written. But the attempt may still run, and write
+more objects later. So it cleans up at its end, even after an error about missing objects, because
+the erasure may have deleted them:
 
     1. `transact` withdraws an attempt that claimed and ends without a commit (see `abandon_all`).
-       Otherwise it would count as running for the grace period, and a commit whose reply was lost
-       could land later and name deleted files.
+       Otherwise it would count as running for the grace period, and storage could execute its
+       commit later, which names deleted files.
     2. At the end of the block, an attempt that never claimed abandons itself.
-    3. If it can never commit any more, its segments are deleted. In any case its announcement is
-       deleted.
+    3. If it can no longer commit, its segments are deleted. Its announcement is always deleted.
 """
 
 import json
@@ -63,7 +63,7 @@ _log = logging.getLogger(__name__)
 def transact(
     table: CatalogTable, topic: str, attempt_id: str, plan: Plan, base: Snapshot | None = None
 ) -> int | None:
-    """Plan a change and commit it, and retry after lost races and failures of storage.
+    """Plan a change and commit it. Retry after lost races and failures of storage.
 
     Args:
         table: The catalog.
@@ -90,10 +90,10 @@ def transact_upkeep(
 ) -> int | None:
     """Commit like `transact`, and write missing success markers of earlier maintenance.
 
-    A command that removes something may have died after its commit. Another call of the command
-    then finds nothing to do, so it writes the missing marker. Markers are written after the commit,
-    so that nothing slow happens between a plan and its commit. Arguments, result and errors are as
-    in `transact`.
+    An earlier call of a maintenance command may have died between its commit and its marker. The
+    next call then finds nothing to do, so it writes the missing marker. Markers are written after
+    the commit, so that nothing slow happens between a plan and its commit. Arguments, result and
+    errors are the same as in `transact`.
     """
     base = base or table.snapshot(topics=[topic])
     version = transact(table, topic, attempt_id, plan, base)
@@ -105,8 +105,8 @@ def transact_upkeep(
 def write_marker(store: Store, attempt_id: str) -> None:
     """Write the success marker of a committed attempt. Log a warning if that fails.
 
-    The commit, which another process may have made, is synced to the disk first. A rebuild does not
-    trust an attempt without a marker, so a failed write is retried.
+    The commit is first synced to the disk, because another process may have made it. A failed write
+    is retried, because a rebuild does not trust an attempt without a marker.
     """
     for tries_left in reversed(range(_MARK_TRIES)):
         try:
@@ -126,8 +126,9 @@ def write_marker(store: Store, attempt_id: str) -> None:
 def write_recent_markers(table: CatalogTable, files: Collection[DataFile], topic: str) -> None:
     """Write missing success markers of the last maintenance commits to a topic.
 
-    `files` are the data files of a version. A command that finds its work already done calls this,
-    because the earlier call may have died before its marker, or before its commit was synced.
+    `files` are the data files of a version. A command whose work is already done calls this,
+    because the process that did the work may have died before it wrote its marker or synced its
+    commit.
     """
     store = table.store
     rows = table.latest_rows(files, "maintenance", topic, _RECENT).sort_by(_FINISHED)
@@ -185,10 +186,11 @@ def announce(
 
 @contextmanager
 def announce_copies(store: Store, topic: str, progress: Progress) -> Iterator[tuple[str, Progress]]:
-    """Announce an attempt that copies records of a topic and makes no commit to the catalog.
+    """Announce an attempt that copies records of a topic and does not commit to the catalog.
 
-    Yields its id, and `progress` with a side effect: it announces the attempt again now and then,
-    because an attempt that writes nothing to the lake would count as dead. Raises StoreError.
+    Yields the attempt's id, and a function to call instead of `progress`. The function calls
+    `progress`, and announces the attempt again every ten minutes, because an attempt that writes
+    nothing to the lake would count as dead. Raises StoreError.
     """
     attempt_id, announced_s = new_attempt(), time.monotonic()
     put = partial(store.put, announcement_key(attempt_id), json.dumps({"topic": topic}).encode())
@@ -224,8 +226,8 @@ def abandon_all(
 ) -> bool:
     """Abandon attempts, so that they cannot commit. Return whether one of them had claimed.
 
-    If one had claimed, fences are committed to the topics of the claims. After that, `committed` is
-    called, which returns the attempts that have a commit. Their claims are restored. Raises
+    If an attempt had claimed, a fence is committed to the topic of each claim. Then `committed` is
+    called, which must return the attempts that have a commit. Their claims are restored. Raises
     CommitConflict and StoreError.
     """
     store = table.store
@@ -253,7 +255,7 @@ class _Transaction:
         self._tried = list[str]()  # ids of the last try
 
     def run(self, plan: Plan, base: Snapshot | None) -> int | None:
-        """Retry until the commit is made. Withdraw if this ends without a commit."""
+        """Return a version with the commit, or None. Withdraw if this ends without a commit."""
         version = None
         try:
             version = self._try(plan, base)
@@ -264,7 +266,7 @@ class _Transaction:
         return version
 
     def _abandon_unused(self) -> None:
-        """Abandon attempt ids that only lost tries used. Otherwise erasures would wait for them."""
+        """Abandon attempt ids that only lost tries used, so that erasures do not wait for them."""
         # A lost try can never commit, because all versions up to the new one exist.
         for each in [each for each in self._owners if each not in self._tried]:
             try:
@@ -278,9 +280,9 @@ class _Transaction:
                 )
 
     def _withdraw(self) -> int | None:
-        """Abandon all attempt ids, so that no commit can land.
+        """Abandon all attempt ids, so that no commit of them can succeed later.
 
-        Return a version that has the commit, if it already landed.
+        Return a version that has the commit if it was already made, else None.
         """
         made: int | None = None
 
@@ -325,9 +327,9 @@ class _Transaction:
 
     def _commit(self, change: Change, base: Snapshot) -> int:
         """Commit a change, and commit it again unchanged after a failure of storage."""
-        # The failed commit may already have landed, or may land later. All tries write the same
-        # manifest, so it is right whichever commit lands. If the failed commit lands, the next one
-        # conflicts with it.
+        # Storage may have executed the failed commit, or may execute it later. All tries write the
+        # same manifest, so it is right for each of them. If storage executes the failed commit, the
+        # next try conflicts with it.
         how: Any = {"topic": self._topic, "attempt_id": self._attempt_id, **change._asdict()}
         how["lost_races"] = self._lost_races
         while True:

@@ -1,1 +1,1 @@
-"""A Delta table as files: actions, commits, data files, and the calls of delta-rs."""
+"""Read and write the files of a Delta table, and call delta-rs."""

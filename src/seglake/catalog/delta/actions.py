@@ -43,8 +43,8 @@ class WrittenFile(NamedTuple):
 class AddedFile(NamedTuple):
     """A data file that a commit adds.
 
-    Without `changes`, its rows were already in the table, in other files. `bounds` and `names` have
-    the columns with statistics.
+    If `changes` is false, its rows were already in other files of the table. `bounds` and `names`
+    have the smallest and largest values of the columns with statistics.
     """
 
     path: str
@@ -59,10 +59,10 @@ class AddedFile(NamedTuple):
 class DeltaCommit(NamedTuple):
     """A commit of a Delta table.
 
-    `removed` maps the path of each removed file to whether that changes rows. `operation` and
-    `engine` are from the description by its writer. `fences` is true for a fence: its writer is
-    about to delete files that a commit in progress may name. `begins` is true for the first commit
-    of a rebuilt table, which follows no commit although its number is not 0.
+    `removed` maps the path of each removed file to whether its removal changes rows. `operation`
+    and `engine` are from the description by its writer. `fences` is true for a fence, which is
+    committed before files are deleted that a commit in progress may name. `begins` is true for the
+    first commit of a rebuilt table, which follows no commit although its number is not 0.
     """
 
     version: int
@@ -93,14 +93,14 @@ class DeltaCommit(NamedTuple):
         return f"commit {self.version}, {self.operation} by {self.engine}"
 
     def conflicts_with(self, other: DeltaCommit) -> bool:
-        """Return whether this commit conflicts with `other`, whose writer has not seen it."""
+        """Return whether `other` must fail because its writer did not read this commit."""
         shared = self.removed.keys() & other.removed.keys()
         stops_all = self.redefines or self.fences
         return stops_all or bool(self.applications & other.applications or shared)
 
 
 def add_action(file: WrittenFile, *, changes: bool = True) -> Action:
-    """Return the action that adds a file. Without `changes`, its rows are already in the table."""
+    """Return the action that adds a file. `changes` is false if its rows are not new."""
     where = {"path": file.path, "partitionValues": file.partition, "size": file.size_bytes}
     more = {"modificationTime": now_ms(), "dataChange": changes, "stats": file.stats}
     return {"add": {**where, **more}}
@@ -109,7 +109,7 @@ def add_action(file: WrittenFile, *, changes: bool = True) -> Action:
 def remove_action(
     path: str, size: int, partition: Mapping[str, str], *, changes: bool = True
 ) -> Action:
-    """Return the action that removes a file. Without `changes`, its rows are in other files."""
+    """Return the action that removes a file. `changes` is false if other files have its rows."""
     where = {"path": path, "partitionValues": partition, "size": size}
     more = {"deletionTimestamp": now_ms(), "dataChange": changes, "extendedFileMetadata": True}
     return {"remove": {**where, **more}}
@@ -164,7 +164,7 @@ def parse_commit(version: int, lines: Iterable[Action]) -> DeltaCommit:
 
 
 def mark_first_commit(content: bytes) -> bytes:
-    """Return the commit `content` with a description that marks it as the first of its table."""
+    """Return the bytes of a commit with a mark that it is the first commit of a rebuilt table."""
     lines = list(map(json.loads, content.splitlines()))
     for line in lines:
         if "commitInfo" in line:
@@ -188,7 +188,7 @@ def _added(action: Action) -> AddedFile:
 
 
 def _extents(stats: Mapping[str, Any], kind: type[_Value]) -> dict[str, tuple[_Value, _Value]]:
-    """Return the used statistics of the columns whose values have a type."""
+    """Return (smallest, largest) of each column of `USED_STATISTICS` with values of type `kind`."""
     lows, highs = stats.get("minValues", {}), stats.get("maxValues", {})
     return {
         name: (low, highs[name])

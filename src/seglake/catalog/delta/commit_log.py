@@ -1,13 +1,14 @@
 """Write and read the commits of a Delta table by number.
 
 A commit is the object `_delta_log/<version, 20 digits>.json`. The writer that creates this object
-makes the version. Delta requires no more of a writer of protocol 2. The versions after a known one
-are read by their numbers. The folder grows with every commit, so it is listed only to continue an
-old version. A commit can follow commits made since its base, unless one conflicts with it (see
-`DeltaCommit`).
+makes the version. Delta requires no more of a writer of protocol 2. The versions after a known
+version are read by their numbers. The folder grows with every commit, so it is listed only to
+continue an old version. A commit can follow commits made since its base, unless one of them
+conflicts with it (see `DeltaCommit.conflicts_with`).
 
 Other programs commit too, so every commit that is read is checked against the table's contract. The
-commits before a commit of Seglake need no check, because its writer has checked them.
+commits before a commit of Seglake need no check, because the writer of that commit has checked
+them.
 """
 
 import itertools
@@ -86,8 +87,8 @@ class DeltaLog:
             beside: The ids of further app transactions.
             info: Further fields of the description.
             operation: Delta's name of the operation.
-            follow: Whether the commit may follow others that do not conflict with it. Otherwise,
-                it must be the next commit after `base`.
+            follow: Whether the commit may follow other commits made since `base` that do not
+                conflict with it. Otherwise, it must be the next commit after `base`.
 
         Returns:
             All commits after `base`. The new commit is the last.
@@ -119,10 +120,10 @@ class DeltaLog:
     def fence(
         self, newest: Callable[[], tuple[int, list[Action]]], application: str | None = None
     ) -> int:
-        """Commit a fence: commits that started earlier lose, and their writers begin again.
+        """Commit a fence, so that commits that started earlier lose and their writers retry.
 
-        A process that deletes files commits a fence for all applications first. A writer may have
-        paused for days before its commit, which may name one of the files.
+        Before a process deletes files, it commits a fence for all applications. Otherwise, a writer
+        that has paused for days could commit and name one of the deleted files.
 
         Args:
             newest: Returns a version to continue, and actions to commit together with the fence.
@@ -132,7 +133,7 @@ class DeltaLog:
             The version of the fence.
 
         Raises:
-            CommitConflict: Other commits won 100 times in a row.
+            CommitConflict: Concurrent commits won all 100 tries.
         """
         info = {FENCE: "all"} if application is None else {}
         for remaining in reversed(range(_FENCES)):
@@ -148,11 +149,10 @@ class DeltaLog:
         raise AssertionError
 
     def since(self, version: int, most: int = 2**63) -> list[DeltaCommit]:
-        """Return the commits after a version: all of them, or at least the first `most`.
+        """Return the commits after a version, at least the first `most` if there are so many.
 
-        The list is also empty if the next commit was cleaned up (see `has`), or if the newest
-        commit that was read earlier no longer exists. Then the commits may belong to a rebuilt
-        table.
+        The list is also empty if the next commit was deleted (see `has`), or if the newest commit
+        that was read earlier no longer exists, because the table may have been rebuilt.
         """
         commits = self._after(version, most)
         if self._seen and commits and not self.is_same_table():
@@ -167,7 +167,7 @@ class DeltaLog:
         return commits
 
     def _after(self, version: int, most: int) -> list[DeltaCommit]:
-        """Return the unchecked commits after a version: all, or at least the first `most`."""
+        """Return the commits after a version like `since`, without any check."""
         commits: list[DeltaCommit] = []
         ahead = 1
         while len(commits) < most:
@@ -193,7 +193,7 @@ class DeltaLog:
             yield times[commit.version], commit
 
     def read(self, versions: Sequence[int], *, skip_damaged: bool = False) -> Iterator[DeltaCommit]:
-        """Yield the commits with these numbers that still exist. Raises what `retained` raises."""
+        """Yield the commits of these versions that still exist. Raises what `retained` raises."""
 
         def read(version: int) -> DeltaCommit | None:
             try:
@@ -238,9 +238,9 @@ class DeltaLog:
         return VersionExpired(f"{self.table_uri} {what}: open the lake again")
 
     def check_to(self, version: int) -> None:
-        """Check the commits that make a version, back to one that was already checked.
+        """Check the commits up to a version, back to a commit that was already checked.
 
-        The checks end at the newest commit that this log has checked, or at a commit of Seglake.
+        The checks end at the newest commit that this object has checked, or at a commit of Seglake.
         """
         checked = self._seen.version if self._seen else -1
         commits = self._commits_back_from(version, checked) if self.contract.guards else []
@@ -248,11 +248,11 @@ class DeltaLog:
         self._seen = commits[0] if commits else self._seen
 
     def foreign_commits(self, version: int) -> list[DeltaCommit]:
-        """Return the commits up to a version and after Seglake's last one, newest first."""
+        """Return the commits up to `version` that follow Seglake's last commit, newest first."""
         return _before_ours(self._commits_back_from(version))
 
     def _commits_back_from(self, version: int, checked: int = -1) -> list[DeltaCommit]:
-        """Return the commits from a version back to Seglake's last one or to `checked` + 1."""
+        """Return the commits from a version back to Seglake's last commit or to `checked` + 1."""
         commits: list[DeltaCommit] = []
         ahead = 1
         while not any(commit.is_ours for commit in commits):
@@ -265,7 +265,7 @@ class DeltaLog:
         return commits
 
     def check_all(self) -> None:
-        """Check every commit that the log still has, even if a later commit is by Seglake."""
+        """Check every retained commit, even if Seglake made a later commit."""
         listed = self.store.list(f"{self.folder}/_delta_log")
         matches = (_VERSION.fullmatch(item.key) for item in listed if item.key.endswith(".json"))
         last = min((int(match[1]) for match in matches if match), default=0) - 1
@@ -274,7 +274,7 @@ class DeltaLog:
             last = commits[-1].version
 
     def retains(self, version: int) -> bool:
-        """Return whether a version can be loaded: a checkpoint and each commit after it exist."""
+        """Return whether a version can be loaded from a checkpoint and all commits after it."""
         first, there = self._checkpoint_and_commits(version)
         return {number for number, _ in there}.issuperset(range(first + 1, version + 1))
 
@@ -284,7 +284,10 @@ class DeltaLog:
         return sorted(key for number, key in there if number <= version)
 
     def _checkpoint_and_commits(self, version: int) -> tuple[int, list[tuple[int, str]]]:
-        """Return the last checkpoint up to a version, or -1, and its files and later commits."""
+        """Return the version of the last checkpoint up to `version`, or -1, and numbered keys.
+
+        The keys are the keys of the checkpoint's files and of all commits after the checkpoint.
+        """
         commits, checkpoints = list[tuple[int, str]](), list[tuple[int, str]]()
         for item in self.store.list(f"{self.folder}/_delta_log"):
             if match := LOGGED.fullmatch(item.key):
@@ -336,7 +339,7 @@ class DeltaLog:
         """Return the commits with these numbers, in this order, up to the first missing one."""
         commits: list[DeltaCommit] = []
         for commit in read_at_once(self.store, self._read, versions):
-            # Commits after a missing one were made after the attempt to read the missing one.
+            # Later commits were made after this function failed to read the missing commit.
             if commit is None:
                 break
             commits.append(commit)

@@ -63,9 +63,9 @@ class DataFile:
     folder: str = field(default="", compare=False)
 
     def may_hold(self, columns: Mapping[str, npt.NDArray[np.int64]]) -> bool:
-        """Return whether the file may contain one of the given rows, by its statistics.
+        """Return whether the file may contain one of several rows, by its statistics.
 
-        `columns` maps the names of columns to the values of the rows, one item for each row.
+        `columns` maps column names to values, with one item for each row.
         """
         bounded = [(columns[name], *self.bounds[name]) for name in columns.keys() & self.bounds]
         fits = [(low <= values) & (values <= high) for values, low, high in bounded]
@@ -157,9 +157,10 @@ def read_files(store: Store, folder: str, files: Sequence[DataFile]) -> list[pa.
 
 
 def may_have(store: Store, folder: str, file: DataFile, column: str, asked: Hashes) -> bool:
-    """Return whether a file may have a name with one of the hashes `asked` in `column`.
+    """Return whether a file may have a name in `column` with one of the hashes `asked`.
 
-    Reads the file's name filter, but not from a small file. Raises MissingObject and StoreError.
+    Reads the file's name filter. A small file is not read, and the result is True. Raises
+    MissingObject and StoreError.
     """
     if column not in file.names or file.rows < _FEW or file.size_bytes <= _SMALL:
         return True
@@ -225,7 +226,7 @@ def _conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def _stats(table: pa.Table) -> str:
-    """Return Delta's statistics of the integer columns, and of columns with plain names."""
+    """Return Delta's statistics (JSON) of the integer columns and of columns of plain names."""
     columns = {
         name: column
         for name, column in zip(table.column_names, table.columns, strict=True)
@@ -243,7 +244,7 @@ def _stats(table: pa.Table) -> str:
 
 
 def _is_plain(column: Any) -> bool:
-    """Return whether all text is short printable ASCII. delta-rs misreads escaped characters."""
+    """Return whether all text is short printable ASCII, because delta-rs misreads other text."""
     printable = pc.all(pc.match_substring_regex(column, r"\A[ -~]*\z")).as_py()
     longest = pc.max(pc.utf8_length(column)).as_py()
     return printable is not False and (longest is None or longest <= _LONG)
@@ -279,7 +280,7 @@ def filter_size(rows: int) -> int:
 
 
 def name_filter(found: Hashes) -> bytes:
-    """Encode a name filter, given the ascending hashes of the names in all rows."""
+    """Encode a name filter from the ascending hashes of the names in all rows."""
     return _head(found) + found.astype("<u4").tobytes()
 
 

@@ -75,10 +75,10 @@ _Result = TypeVar("_Result")
 
 
 class TableHandle:
-    """A catalog table in delta-rs, at the newest version that was read so far.
+    """The catalog table in delta-rs, at the newest version that was read so far.
 
-    `id` is the table's UUID. A rebuilt table has a new one. `lake` is the UUID of the lake. The
-    constructor raises what `open_table` raises.
+    `id` is the UUID of the table. A rebuilt table has a new UUID. `lake` is the UUID of the lake.
+    The constructor raises what `open_table` raises.
     """
 
     def __init__(self, log: DeltaLog) -> None:
@@ -101,7 +101,7 @@ class TableHandle:
             self._newest.update_incremental()
             is_same = self._log.is_same_table()
         except (DeltaError, OSError):
-            # Storage failed, or a clean-up deleted commits that the update needs. Open the table.
+            # Storage failed, or the commits that the update needs were deleted. Open the table.
             is_same = False
         newest = self._newest if is_same else open_table(self._log)
         if str(newest.metadata().id) != self.id:
@@ -110,7 +110,7 @@ class TableHandle:
         return _checked(self._log, self._newest)
 
     def at(self, version: int) -> DeltaTable:
-        """Return the version with a number.
+        """Return the table at a version.
 
         Raises VersionExpired if it is not retained, UsageError if it is newer than the newest
         version, and StoreError.
@@ -151,16 +151,17 @@ def create_table(
 ) -> None:
     """Create a table unless it exists. Several processes may do so concurrently.
 
-    This does not call delta-rs, which gives a file its final name before the bytes are on a local
-    disk. After a power loss, the first commit could be empty, and the table could never be opened.
+    This function does not call delta-rs, because delta-rs gives a file its final name before the
+    bytes are on a local disk. After a power loss, the first commit could be empty, and the table
+    could never be opened.
 
     Args:
         store: The store of the lake.
         folder: The table's folder.
         schema: The columns of the table.
         partition_by: The partition columns.
-        lake: The lake's identity for a catalog, or "" to use the new table's id. None for another
-            table.
+        lake: For a catalog, the lake's identity, or "" to use the new table's id. For another
+            table, None.
 
     Raises:
         StoreError: Storage failed.
@@ -185,12 +186,12 @@ def create_table(
 
 
 def renumber(log: DeltaLog, made: int, version: int) -> None:
-    """Renumber the version `made` of a table to `version`, unless it already is as high.
+    """Change the number of a table's newest version from `made` to `version`, if that is higher.
 
     No process may have the table open. Afterwards, lower versions look expired, including a commit
     to an older table whose put reaches storage late. The checkpoint and the commit are only put if
-    absent, so a late put of a failed rebuild cannot replace an object of a later rebuild. Raises
-    StoreError.
+    they do not exist, so a late put of a failed rebuild cannot replace an object of a later
+    rebuild. Raises StoreError.
     """
     if made >= version:
         return
@@ -225,7 +226,7 @@ def open_table(log: DeltaLog) -> DeltaTable:
 
 
 class TableDescription(NamedTuple):
-    """A version of a table that Seglake publishes: its definition, and one app transaction."""
+    """The definition of a published table at one version, and one app transaction."""
 
     version: int
     id: str
@@ -258,7 +259,7 @@ def schema_json(schema: pa.Schema) -> str:
 
 def exists(store: Store, folder: str) -> bool:
     """Return whether a folder has a table."""
-    # An old table no longer has its first commit, so look for any commit or checkpoint.
+    # An old table no longer has its first commit, so search for any commit or checkpoint.
     listed = store.list(f"{folder}/_delta_log")
     return any(LOGGED.fullmatch(item.key) for item in listed)
 
@@ -269,7 +270,7 @@ def newest_version(log: DeltaLog) -> int:
 
 
 def keep_newest(log: DeltaLog) -> None:
-    """Delete all versions of a table but the newest, which gets a checkpoint. Raises StoreError."""
+    """Write a checkpoint of the newest version, and delete all older ones. Raises StoreError."""
     with _delta_errors(log.table_uri, "a checkpoint cannot be written"):
         table = _table(log.store, log.folder)
         _create_checkpoint(log, table)
@@ -285,7 +286,7 @@ def _delete_before(log: DeltaLog, version: int) -> None:
 
 
 def live_files(table: DeltaTable, partition_by: Iterable[str]) -> Iterator[AddedFile]:
-    """Yield every data file of a version.
+    """Yield every data file of a version, with the columns `partition_by`.
 
     A file that another program added without a row count has None as `rows`.
     """
@@ -316,7 +317,7 @@ def live_files(table: DeltaTable, partition_by: Iterable[str]) -> Iterator[Added
 def _stated(
     row: Mapping[str, Any], extents: Mapping[str, tuple[str, str]], kind: type
 ) -> dict[str, tuple[Any, Any]]:
-    """Return (smallest, largest) of each column that has both statistics in this type."""
+    """Return (smallest, largest) of each column whose statistics in `row` have type `kind`."""
     return {
         name: (row[low], row[high])
         for name, (low, high) in extents.items()
@@ -348,7 +349,7 @@ def _write_checkpoint(log: DeltaLog) -> None:
 
 
 def _create_checkpoint(log: DeltaLog, table: DeltaTable) -> None:
-    """Write a checkpoint of the newest version, which was just opened."""
+    """Write a checkpoint of `table`, which was opened at its newest version."""
     if not is_local(log.store):
         table.create_checkpoint()
         return
@@ -370,7 +371,7 @@ def _create_checkpoint(log: DeltaLog, table: DeltaTable) -> None:
 
 
 def _has_right_time(log: DeltaLog, written: str) -> bool:
-    """Return whether this clock is within an hour of storage's, which just stamped `written`."""
+    """Return whether this clock is within an hour of storage's. `written` was just written."""
     ahead_ms = now_ms() - log.store.stat(written).modified_ms
     if abs(ahead_ms) <= _CLOCK_BOUND_MS:
         return True
@@ -396,7 +397,7 @@ def _retry_request(call: Callable[[], _Result]) -> _Result:
 
 
 def _checked(log: DeltaLog, table: DeltaTable) -> DeltaTable:
-    """Return the table. Raises CorruptData or UsageError if it does not keep its contract."""
+    """Return `table` after a check. Raises CorruptData or UsageError if it breaks its contract."""
     protocol, metadata = table.protocol(), table.metadata()
     features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
     definition = Definition(

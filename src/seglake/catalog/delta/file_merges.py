@@ -2,8 +2,9 @@
 
 Every commit adds a small file for each kind of row, and a search may have to read all of them. So
 when FAN_IN small files exist, files of about the same size are merged. Each row is rewritten less
-than STEP times in each size, and mostly a few times in total. A file with ENOUGH_ROWS rows is
-final, and no file has twice as many, so a commit that removes rows rewrites few other rows.
+than STEP times in each size, and usually a few times in total. A file with ENOUGH_ROWS rows is
+final, and every file has less than 2 * ENOUGH_ROWS, so a commit that removes rows rewrites few
+other rows.
 
 Rows of segments are sorted by the time when the segments were made, so that statistics separate old
 segments from new ones. Rows of runs and of input files are sorted by name, so that few files can
@@ -23,7 +24,7 @@ from seglake.catalog.delta.actions import Action, add_action, remove_action
 from seglake.catalog.delta.commit_log import DeltaLog
 from seglake.catalog.delta.data_files import DataFile, read_files, write_file
 
-FAN_IN = 8  # small files of a kind and topic that cause a merge; more than there are sizes
+FAN_IN = 8  # small files of a kind and topic that cause a merge; larger than the count of sizes
 STEP = 16  # ratio of one size to the next
 ENOUGH_ROWS = 16_384
 
@@ -34,14 +35,14 @@ _File = TypeVar("_File")
 
 
 class FilePart(NamedTuple):
-    """Rows for one file. If `past`, they are segments that are not the last of their partition."""
+    """Rows for one file. If `past`, each row is a segment with a later one in its log partition."""
 
     rows: pa.Table
     past: bool = False
 
 
 def groups_to_merge(files: Iterable[DataFile], fan_in: int) -> list[list[DataFile]]:
-    """Return the groups of files to merge now, each of one kind and topic.
+    """Return the groups of files to merge now. The files of a group have one kind and topic.
 
     Files of size s have STEP**s to STEP**(s + 1) rows (exclusive). When one kind of a topic has
     `fan_in` small files, all kinds of the topic are merged, so that fewer commits merge. For each

@@ -39,7 +39,7 @@ _DAMAGE = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 
 class Definition(NamedTuple):
-    """The definition of a table at a version, from its log. `schema` is Delta's JSON."""
+    """The definition of a Delta table at one version. `schema` is Delta's JSON."""
 
     reader: int
     writer: int
@@ -52,8 +52,8 @@ class Definition(NamedTuple):
 class TableContract(NamedTuple):
     """The rules that a Delta table must keep.
 
-    `name` and `remedy`, the advice to the user, are for error messages. `{root}` in a remedy is
-    replaced by the lake's root, see `at`. With `guards`, only Seglake may change rows.
+    `name` and `remedy`, the advice to the user, are for error messages. `at` replaces `{root}` in a
+    remedy by the lake's root. If `guards` is set, only Seglake may change rows.
     """
 
     name: str
@@ -79,8 +79,8 @@ class TableContract(NamedTuple):
 
         Args:
             definition: The table's definition.
-            others: Returns the commits after Seglake's last one, newest first. The error names the
-                newest of them that redefines the table.
+            others: Returns the commits after Seglake's last commit, newest first. The error names
+                the newest of these commits that redefines the table.
             file: The table's folder.
 
         Raises:
@@ -156,6 +156,6 @@ def _property_problems(properties: Mapping[str, str]) -> Iterator[str]:
 
 
 def interval_ms(interval: str) -> int | None:
-    """Convert Delta's text of an interval to milliseconds, or None for another form or unit."""
+    """Convert an interval, such as "interval 30 days", to ms. Return None for other forms."""
     match = _INTERVAL.fullmatch(interval)
     return int(match[1]) * _UNITS_MS[match[2].lower()] if match else None

@@ -1,1 +1,1 @@
-"""The quarantine, a Delta table of the input rows that could not become records."""
+"""Read and write the quarantine, a Delta table of input rows that could not become records."""

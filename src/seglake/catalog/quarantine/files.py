@@ -52,7 +52,7 @@ _PATH = re.compile(
 
 
 def write_rejects(store: Store, topic: str, attempt_id: str, rejects: pa.Table) -> RejectsFile:
-    """Write rejects (of FILE_SCHEMA) as one file. It is invisible until the driver commits it."""
+    """Write rejects (FILE_SCHEMA) as one file, which is invisible until the driver commits it."""
     rows = rejects.select(FILE_SCHEMA.names).cast(FILE_SCHEMA)
     return _write(store, topic, attempt_id, "", rows)
 
@@ -77,7 +77,7 @@ def _write(store: Store, topic: str, attempt_id: str, prefix: str, rows: pa.Tabl
 
 
 def read_all_rejects(store: Store, key: str) -> pa.Table:
-    """Return every reject in the file with this key. The table can be passed to `first_places`."""
+    """Return every reject in the file with this key, as a table for `first_places`."""
     return read_parquet(store, key, _MERGED_SCHEMA if is_merged(key) else FILE_SCHEMA)
 
 
@@ -88,9 +88,9 @@ def read_rejects(store: Store, key: str, attempts: Collection[str]) -> pa.Table:
 
 
 def read_for_merge(store: Store, key: str) -> pa.Table:
-    """Return every reject in the file with this key, with the first place of DataFrame rows.
+    """Return every reject in the file with this key, with an added column for DataFrame rows.
 
-    The first place is the file that the row was first written to, and its position in it.
+    The column has the file to which the row was first written, and the position in that file.
     """
     rows = read_all_rejects(store, key)
     if _FIRST in rows.column_names:
@@ -109,10 +109,10 @@ def is_from_frame(rows: pa.Table) -> pa.BooleanArray:
 
 
 def first_places(key: str, rows: pa.Table) -> tuple[pa.StringArray, Int64s]:
-    """Return the key of the file that each reject was first written to, and its position in it.
+    """Return the key of the file to which each reject was first written, and its position there.
 
-    `rows` are all rejects in the file with this key. In a merged file, the result is correct only
-    for rows of DataFrames, which nothing else distinguishes.
+    `rows` are all rejects in the file with key `key`. In a merged file, the result is only correct
+    for rows of DataFrames. Other rejects are distinguished by their source file and line.
     """
     here, places = pa.repeat(key, len(rows)), np.arange(len(rows))
     if _FIRST not in rows.column_names:

@@ -1,6 +1,6 @@
-"""Find the open rejects: rejects that are not redriven, not expired, and not about to be erased.
+"""Find the open rejects, which are not redriven, not expired, and not about to be erased.
 
-Rejects become records, expire or are erased by a commit to the catalog. So the rows of runs and of
+Rejects are redriven, expire or are erased by a commit to the catalog. So the rows of runs and of
 maintenance decide which rejects in the quarantine still count:
 
 - A redrive ingests all open rejects of one attempt. Each becomes a record, or a reject of the
@@ -9,8 +9,8 @@ maintenance decide which rejects in the quarantine still count:
   previous one left open, so the redrives of a run form a chain. A redrive is a run of the pipeline
   of the first run, and is removed together with the runs before it.
 - A commit of the operation `expire-rejects` lists the `attempts` whose rejects no longer count.
-- A commit of the operation `erase` has `"rejects_left": {"<attempt>": 3}`: the number of rejects
-  that remain, for each attempt that loses some.
+- A commit of the operation `erase` has `"rejects_left": {"<attempt>": 3}`, the number of rejects
+  that remain for each attempt that loses some.
 
 An erasure commits to the catalog and to the quarantine, and may die between the two commits:
 
@@ -23,8 +23,8 @@ A list may exist for a long time, so it identifies rejects without their content
 digest of the path of the source file, and the line, as in `{"topic": "T", "rejects": {"<attempt>":
 {"<SHA-256>": [2, 7]}}}`. After a lost race, an erasure writes another list under another key,
 because the put of an earlier try may reach storage late. Two rows of a DataFrame may have the same
-line, for example records of two partitions. So these are identified by the quarantine file that
-they were first written to, and their position in it.
+line, for example records of two partitions. So DataFrame rows are identified by the quarantine file
+to which they were first written, and their position in it.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ from seglake.store import Store
 
 
 class Redrive(NamedTuple):
-    """The rejects that a redrive ingested: an attempt at run `run_id` had left them open."""
+    """The rejects that a redrive ingested. They are of an attempt of the chain of run `run_id`."""
 
     run_id: str
     attempt_id: str
 
 
 def redrive_from_run(run: RunRow) -> Redrive | None:
-    """Return the rejects that a run ingested if it is a redrive, else None."""
+    """Return the source of the rejects that a run ingested, or None if it is not a redrive."""
     # Most reports need not be parsed.
     if '"redrives"' not in run.report:
         return None
@@ -67,14 +67,14 @@ def redrive_from_run(run: RunRow) -> Redrive | None:
 
 
 def open_attempts(runs: Iterable[RunRow]) -> list[str]:
-    """Return the attempts whose rejects no redrive has ingested, given all runs of a topic."""
+    """Return the attempts whose rejects no redrive has ingested. `runs` are all runs of a topic."""
     runs = list(runs)
     taken = {redrive.attempt_id for redrive in map(redrive_from_run, runs) if redrive}
     return [run.attempt_id for run in runs if run.attempt_id not in taken]
 
 
 class RedriveChain(NamedTuple):
-    """A run and its redrives, in order. `next_run_id` is the run id for the next redrive."""
+    """A run and its redrives, in order, and the run id for the next redrive."""
 
     first: RunRow
     redrives: list[RunRow]
@@ -87,7 +87,7 @@ class RedriveChain(NamedTuple):
 
 
 def redrive_chain(run: RunRow, runs: Sequence[RunRow]) -> RedriveChain:
-    """Return the chain of a run or of a redrive, given all runs of its topic."""
+    """Return the chain of a run or of a redrive. `runs` are all runs of its topic."""
     by_attempt, first = {other.attempt_id: other for other in runs}, run
     while before := redrive_from_run(first):
         first = by_attempt[before.attempt_id]
@@ -110,7 +110,7 @@ _RECENT = 100  # erasures of a topic; more than one, because their clocks may di
 
 
 def expired_attempts(rows: Iterable[MaintenanceRow]) -> set[str]:
-    """Return the attempts whose rejects have expired, given all rows of maintenance."""
+    """Return the attempts whose rejects have expired. `rows` are all maintenance rows."""
     return {
         attempt_id
         for row in rows
@@ -120,10 +120,10 @@ def expired_attempts(rows: Iterable[MaintenanceRow]) -> set[str]:
 
 
 def rejects_left(rows: Iterable[MaintenanceRow]) -> dict[str, int]:
-    """Return the remaining number of rejects of each attempt that lost rejects in an erasure.
+    """Return, for each attempt that lost rejects in erasures, the number that remain.
 
-    `rows` are all rows of maintenance. The smallest number is used, because each erasure leaves
-    fewer.
+    `rows` are all rows of maintenance. The smallest number is used, because it is from the last
+    erasure.
     """
     left: dict[str, int] = {}
     for row in rows:
@@ -133,18 +133,18 @@ def rejects_left(rows: Iterable[MaintenanceRow]) -> dict[str, int]:
 
 
 def erasures(rows: Iterable[MaintenanceRow]) -> list[str]:
-    """Return the last erasures that erased rejects. A later erasure finishes earlier erasures."""
+    """Return the attempts of the last 100 erasures that erased rejects, oldest first."""
     commits = sorted((row.finished_at_ms, row.attempt_id) for row in rows if _rejects_left(row))
     return [attempt_id for _, attempt_id in commits[-_RECENT:]]
 
 
 def erasures_for_attempt(rejects_of: str, rows: Iterable[MaintenanceRow]) -> list[str]:
-    """Return the erasures that erased rejects of an attempt."""
+    """Return the attempts of the erasures that erased rejects of the attempt `rejects_of`."""
     return [row.attempt_id for row in rows if rejects_of in _rejects_left(row)]
 
 
 def _rejects_left(row: MaintenanceRow) -> dict[str, int]:
-    """Return the number of remaining rejects of each attempt that lost rejects in an erasure."""
+    """Return, for each attempt that lost rejects in one erasure, the number that remain."""
     counts: dict[str, int] = (
         json.loads(row.report)["rejects_left"] if row.operation == ERASE else {}
     )
@@ -160,7 +160,7 @@ PendingRemovals = Mapping[
 
 
 class _RejectGroup(NamedTuple):
-    """Rejects of an attempt and a source file: their lines, and their positions in the table."""
+    """The rejects of one attempt and source file, as lines and as positions `at` in a table."""
 
     attempt_id: str
     digest: str
@@ -176,8 +176,8 @@ def write_list(store: Store, key: str, topic: str, rejects: PendingRemovals) -> 
 def unfinished_lists(store: Store, erasures: Sequence[str]) -> dict[str, PendingRemovals]:
     """Return the lists that committed erasures have not deleted yet, by object key.
 
-    Call this before reading the quarantine. An erasure without a list has already committed to it.
-    Raises StoreError and CorruptData.
+    `erasures` are attempts. Call this before you read the quarantine, because an erasure whose list
+    does not exist has already committed to the quarantine. Raises StoreError and CorruptData.
     """
     keys = list(chain(*read_at_once(store, partial(_lists, store), erasures)))
     return dict(zip(keys, read_at_once(store, partial(_read, store), keys), strict=True))
@@ -189,7 +189,7 @@ def _lists(store: Store, attempt_id: str) -> list[str]:
 
 
 def _read(store: Store, key: str) -> PendingRemovals:
-    """Read a list. Return an empty one if it was deleted in the meantime."""
+    """Read a list. Return an empty list if it was deleted in the meantime."""
     with suppress(MissingObject), corrupt_unless_parsed("a list of rejects", key):
         content: Any = json.loads(bytes(store.read_all(key)))
         return {
@@ -202,7 +202,7 @@ def _read(store: Store, key: str) -> PendingRemovals:
 def list_rejects(key: str, rows: pa.Table, go: pa.BooleanArray) -> PendingRemovals:
     """Return a list of the rejects to erase from the quarantine file with this key.
 
-    `rows` are all rejects in the file. `go` has, for each of them, whether it is erased.
+    `rows` are all rejects in the file. `go` is true for each reject that is erased.
     """
     leaves = go.to_numpy(zero_copy_only=False)
     groups = ((group, group.lines[leaves[group.at]].tolist()) for group in _groups(key, rows))
@@ -225,7 +225,7 @@ def count_listed(files: Mapping[str, Sequence[int]]) -> int:
 
 
 def is_listed(key: str, rows: pa.Table, leaving: PendingRemovals) -> pa.BooleanArray:
-    """Return, for each reject in the quarantine file with this key, whether it is in a list.
+    """Return, for each reject in the quarantine file with this key, whether `leaving` lists it.
 
     `rows` are all rejects in the file.
     """
@@ -237,9 +237,9 @@ def is_listed(key: str, rows: pa.Table, leaving: PendingRemovals) -> pa.BooleanA
 
 
 def has_any_reject(leaving: PendingRemovals, attempt_id: str, lines: Mapping[str, Int64s]) -> bool:
-    """Return whether a list contains any of the given rejects of an attempt.
+    """Return whether the list `leaving` contains one of several rejects of an attempt.
 
-    `lines` maps the paths of source files to the lines of these rejects.
+    `lines` maps the paths of source files to the lines of the rejects.
     """
     files = leaving.get(attempt_id, {})
     some: Collection[str] = lines if files else ()

@@ -74,7 +74,7 @@ class QuarantineTable:
     def add_files(self, files: Sequence[WrittenFile], attempt_id: str) -> None:
         """Commit the files of one attempt at a topic, and merge small files of the topic.
 
-        Creates the table unless it exists. Several runs may do so concurrently. The call may be
+        The first call creates the table. Several runs may call this concurrently. The call may be
         repeated after an error, because a path that is added twice is in a Delta table once.
 
         Raises:
@@ -146,15 +146,15 @@ class QuarantineTable:
     def remove_files(self, keys: Collection[str], others: Collection[str] = ()) -> set[str]:
         """Remove the files with these keys from the table, so that they can be deleted.
 
-        After this, no commit in progress can name one of the files: it loses to a fence, and its
-        writer checks whether the attempt was abandoned before it retries. The same applies to the
-        files with keys in `others`, which have rejects that count, unless the table names them.
+        Afterwards, no commit in progress can name one of the files. It loses to a fence, and its
+        writer checks whether the attempt was abandoned before it retries. This also applies to the
+        files with keys in `others` that the table does not name.
 
         Returns:
             The keys in `others` that the table names. These files must be kept.
 
         Raises:
-            CommitConflict: Other commits won 100 times in a row.
+            CommitConflict: Concurrent commits won all 100 tries.
             StoreError: Storage failed.
         """
         if not (keys or others) or self._live_files()[0] < 0:
@@ -203,7 +203,7 @@ class QuarantineTable:
 
         Args:
             base: A version that the table had before the new files were written. The commit loses
-                to a later fence.
+                to any fence after this version.
             keys: The keys of the old files.
             files: The new files. They are deleted if the commit certainly failed.
             attempt_id: The attempt that commits.
@@ -302,7 +302,7 @@ class QuarantineTable:
                 yield counted
 
     def _files_of(self, topic: str) -> tuple[int, list[AddedFile]]:
-        """Return the newest version and its files of a topic."""
+        """Return the newest version, and the files of a topic in it."""
         version, files = self._live_files()
         return version, [file for file in files if file.partition["topic"] == topic]
 
@@ -343,13 +343,13 @@ def _is_merged(file: AddedFile) -> bool:
 
 FAN_IN = file_merges.FAN_IN
 ENOUGH_BYTES = 4 * 2**20  # a file of this size is final; each run writes few larger files
-UNIT_BYTES = 256  # this size counts like one row in the catalog
+UNIT_BYTES = 256  # this many bytes count like one row of a catalog file
 
 
 def files_to_merge(
     files: Iterable[AddedFile], is_committed: Callable[[str], bool]
 ) -> list[AddedFile]:
-    """Return the files of a topic to merge now.
+    """Return the files to merge now. `files` are the files of one topic.
 
     When FAN_IN small files of committed attempts exist, these are the files of the largest size
     that at least two files have, and all smaller files. `is_committed` is not called before there
@@ -368,11 +368,11 @@ def files_to_merge(
 
 
 def is_committed(store: Store, attempt_id: str) -> bool:
-    """Return whether an attempt that committed rejects is committed, judging by its objects.
+    """Return whether an attempt with rejects in the table is committed, by its objects.
 
-    It is committed if it has a success marker, or if at most its claim remains: then its manifest
-    is archived. A running attempt still has its announcement. If an attempt ended without a commit,
-    a vacuum removes its rejects from the table.
+    It is committed if it has a success marker. If at most its claim remains, its manifest is
+    archived, so it is committed too. A running attempt still has its announcement. A vacuum removes
+    the rejects of an attempt that ended without a commit from the table.
     """
     keys = {item.key for item in store.list(attempt_objects(attempt_id))}
     if success_key(attempt_id) in keys:

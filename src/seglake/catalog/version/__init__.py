@@ -1,1 +1,1 @@
-"""Versions of the catalog in memory, and the data files that they are made from."""
+"""Keep versions of the catalog in memory, and load them from data files."""

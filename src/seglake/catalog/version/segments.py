@@ -1,8 +1,8 @@
 """Keep the segments of one log partition as NumPy columns that several versions share.
 
 A version uses the first n rows of its columns. The next version writes its new segments into the
-free rows after these, unless another version has already done so, and uses more rows of the same
-columns. So only new rows are copied. Rows that a version uses never change.
+free rows after them, unless another version has already done so, and then uses more rows of the
+same columns. So only new rows are copied. Rows that a version uses never change.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ DETAILS = np.dtype(
 ATTEMPT = np.dtype("V16")
 
 _DTYPES = [np.dtype(np.int64)] * 4 + [DETAILS]
-# A copy leaves room for 1/64 more rows. So a row is copied 65 times at most, in one microsecond.
+# A copy has free space for 1/64 more rows. So a row is copied at most 65 times, in one microsecond.
 _SPARE = 64
 
 
@@ -67,7 +67,7 @@ class AttemptIds:
         return str(uuid.UUID(bytes=self._ids[position].tobytes()))
 
     def add(self, others: AttemptIds) -> int:
-        """Append `others`, unless the last call appended them. Return the position of the first."""
+        """Append `others`, unless the last call did. Return the position of the first of them."""
         with self._lock:
             if self._added is None or self._added[:2] != (others, len(others)):
                 self._added = others, len(others), len(self)
@@ -122,13 +122,13 @@ class Segments(NamedTuple):
         return Segments._make([*columns, self.attempts, None])
 
     def beginning_at(self, base_offsets: Int64s) -> npt.NDArray[np.intp]:
-        """Return the positions of the segments that begin at one of these offsets."""
+        """Return the positions of the segments that begin at one of `base_offsets`."""
         places: npt.NDArray[np.intp] = self.base_offsets.searchsorted(base_offsets)
         here: npt.NDArray[np.bool_] = np.append(self.base_offsets, -1)[places] == base_offsets
         return places[here]
 
     def without(self, base_offsets: Int64s) -> Segments:
-        """Return the segments except for the segments that begin at one of `base_offsets`."""
+        """Return all segments except those that begin at one of `base_offsets`."""
         gone = np.unique(self.beginning_at(base_offsets))
         # If only the oldest segments are removed, slices are enough, and nothing is copied.
         if len(gone) and gone[-1] == len(gone) - 1:
@@ -151,7 +151,7 @@ class Segments(NamedTuple):
         return both.take(np.argsort(both.base_offsets, kind="stable"))
 
     def starts_with(self, others: Segments) -> bool:
-        """Return whether these segments, which were made from `others`, begin with all of them."""
+        """Return whether these segments, which were made from `others`, begin with `others`."""
         return np.array_equal(self.base_offsets[: others.size][-1:], others.base_offsets[-1:])
 
     def running_max_timestamps(self) -> Int64s:
@@ -165,10 +165,7 @@ class Segments(NamedTuple):
 
 
 class AppendBuffer:
-    """Columns whose first rows are the segments of versions, with free rows after them.
-
-    Thread-safe.
-    """
+    """Columns that several versions share, with free rows for new segments. Thread-safe."""
 
     def __init__(self, columns: Sequence[npt.NDArray[Any]], more: int) -> None:
         """Copy `columns`, and claim `more` rows after them."""
@@ -211,7 +208,7 @@ class AppendBuffer:
 
 
 def segments_by_partition(tables: Iterable[pa.Table]) -> dict[int, Segments]:
-    """Return the segment rows of one topic as columns, by partition."""
+    """Convert tables of one topic's segment rows to columns. Return them by partition."""
     table = pa.concat_tables(tables)
     partitions = _numbers(table, "partition")
     order = np.lexsort((_numbers(table, "base_offset"), partitions))
@@ -271,7 +268,7 @@ def _codes(table: pa.Table, name: str, names: Sequence[str]) -> npt.NDArray[Any]
 
 
 def _kinds(table: pa.Table) -> npt.NDArray[Any]:
-    """Return the kinds of subjects in each segment's key index as bits, 0 without an index."""
+    """Return the kinds of subjects in each segment's key index. Bit k is set for kind k."""
     texts: Any = table.column("keyindex_of").combine_chunks()
     # Encode nulls too, because `fill_null` would import pandas.
     coded = texts.dictionary_encode("encode")

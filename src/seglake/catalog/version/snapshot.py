@@ -1,9 +1,9 @@
-"""Keep one version of the lake in memory: the segments of every log partition, for searches.
+"""Keep one version of the lake in memory, with the segments of every log partition.
 
 A snapshot has NumPy columns and no paths, because object keys follow from the columns. It takes 80
-bytes for each segment, and 16 for each attempt. A newer snapshot shares every log partition that
-did not change, and the columns of every log partition that grew (see `segments`). The rows of a
-topic may be read when they are first needed. The content of a snapshot never changes.
+bytes for each segment, and 16 bytes for each attempt. A newer snapshot shares every log partition
+that did not change, and the columns of every log partition that grew (see `segments`). The rows of
+a topic may be read only when they are first needed. The content of a snapshot never changes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ from seglake.terminal.wording import nearest
 
 @dataclass(frozen=True)
 class Segment(WithSegmentId):
-    """A segment, with the properties to find, check and read its files. Timestamps are in ms."""
+    """The properties of a segment that a reader needs to find, check and read its files.
+
+    Timestamps are in ms, and `end_offset` is exclusive.
+    """
 
     topic: str
     partition: int
@@ -64,9 +67,9 @@ class PartitionView:
     """A log partition in one version of the catalog. Immutable.
 
     Its segments cover `log_start_offset` to `end_offset` (exclusive) without a hole. Its length is
-    the number of segments, which may be 0. The first segment may begin below the log start offset:
-    its records before that offset are deleted. `next_offset` and the fields after it come from the
-    newest partition row. Without such a row they are 0 or None.
+    the number of segments, which may be 0. The first segment may begin below the log start offset.
+    Its records before that offset are deleted. `next_offset` and the fields after it come from the
+    newest partition row. Without such a row, they are 0 or None.
     """
 
     topic: str
@@ -112,7 +115,7 @@ class PartitionView:
 
     @property
     def cleaned_end(self) -> int:
-        """Return the offset below which compaction has cleaned the log, 0 if it never ran."""
+        """Return the offset below which compaction has cleaned the log, or 0 if it never ran."""
         return self.cleaned_offset or 0
 
     @property
@@ -131,7 +134,7 @@ class PartitionView:
 
     @cached_property
     def extents(self) -> tuple[Int64s, Int64s, Int64s, Int64s]:
-        """Return base offsets, end offsets, smallest and largest timestamps for kernels."""
+        """Return base offsets, end offsets, smallest and largest timestamps as `fixed` arrays."""
         bases, ends, lows, highs = map(fixed, self.segments[:4])
         return bases, ends, lows, highs
 
@@ -175,10 +178,10 @@ class PartitionView:
         added: Segments | None = None,
         removed: Int64s | None = None,
     ) -> PartitionView:
-        """Return this log partition after a change of its row and its segments.
+        """Return a view of this log partition with a new row, added and removed segments.
 
-        `row` is ignored unless its sequence is higher. `removed` are the base offsets of segments.
-        Raises CorruptData if the segments then leave a hole or overlap.
+        `row` is ignored unless its sequence is higher. `removed` are base offsets of segments.
+        Raises CorruptData if the segments of the result have a hole or an overlap.
         """
         segments = self.segments
         bounds: dict[str, Any] = {}
@@ -193,13 +196,13 @@ class PartitionView:
         return view.check(len(self) if same else 0)
 
     def end(self) -> PartitionView:
-        """Return a view with only the last segment. That is enough to check an append."""
+        """Return a view with only the last segment, which is enough to check an append."""
         last = self.segments.take(slice(-1, None))
         start = max(self.log_start_offset, *last.base_offsets.tolist(), 0)
         return replace(self, segments=last, log_start_offset=start)
 
     def ending(self, row: PartitionRow | None, segments: Segments | None) -> PartitionView:
-        """Return a view with only the last segment, from the newest row and the last segments."""
+        """Return a view with only the last of `segments`, and the bounds of `row`."""
         bounds = {} if row is None else {name: getattr(row, name) for name in _BOUNDS}
         view = replace(self, segments=self.segments if segments is None else segments, **bounds)
         return view.end().check()
@@ -207,7 +210,7 @@ class PartitionView:
     def check(self, checked: int = 0) -> PartitionView:
         """Return this view. Raises CorruptData if its segments have a hole or an overlap.
 
-        The first `checked` segments are skipped. They were checked with the same log start.
+        The first `checked` segments are skipped, because they were checked with the same log start.
         """
         first, start, end = max(0, checked - 1), self.log_start_offset, self.end_offset
         bases, ends = self.segments.base_offsets[first:], self.segments.end_offsets[first:]
@@ -242,8 +245,8 @@ _NOTHING: Mapping[tuple[str, int], Any] = MappingProxyType({})
 class UnreadTopics:
     """The topics of a version whose rows are not read yet.
 
-    `files` are the data files of these topics. `read` loads a snapshot of the version with only the
-    topics of the data files that it gets.
+    `files` are the data files of these topics. `read` is called with the data files of some of the
+    topics, and must return a snapshot of the version with only these topics.
     """
 
     def __init__(
@@ -288,9 +291,9 @@ class Snapshot:
 
     The rows of `unread` topics are read when a method needs them. A method that reads a topic also
     raises VersionExpired, CorruptData and StoreError. The first and the second such topic are read
-    one at a time. Later ones are read together with topics that follow by name, and each time the
-    number of topics in memory doubles. So a caller that uses one topic reads no other topic, and a
-    caller that uses all of them waits for storage only a few times.
+    one at a time. A later topic is read together with topics that follow by name, so that each read
+    doubles the number of topics in memory. So a caller that uses one topic reads only this topic,
+    and a caller that uses all topics waits for storage only a few times.
     """
 
     def __init__(
@@ -311,7 +314,7 @@ class Snapshot:
         return set(self._unread.names())
 
     def read(self, topics: Iterable[str] | None = None) -> Snapshot:
-        """Read the rows of these topics, by default of all, in one step. Return this snapshot."""
+        """Read the rows of `topics`, by default of all topics, now. Return this snapshot."""
         with self._lock:
             asked = self._unread.names() if topics is None else topics
             self._take([topic for topic in asked if topic in self._unread])
@@ -327,7 +330,7 @@ class Snapshot:
         rows, partitions = self._unread.read(topics).contents()
         self._partitions |= partitions
         self._topics |= rows
-        # Do this last: a thread without the lock finds the rows of a topic that is not unread.
+        # Do this last, because a thread without the lock expects rows of a topic that is read.
         self._unread.forget(topics)
 
     def _topic_rows(self, topic: str) -> Mapping[str, TopicRow]:
@@ -336,7 +339,7 @@ class Snapshot:
             return self._topics
         with self._lock:
             if topic in self._unread:
-                # Another topic may be damaged. Then read only this one.
+                # Another topic may be damaged. Then read only this topic.
                 with suppress(SeglakeError):
                     self._take(self._unread.following(topic, max(0, len(self._topics) - 1)))
                 if topic in self._unread:
@@ -344,7 +347,7 @@ class Snapshot:
         return self._topics
 
     def names(self) -> list[str]:
-        """Return the sorted names of all topics. Reads no row."""
+        """Return the sorted names of all topics, without reading rows."""
         with self._lock:
             return sorted({*self._topics, *self._unread.topics()})
 
@@ -396,7 +399,7 @@ class Snapshot:
         return [] if self.find_topic(topic) is None else self.partitions(topic)
 
     def index_attempts(self, topic: str) -> set[str]:
-        """Return the attempts that wrote index files of a topic for logs of other attempts."""
+        """Return the attempts that rebuilt index files of a topic for logs of other attempts."""
         names = set[str]()
         for view in self.partitions(topic):
             logs, indexes = view.segments.details["attempts"].T
@@ -421,19 +424,19 @@ class Snapshot:
     ) -> Snapshot:
         """Return a newer version, which shares the log partitions that do not change.
 
-        All rows belong to topics that are read.
+        All rows must belong to topics that have been read.
 
         Args:
             version: The number of the newer version.
-            files: Its data files.
+            files: The data files of the newer version.
             topics: New topic rows. For each topic, the row with the highest sequence is used.
-            partitions: New partition rows, likewise.
+            partitions: New partition rows. For each, the row with the highest sequence is used.
             added: (Topic, partition) → new segments.
             removed: (Topic, partition) → base offsets of removed segments.
-            unread: The topics of the newer version that are not read.
+            unread: The topics of the newer version that are not read now.
 
         Raises:
-            CorruptData: A log partition then has a hole or an overlap, or its topic does not exist.
+            CorruptData: A changed log partition has a hole or an overlap, or has no topic.
         """
         newest = dict(self._topics)
         for topic in sorted(topics, key=lambda row: row.sequence):
@@ -452,8 +455,8 @@ class Snapshot:
     def only(self, topic: str, partitions: Iterable[int] | None = None) -> Snapshot:
         """Return this version with only one topic.
 
-        With `partitions`, it has only these log partitions, and only the last segment of each. That
-        is enough to check an append.
+        If `partitions` are passed, the result has only these log partitions, and only the last
+        segment of each, which is enough to check an append.
         """
         settings = self.find_topic(topic)
         if settings is None:
@@ -475,7 +478,7 @@ class Snapshot:
         """Return this version with the last segment of each log partition of one topic.
 
         Args:
-            topic: The topic. This version has none of its log partitions yet.
+            topic: The topic. This version must not have its log partitions yet.
             partitions: All partition rows of the topic.
             segments: Partition → segments, with the last segment of the log partition among them.
             largest_ms: The largest timestamp (ms) of all segments of the topic, or -1.

@@ -52,7 +52,7 @@ def data_files(added: Iterable[AddedFile]) -> frozenset[DataFile]:
 
 
 def last_finished_files(files: Sequence[DataFile], count: int) -> list[DataFile]:
-    """Return the files that may have one of the `count` rows finished last. All have one kind."""
+    """Return the files, all of one kind, that may have one of the `count` last finished rows."""
     spans = [file.bounds.get("finished_at_ms", ALL_TIMES) for file in files]
     since, left = INT64_MIN, count
     for (begin, _), file in sorted(zip(spans, files, strict=True), reverse=True):
@@ -65,7 +65,7 @@ def last_finished_files(files: Sequence[DataFile], count: int) -> list[DataFile]
 
 
 def files_after(files: frozenset[DataFile], commits: Iterable[DeltaCommit]) -> frozenset[DataFile]:
-    """Return the data files of a version after some commits, from the files before them."""
+    """Return the data files of a version after `commits`. `files` are the files before these."""
     by_path = {file.path: file for file in files}
     for commit in commits:
         by_path |= {file.path: file for file in data_files(commit.added)}
@@ -90,7 +90,7 @@ def load(
         topics: The topics whose files are read now, by default all. The files of another topic are
             read when it is first used.
         held: Returns the files in which a tag keeps the version. They are read if the files of
-            another topic no longer exist by then.
+            another topic no longer exist when it is first used.
 
     Raises:
         CorruptData: A file is damaged, or a log partition has a hole.
@@ -105,8 +105,8 @@ def load(
 def load_ends(store: Store, version: int, files: frozenset[DataFile], topic: str) -> Snapshot:
     """Load a version with only the last segment of each log partition of a topic.
 
-    That is enough to append, and files with only past segments are not read. Raises what `load`
-    raises.
+    The last segments are enough to append. Files without a last segment are not read. Raises what
+    `load` raises.
     """
     mine = {file for file in files if file.topic == topic}
     past = {file for file in mine if file.is_past and _LARGEST in file.bounds}
@@ -121,7 +121,7 @@ def load_ends(store: Store, version: int, files: frozenset[DataFile], topic: str
 
 @contextmanager
 def retained(version: int) -> Iterator[None]:
-    """Raise VersionExpired if the `with` block, which reads a version, misses one of its files."""
+    """In the block, convert MissingObject to VersionExpired for the version that it reads."""
     try:
         yield
     except MissingObject as error:
@@ -148,11 +148,12 @@ def _unread(
 def advance(
     store: Store, base: Snapshot, commits: Sequence[DeltaCommit], held: HeldFiles | None = None
 ) -> Snapshot:
-    """Return the version after `commits`, which follow `base`, by reading the files they added.
+    """Return the version after `commits`, which follow `base`, from the files that they added.
 
-    Files into which a merge moved rows are not read, unless the topic also lost segments. Then the
-    rows of all its removed files are removed, and the rows of all its added files are added. An
-    unread topic stays unread. Raises CorruptData, StoreError and MissingObject.
+    Files that only moved rows of other files are not read, unless the topic also lost segments.
+    Then the rows of all its removed files are removed, and the rows of all its added files are
+    added. Topics that `base` has not read are not read. Raises CorruptData, StoreError and
+    MissingObject.
     """
     version, files = commits[-1].version, files_after(base.files, commits)
     came = [file for commit in commits for file in commit.added]
@@ -187,7 +188,7 @@ def _with(
     gone: Collection[DataFile],
     unread: UnreadTopics,
 ) -> Snapshot:
-    """Return `snapshot` as `version`: without segments in `gone`, with the rows in `new`."""
+    """Return `snapshot` as `version`, without the segments in `gone` and with the rows in `new`."""
     return snapshot.with_rows(
         version,
         files,

@@ -1,1 +1,1 @@
-"""Maintain an existing lake: check and repair it, expire and compact its topics, and vacuum it."""
+"""Maintain an existing lake, for example check, repair and vacuum it, and compact its topics."""

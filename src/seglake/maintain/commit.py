@@ -1,4 +1,4 @@
-"""Provide the report, the commit and the clock that maintenance commands share."""
+"""Define the reports of maintenance commands, their commit, and their clock."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ Status = Literal["committed", "already done", "dry run"]
 
 @dataclass(repr=False)
 class MaintenanceReport(ShowsTable):
-    """A report, available as plain values, as JSON, and as a small table."""
+    """Base of the reports of maintenance, as plain values, as JSON, and as a small table."""
 
     def _table(self) -> Table:
         return report_table(type(self).__name__, self.as_dict())
 
     @property
     def exit_code(self) -> int:
-        """Return the exit code of the command: 0, unless a subclass overrides it."""
+        """Return the exit code of the command, which is 0 unless a subclass overrides it."""
         return 0
 
     def as_dict(self) -> dict[str, Any]:
-        """Return all fields by name."""
+        """Return the values of all fields by name, as plain values."""
         return asdict(self)
 
     def as_json(self) -> str:
@@ -48,10 +48,10 @@ class MaintenanceReport(ShowsTable):
 
 @dataclass(repr=False)
 class TopicReport(MaintenanceReport):
-    """The report of an attempt to maintain a topic. `version` is its commit's version, or -1.
+    """The report of an attempt to maintain a topic. `version` is the version of its commit, or -1.
 
-    `SAMPLED` names the lists that may have an item per file. The row in the catalog has only the
-    first items of these lists.
+    `SAMPLED` names the lists that may have one item for each file. The row in the catalog has only
+    the first items of these lists.
     """
 
     SAMPLED: ClassVar[tuple[str, ...]] = ()
@@ -61,7 +61,7 @@ class TopicReport(MaintenanceReport):
     started_at_ms: int = field(default_factory=now_ms)
 
     def row(self, operation: str) -> MaintenanceRow:
-        """Return the row that the commit adds. `operation` is the name of the command."""
+        """Return the maintenance row that the commit adds. `operation` is the command's name."""
         return MaintenanceRow(
             topic=self.topic,
             operation=operation,
@@ -76,7 +76,7 @@ class TopicReport(MaintenanceReport):
 def open_catalog(
     root: str, storage_options: Mapping[str, str] | None, *, dry_run: bool
 ) -> Iterator[CatalogTable]:
-    """Open the catalog of a lake for a `with` block. In a dry run, it is on a `DryStore`."""
+    """Open the catalog of a lake for a `with` block. In a dry run, it uses a `DryStore`."""
     with open_lake_store(root, storage_options, dry_run=dry_run) as store:
         yield CatalogTable.open(store)
 
@@ -102,10 +102,10 @@ def commit_change(
     dry_run: bool,
     base: Snapshot | None = None,
 ) -> None:
-    """Commit the change that `plan` returns for the newest version. Report the commit's version.
+    """Commit the change that `plan` returns, and set the version in the report.
 
-    A dry run only calls `plan`, which fills in the report. If `base` is passed, the first call of
-    `plan` gets this version. Raises what `transact_upkeep` raises.
+    `plan` is called with the newest version, but first with `base` if it is passed, and also fills
+    in the report. A dry run only calls `plan`. Raises what `transact_upkeep` raises.
     """
     if dry_run:
         plan(base or table.snapshot())
@@ -118,7 +118,7 @@ Answer = TypeVar("Answer")
 
 
 def retry(call: Callable[[], Answer], tries: int, on: type[Exception]) -> Answer:
-    """Call a function until it does not raise `on`, at most `tries` times. Raise the last `on`."""
+    """Return the result of `call`, which is repeated after `on` up to `tries` calls in total."""
     for _ in range(tries - 1):
         with suppress(on):
             return call()
@@ -126,11 +126,12 @@ def retry(call: Callable[[], Answer], tries: int, on: type[Exception]) -> Answer
 
 
 class Rewrites:
-    """The segments that an attempt wrote, for any version that its commit may continue.
+    """The segments that an attempt writes, while it plans its commit for one version after another.
 
-    Each segment is written once, and is reused if a later version needs a segment with the same
-    key, which the caller chooses. Segments of two versions may begin at the same offset, so each
-    later call of `rows` writes its new segments under a new attempt id. `attempts` are these ids.
+    The caller gives each segment a key. A segment is written once, and is used again if the plan
+    for a later version needs the same key. Segments of two versions may begin at the same offset,
+    so each later call of `rows` writes new segments under a new attempt id. `attempts` are these
+    ids.
     """
 
     def __init__(self, attempt_id: str) -> None:
@@ -140,7 +141,11 @@ class Rewrites:
     def rows(
         self, wanted: Mapping[Any, Any], write: Callable[[str, list[Any]], Iterable[SegmentRow]]
     ) -> list[SegmentRow]:
-        """Return the row of each item in `wanted`. Call `write` with an attempt for new items."""
+        """Return the segment row of each item in `wanted`, which maps keys to items.
+
+        `write` is called with an attempt id and the items that are not written yet, and returns
+        their rows.
+        """
         left = [key for key in wanted if key not in self._written]
         if left:
             attempt_id, self._next_attempt = self._next_attempt, new_attempt()
@@ -152,13 +157,13 @@ class Rewrites:
 
 
 # ---------------- clock
-# The time that decides whether maintenance removes something as old.
+# This time decides what is old enough to be removed by maintenance.
 
 
 def storage_time_ms(store: Store) -> int:
-    """Write and delete a small object, to return the present time (ms) by the clock of storage.
+    """Return the present time (ms) by the clock of storage.
 
-    Raises StoreError.
+    This writes and deletes a small object. Raises StoreError.
     """
     key = layout.new_clock_key()
     store.put(key, b"")
@@ -171,10 +176,10 @@ class Clock:
     """The present time by this machine's clock and, once it is needed, by the clock of storage.
 
     With a clock that is ahead, a command would remove young data. With a clock that is slow, it
-    only keeps more. To read the clock of storage requires the right to write, and a command with
-    nothing to do should not need this right. So a command first searches by `machine_ms`, and reads
-    the other properties only if it finds old data. Without a store, as in a dry run, this machine's
-    clock is used.
+    only keeps more data. To read the clock of storage requires the right to write, and a command
+    with nothing to do should not need this right. So a command first searches by `machine_ms`, and
+    reads the other properties only if it finds old data. Without a store, as in a dry run, this
+    machine's clock is used.
     """
 
     def __init__(self, store: Store | None, machine_ms: int | None = None) -> None:
@@ -197,7 +202,7 @@ class Clock:
 
 
 def check_hours(name: str, hours: float) -> float:
-    """Return `hours`. Raises UsageError, which names `name`, unless they are finite and at least 0.
+    """Return `hours`. Raises UsageError with the option's name if they are negative or infinite.
 
     A negative number would select a time in the future.
     """

@@ -1,8 +1,8 @@
 """Merge small neighbouring segments into segments of up to `segment.bytes`.
 
-Offsets are kept, and record batches are copied byte for byte; `rebatch` also joins small batches.
-Index files are built again by the topic's policy. One commit replaces the old segments. Older
-versions use the old files until they expire.
+Offsets do not change, and record batches are copied byte for byte. With `rebatch`, small batches
+are also joined. Index files are built again by the topic's policy. One commit replaces the old
+segments. Older versions use the old files until they expire.
 """
 
 from __future__ import annotations
@@ -42,7 +42,10 @@ if TYPE_CHECKING:
 
 @dataclass
 class MergedGroup(MaintenanceReport):
-    """Segments of a log partition that become one, with offsets up to `end_offset` (exclusive)."""
+    """Segments of a log partition that become one segment, from `base_offset` to `end_offset`.
+
+    `end_offset` is exclusive, and `log_bytes` is the size of their logs.
+    """
 
     partition: int
     base_offset: int
@@ -53,7 +56,7 @@ class MergedGroup(MaintenanceReport):
 
 @dataclass
 class DamagedFile(MaintenanceReport):
-    """A damaged or missing file. Its group is not merged."""
+    """A damaged or missing file, because of which a group is not merged."""
 
     file: str
     position: int
@@ -62,12 +65,12 @@ class DamagedFile(MaintenanceReport):
 
 @dataclass(repr=False)
 class MergeResult(TopicReport):
-    """The result of a merge. `version` is its commit's version, or -1 if there was no commit.
+    """The result of a merge. `version` is the version of its commit, or -1 without a commit.
 
-    `segments` with `log_bytes` of logs became `new_segments` with `new_log_bytes`. `skipped` groups
-    were changed by other commits in the meantime, and are not merged. `plan` has the groups that
-    were due. `apart` counts the pairs of neighbours that stay two segments, by the limit that
-    forbids to join them, or "gain" if joining them does not pay yet.
+    `segments` with `log_bytes` of logs became `new_segments` with `new_log_bytes`. `skipped` is the
+    number of groups that other commits changed in the meantime, so that they were not merged.
+    `plan` has the groups that were due. `apart` counts the pairs of neighbours that are not joined,
+    by the setting that does not allow it, or as "gain" if it is not worth copying them yet.
     """
 
     SAMPLED = ("damaged", "plan")
@@ -99,7 +102,7 @@ def merge(
     storage_options: Mapping[str, str] | None = None,
     progress: Progress | None = None,
 ) -> MergeResult:
-    """Merge small neighbouring segments of a topic, or of the given partitions, in one commit.
+    """Merge small neighbouring segments of a topic, or of some of its partitions, in one commit.
 
     A group is skipped, and counted, if another commit changes one of its segments in the meantime.
     A group with a damaged file is reported.
@@ -108,7 +111,7 @@ def merge(
         root: The folder or URI of the lake.
         topic: The topic.
         partitions: The partitions to merge, by default all.
-        everything: Merge all neighbours that may be one segment, not only the groups that are due.
+        everything: Merge all neighbours that can be one segment, not only the groups that are due.
         rebatch: Also join record batches up to `batch.size`.
         dry_run: Write nothing to the lake.
         spark: Runs the work on its executors. Without it, threads run the work.
@@ -147,7 +150,7 @@ def merge_in(
     rebatch: bool = False,
     dry_run: bool,
 ) -> MergeResult:
-    """Merge like `merge`, with an open catalog. The catalog of a dry run is on a `DryStore`."""
+    """Merge like `merge`, in an open catalog. In a dry run, it must use a `DryStore`."""
     report, snapshot = MergeResult(topic, dry_run=dry_run), table.snapshot()
     settings = topic_from_row(snapshot.topic(topic))
     views = {view.partition: view for view in snapshot.partitions(topic)}
@@ -168,7 +171,8 @@ def merge_in(
     size = settings.batch_size if rebatch else None
     target = RewriteTarget(report.attempt_id, policy_of(settings), size)
     with announce(table, report.attempt_id, report.topic):
-        # Read the version again: an erasure may have removed records before the announcement.
+        # Read the version again, because an erasure may have removed records before the
+        # announcement.
         newest = table.refresh(snapshot)
         standing = [group for group in groups if _is_current(newest, group.rows)]
         results = tasks.map(partial(_merge_group, target=target), standing)
@@ -185,7 +189,7 @@ def merge_in(
 def plan_merges(
     rows: pa.Table, views: Mapping[int, PartitionView], settings: Topic, *, everything: bool = False
 ) -> MergePlan:
-    """Return which segments of a topic are due, from its segment rows and chosen partitions.
+    """Return the groups to merge among the segment rows of a topic, in the partitions `views`.
 
     Segments below the log start and logs outside the lake are not merged, and their neighbours are
     not joined across them. Segments that compaction has cleaned are not joined with other segments,
@@ -244,7 +248,7 @@ def _commit(
 
 
 def _is_current(base: Snapshot, rows: Sequence[SegmentRow]) -> bool:
-    """Return whether these segments are live, with these files."""
+    """Return whether all these segments are still live with the same files."""
     view = base.partition(rows[0].topic, rows[0].partition)
     bases = view.segments.base_offsets
     first = int(bases.searchsorted(rows[0].base_offset))
@@ -254,7 +258,7 @@ def _is_current(base: Snapshot, rows: Sequence[SegmentRow]) -> bool:
 
 
 # ---------------- merge groups
-# Two rules decide which neighbouring segments become one, and when it is worth copying them:
+# Two rules decide which neighbouring segments can be one, and when it is worth copying them:
 #
 #   1. Neighbours may be one segment if they have the same timestamp type and codec, and the new
 #      segment is within the limits by which an ingest rolls segments.
@@ -267,20 +271,20 @@ LAST_GROWTH = 2  # for groups that no further neighbour can join
 
 
 class SegmentGroup(NamedTuple):
-    """Consecutive segments of a log partition that are to become one."""
+    """Consecutive segments of a log partition that a merge makes one segment."""
 
     rows: tuple[SegmentRow, ...]
 
     @property
     def log_bytes(self) -> int:
-        """Return the bytes of their logs."""
+        """Return the total size of their logs in bytes."""
         return sum(row.log_bytes for row in self.rows)
 
 
 class MergePlan(NamedTuple):
-    """The groups that are due, each with at least two segments, and why other neighbours are not.
+    """The groups that are due, each with at least two segments, and counts of other neighbours.
 
-    `apart` counts pairs of neighbours as `MergeResult.apart` does.
+    For `apart`, see `MergeResult`.
     """
 
     groups: list[SegmentGroup]
@@ -296,10 +300,9 @@ def groups_to_merge(
 ) -> MergePlan:
     """Return the groups to merge now, by the topic's limits and index policy.
 
-    The rows are in the order of the log.
-
-    With `everything`, all groups that may be one segment are returned. New segments at the end of
-    the log may still join the last group, so it must grow more.
+    `rows` must be in the order of the log. With `everything`, all groups that can be one segment
+    are returned. Otherwise, the last group must grow more than the others, because new segments at
+    the end of the log may still join it.
     """
     plan, group = MergePlan([], Counter()), None
     for row in rows:
@@ -332,7 +335,7 @@ def _add_due(plan: MergePlan, rows: Sequence[SegmentRow], growth: int) -> None:
 
 
 class _Growing:
-    """Segments from `first` on that may be one segment."""
+    """A growing list of consecutive segments that can be one segment."""
 
     def __init__(self, first: SegmentRow, limits: SegmentLimits, policy: IndexPolicy) -> None:
         self._limits, self._policy, self.rows = limits, policy, [first]
@@ -340,7 +343,7 @@ class _Growing:
         self._first_max = first.max_timestamp
 
     def take(self, row: SegmentRow) -> None:
-        """Add the next segment."""
+        """Add the next segment to the list."""
         self.rows.append(row)
         self._bytes += row.log_bytes
         self._entries += _entries(row, self._policy)
@@ -353,7 +356,7 @@ class _Growing:
         return (last.partition, last.end_offset) == (row.partition, row.base_offset)
 
     def limit(self, row: SegmentRow) -> str:
-        """Return what forbids to add the row, or "". `segment.ms` is the last of the checks."""
+        """Return the name of the first limit that does not allow to add the row, or ""."""
         last, limits = self.rows[-1], self._limits
         entries = self._entries + _entries(row, self._policy)
         waited = row.max_timestamp - self._first_max if self._first_max >= 0 else 0

@@ -1,8 +1,8 @@
-"""Run the scheduled upkeep: what each topic's settings require, and then a vacuum.
+"""Run the maintenance that each topic's settings require, and then a vacuum.
 
 The parts of a topic run in this order: retention, compaction, merge, expiry of rejects, publishing
-of its tables. The first parts remove data that the later ones would copy. A part that fails is
-reported, and the others still run.
+of its tables. The first parts remove data that the later parts would copy. If a part fails, its
+error is reported, and the other parts still run.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def ignore_part(_part: str) -> None:
 class MaintenancePart(MaintenanceReport):
     """One operation on a topic, or on the lake if there is no `topic`.
 
-    It has the report of the operation, or the error that ended it, or both.
+    It has the report of the operation, the error that ended the operation, or both.
     """
 
     operation: str
@@ -72,7 +72,7 @@ class MaintainResult(MaintenanceReport):
 
 
 class _DryCatalog(CatalogTable):
-    """A catalog on a `DryStore`. It reads new commits itself, because delta-rs cannot."""
+    """A catalog on a `DryStore`. It reads commits of the dry run, which delta-rs cannot read."""
 
     _known: Snapshot | None = None
 
@@ -98,18 +98,17 @@ def maintain_lake(
     storage_options: Mapping[str, str] | None = None,
     progress: PartCallback = ignore_part,
 ) -> MaintainResult:
-    """Run the upkeep of every topic, or of one topic, and then a vacuum of the lake.
+    """Maintain every topic, or one topic, and then vacuum the lake.
 
-    The published tables of a topic are published after the other parts.
-
-    An error in a part does not stop the other parts. It is in the report.
+    The published tables of a topic are published after its other parts. If a part fails, its error
+    is in the report, and the other parts still run.
 
     Args:
         root: The folder or URI of the lake.
         topic: The only topic to maintain.
         dry_run: Write nothing to the lake. Each part reports what it would do after the parts
             before it. Retention and compaction run on a `DryStore`, whose temporary folder must
-            have room for the compacted segments. The vacuum reports what it would delete now.
+            have space for the compacted segments. The vacuum reports what it would delete now.
         grace_hours: A vacuum keeps objects of attempts that wrote something within this time.
         spark: Runs compaction and merges on its executors. Without it, all work runs in this
             process.
@@ -153,9 +152,9 @@ def maintain_lake(
 def _of_topic(
     table: CatalogTable, settings: Topic, clock: Clock, spark: SparkSession | None, *, dry_run: bool
 ) -> Iterator[tuple[str, Callable[[], MaintenanceReport]]]:
-    """Yield the operations that the settings of a topic require, each with its function.
+    """Yield the name and the function of each operation that the settings of a topic require.
 
-    The table of a dry run is on a `DryStore`.
+    In a dry run, `table` must use a `DryStore`.
     """
     name, spark = settings.name, None if dry_run else spark
 
@@ -185,7 +184,7 @@ def _of_topic(
 def _done(
     operation: str, topic: str | None, do: Callable[[], MaintenanceReport], progress: PartCallback
 ) -> MaintenancePart:
-    """Run an operation, and return it as a part, with the error if it failed."""
+    """Run an operation, and return a part with its report, or with the error if it failed."""
     part = MaintenancePart(operation, topic)
     progress(operation if topic is None else f"{operation} {topic}")
     begun = time.monotonic()

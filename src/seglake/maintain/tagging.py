@@ -4,13 +4,13 @@ A vacuum must not delete the segments of a version that is tagged at the same ti
 
     1. A vacuum finds that version 7 has expired, and that no tag names it.
     2. A tag of version 7 is committed.
-    3. The vacuum deletes the segments of version 7. The tag cannot be read any more.
+    3. The vacuum deletes the segments of version 7. The tagged version can no longer be read.
 
 So both work in a fixed order (decision 27):
 
     1. A tag first opens the version that its commit continues, and then reads the tagged version.
     2. A vacuum deletes the data files of expired versions, commits a fence, and reads the tags
-       again. Only then it deletes segments.
+       again. Then it deletes segments.
 
 If the tag commits before the fence, the vacuum finds the tag. Otherwise the tag loses to the fence,
 reads its version again, and finds that the version has expired.
@@ -59,7 +59,8 @@ _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 class TagResult(TopicReport):
     """A tag that was made, changed or deleted. `version` is the commit's version, or -1.
 
-    `tagged` is the version that the tag names. `until_ms` is the time when it ends, or None.
+    `tagged` is the version that the tag names. `until_ms` is the time (ms) from which a vacuum
+    deletes the tag, or None.
     """
 
     name: str = ""
@@ -69,7 +70,7 @@ class TagResult(TopicReport):
 
 
 class TagUsage(NamedTuple):
-    """A tag, and the files that it keeps and the newest version does not name. Times are in ms.
+    """A tag, and the size of the files that exist only because of it. Times are in ms.
 
     `segments` counts all segments of the tagged version. `held_segments` counts the segments with
     at least one file that the newest version does not name, and `held_bytes` is the size of these
@@ -91,7 +92,7 @@ class TagUsage(NamedTuple):
         return sum(each["records"] for each in self.erased)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the fields and `erased_records`, as in JSON output."""
+        """Return all fields and `erased_records` by name, as in JSON output."""
         return {**self._asdict(), "erased_records": self.erased_records}
 
 
@@ -104,14 +105,14 @@ def tag(
     delete: bool = False,
     storage_options: Mapping[str, str] | None = None,
 ) -> TagResult:
-    """Name a version, or delete the tag.
+    """Tag a version of the lake, or delete a tag.
 
-    A tag that exists cannot name another version, but its `until` can change.
+    An existing tag cannot name another version, but its `until` can change.
 
     Args:
         root: The folder or URI of the lake.
         name: The name of the tag.
-        version: The version to name, by default the newest one.
+        version: The version to tag, by default the newest version.
         until: A vacuum deletes the tag from this time on. A date is the start of that day in UTC.
         delete: Delete the tag.
         storage_options: Options of the store.
@@ -152,7 +153,7 @@ def _end(until: Time) -> int:
 
 
 class _Tagging:
-    """One change of a tag. The change fills in its report."""
+    """One change of a tag, which fills in its report."""
 
     def __init__(
         self, table: CatalogTable, report: TagResult, version: int | None, until_ms: int | None
@@ -178,7 +179,7 @@ class _Tagging:
         return report
 
     def _made(self, base: Snapshot) -> Change | None:
-        """Return the change that makes the tag, or None if it exists. Raises what `tag` raises."""
+        """Return the change that makes or changes the tag, or None if nothing changes."""
         before = _last(self._table, base, self._report.name)
         if before and before.state == "tagged":
             return self._another_end(before)
@@ -193,16 +194,17 @@ class _Tagging:
         return change._replace(files_of={written.attempt_id} - {self._report.attempt_id})
 
     def _object(self, version: int, base: Snapshot) -> TagObject:
-        """Write the object of the new tag. If another tag has the version, copy that tag's object.
+        """Write the object of the new tag, and return it.
 
-        Erasures have updated the other tag's object, so the version may be named again even if it
-        is not retained, or is from before an erasure. If the other tag is deleted or changed in the
-        meantime, the commit loses, and the object is written again.
+        If another tag has the version, the rows of that tag's object are copied. Erasures have
+        updated them, so the version may be tagged even if it is not retained, or is from before an
+        erasure. If the other tag is deleted or changed in the meantime, the commit loses, and the
+        object is written again.
         """
         tags = live_tags(self._table.store, base.files)
         holder = next((tag for tag in tags if tag.version == version), None)
         source = version, holder.attempt_id if holder else ""
-        # After a lost race, a vacuum may have deleted files of the version: read it again.
+        # After a lost race, read the version again, because a vacuum may have deleted its files.
         snapshot, erased = self._read(version, holder, base)
         if self._written is None or self._written[0] != source:
             attempt_id = new_attempt() if self._written else self._report.attempt_id
@@ -257,7 +259,7 @@ class _Tagging:
         return Change([row, self._report.row(operation)])
 
     def _check(self, snapshot: Snapshot, base: Snapshot) -> None:
-        """Raise UsageError if an erasure followed, VersionExpired if a file does not exist."""
+        """Raise UsageError if an erasure followed the version, VersionExpired if a file is gone."""
         erased = {topic: _erasures(self._table, base, topic) for topic in _topics(snapshot)}
         there = {hash(item.key) for item in self._table.store.list(layout.TOPICS)}
         with retained(snapshot.version):
@@ -315,7 +317,7 @@ def rewrite_tag(
     Args:
         table: The catalog.
         tag: The row of the tag.
-        replaced: Old segment → new segment. At least one, all of the same topic.
+        replaced: Old segment → new segment, for one or more segments of one topic.
         erased: The records that were removed from the segments.
 
     Returns:
@@ -364,8 +366,9 @@ def tag_usage(
 ) -> list[TagUsage]:
     """Return a `TagUsage` for each tag, except for the tags in `without`.
 
-    With `topic`, count only files of this topic, and skip tags whose version does not have it. If
-    the lake has no tags, storage is not read. Raises StoreError and CorruptData.
+    If `topic` is passed, only files of this topic are counted, and tags whose version does not have
+    the topic are skipped. If there are no tags, no version is read. Raises StoreError and
+    CorruptData.
     """
     tags = [tag for tag in table.tags() if tag.name not in without]
     if not tags:

@@ -25,7 +25,7 @@ _OF_IDENTITY = {info.alias or name for name, info in Topic.model_fields.items() 
 
 @dataclass
 class Setting(MaintenanceReport):
-    """A setting of a topic. `is_set` is whether its value differs from its default."""
+    """A setting of a topic, with its description. `is_set` is whether it is not the default."""
 
     key: str
     value: Any
@@ -38,10 +38,10 @@ class Setting(MaintenanceReport):
 class AlterResult(TopicReport):
     """The changes of a topic's settings, as {key: [old value, new value]}.
 
-    `unindexed` counts the segments without a key index of everything that the change adds to
-    `index.keys`, `index.fields` and `index.headers`. A `reindex` makes these key indexes. `expired`
-    has a `LogStartChange` for each log partition from which the next `maintain` or `retain` removes
-    segments, if a setting of retention changes.
+    If the change adds something to `index.keys`, `index.fields` or `index.headers`, `unindexed`
+    counts the segments whose key index does not cover it. A `reindex` makes these key indexes. If a
+    setting of retention changes, `expired` has a `LogStartChange` for each log partition from which
+    the next `maintain` or `retain` removes segments.
     """
 
     dry_run: bool = False
@@ -53,7 +53,7 @@ class AlterResult(TopicReport):
 def describe(
     root: str, topic: str, *, storage_options: Mapping[str, str] | None = None
 ) -> list[Setting]:
-    """Return every setting of a topic in the newest version. Raises UnknownTopic.
+    """Return every setting of a topic in the newest version of the lake. Raises UnknownTopic.
 
     Example:
         >>> settings = seglake.describe("lake", "web")
@@ -64,7 +64,7 @@ def describe(
 
 
 def list_settings(table: CatalogTable, topic: str) -> list[Setting]:
-    """Return every setting of a topic like `describe`, with an open catalog."""
+    """Return every setting of a topic in the newest version of an open catalog."""
     row = table.snapshot().topic(topic)
     values = topic_from_row(row).model_dump(mode="json", by_alias=True)
     return [
@@ -88,20 +88,20 @@ def alter(
     """Change settings of a topic in one commit.
 
     A change applies from the next run and the next maintenance on. Nothing is committed if no value
-    changes. After an error, nothing has changed. Exception: after a StoreError, the commit may have
-    been made.
+    changes. After an error, nothing has changed. Only after a StoreError, the commit may have been
+    made.
 
     Args:
         root: The folder or URI of the lake.
         topic: The topic.
         settings: The new value of each key.
         delete: Keys to reset to their defaults.
-        dry_run: Write nothing. The report has what would be done.
+        dry_run: Write nothing, and only report the changes.
         storage_options: Options of the store.
 
     Raises:
-        ConfigError: The key or the value is invalid, as in a pipeline.
-        UsageError: There is no key, a key cannot change, or a key has a value and is in `delete`.
+        ConfigError: A key or a value is invalid.
+        UsageError: No key is passed, a key cannot change, or a key has a value and is in `delete`.
         UnknownTopic: There is no such topic.
         CommitConflict: Concurrent commits won all retries.
         StoreError: Storage failed.
@@ -135,7 +135,7 @@ def alter(
 
 
 def _without(subjects: Set[Subject], table: CatalogTable, base: Snapshot, topic: str) -> int:
-    """Count the segments with records whose key index does not cover all the subjects."""
+    """Count the segments that have records and whose key index does not cover all subjects."""
     rows = (row for row in table.segments(base, topic) if row.record_count)
     return sum(not subjects <= {*row.index_policy.subjects} for row in rows)
 

@@ -1,9 +1,9 @@
-"""Remove committed runs from a topic: undo a run, or replace it by ingesting its files again.
+"""Remove committed runs from a topic, to undo a run, or to replace it by ingesting files again.
 
-The records are removed, and their offsets become a gap. A run's redrives are removed with it. Its
-input files are forgotten, so that they can be ingested again, its rejects no longer count, and its
-run id can be used again. A segment that has only records of the run becomes an empty segment; a
-segment that a merge made loses only the run's offsets.
+The records are removed, and their offsets become a gap. A run's redrives are removed with the run.
+Its input files are forgotten, so that they can be ingested again, its rejects no longer count, and
+its run id can be used again. A segment that has only records of the run becomes an empty segment. A
+segment that a merge made loses only the records of the run.
 """
 
 from __future__ import annotations
@@ -94,14 +94,14 @@ def undo(
         run_id: The id of the run.
         pipeline: The pipeline of the run. Required if several pipelines have a run with this id.
         force: Undo the run even if compaction has cleaned some of its offsets.
-        dry_run: Write nothing. The report has what would be done.
+        dry_run: Write nothing, and only report what an undo would do.
         spark: Runs the work on its executors. Without it, this process runs the work.
         storage_options: Options of the store.
 
     Raises:
         UnknownTopic: There is no such topic.
-        UsageError: There is no such run, another run replaced it, several pipelines have it, or
-            (unless `force`) compaction may have dropped values of other runs in favour of its own.
+        UsageError: There is no such run, another run replaced it, several pipelines have it, or,
+            without `force`, compaction may have dropped older values that the run superseded.
         CorruptData: A log is damaged.
         CommitConflict: Concurrent commits won all retries.
         StoreError: Storage failed.
@@ -172,10 +172,10 @@ def _as_done(report: UndoResult, table: CatalogTable) -> UndoResult:
 def run_with_id(
     table: CatalogTable, base: Snapshot, topic: str, run_id: str, pipeline: str | None
 ) -> RunRow:
-    """Return the run with this id, committed or undone.
+    """Return the run with an id, which may be committed or undone.
 
-    Raises UnknownTopic, and UsageError if there is no such run, if several pipelines have one, or
-    if another run replaced it.
+    Raises UnknownTopic. Raises UsageError if there is no such run, if several pipelines have such a
+    run, or if another run replaced it.
     """
     history = table.run_history(base, base.topic(topic).topic)
     rows = [run for run in history if run.run_id == run_id and pipeline in (None, run.pipeline)]
@@ -198,7 +198,7 @@ def run_with_id(
 
 
 def _by(replaced: RunRow, history: Iterable[RunRow]) -> str:
-    """Return the end of a message: the run that replaced this run, and how to undo that run."""
+    """Return the end of a message about the run that replaced a run, and how to undo that run."""
     runs = [
         run
         for run in history
@@ -212,7 +212,7 @@ def _by(replaced: RunRow, history: Iterable[RunRow]) -> str:
 
 
 class RunPlace(NamedTuple):
-    """Runs to remove, their offsets as ranges by partition, and the segments with these offsets.
+    """Runs to remove, the ranges of their offsets by partition, and segments with these offsets.
 
     An undo rewrites each group of segments as one segment without the records of these offsets.
     """
@@ -225,8 +225,8 @@ class RunPlace(NamedTuple):
 class RunRemoval:
     """Removes runs from a topic, for an undo or for the commit of an attempt that replaces them.
 
-    `choose` returns the runs in a version. Their redrives are removed, too. Segments that were
-    written for one version are used for a later version if they replace the same segments.
+    `choose` returns the runs to remove in a version. Their redrives are also removed. Segments that
+    were written for one version are used for a later version if they replace the same segments.
     `attempts` are the further attempt ids under which segments were written, see `Rewrites`.
     `records` is the number of records that the last change removes.
     """
@@ -251,7 +251,7 @@ class RunRemoval:
         self.records = 0
 
     def runs(self, base: Snapshot) -> list[RunRow]:
-        """Return the runs to remove, with their redrives."""
+        """Return the runs to remove and their redrives."""
         committed = self._table.runs(base, self._topic) if self._has_topic(base) else []
         by_attempt: dict[str, RunRow] = {}
         for run in self._choose(base):
@@ -289,9 +289,9 @@ class RunRemoval:
         return self.change_of(self.place(base), subjects)
 
     def change_of(self, place: RunPlace, subjects: Subjects) -> Change:
-        """Write the new segments, and return the change that removes the runs.
+        """Write the new segments, and return the change that removes the runs of `place`.
 
-        `place` is the result of `place`. The segments get key indexes of `subjects`.
+        The segments get key indexes of `subjects`.
         """
         runs, ranges, groups = place
 
@@ -317,7 +317,7 @@ class RunRemoval:
 
 
 class WithoutRanges(NamedTuple):
-    """The task that rewrites segments as one segment without the ranges of their partition."""
+    """The task that rewrites segments as one segment without the records in ranges of offsets."""
 
     store: Store
     ranges: Mapping[int, Ranges]
@@ -334,7 +334,7 @@ class WithoutRanges(NamedTuple):
 
 
 def _offset_ranges(runs: Iterable[RunRow]) -> dict[int, Ranges]:
-    """Return the offsets that the runs got, by partition, in ascending order."""
+    """Return the ranges of the runs' offsets by partition, in ascending order."""
     by_partition: dict[int, Ranges] = {}
     for run in runs:
         for partition, pairs in json.loads(run.offset_ranges).items():
@@ -355,7 +355,7 @@ def _require_not_cleaned(view: PartitionView, ranges: Ranges) -> None:
 
 
 def _within(ranges: Ranges, view: PartitionView) -> Ranges:
-    """Return the parts of ascending ranges at or above the log start, with adjacent ones joined."""
+    """Return the parts of ascending ranges at or above the log start. Join adjacent ranges."""
     joined: Ranges = []
     for start, end in ranges:
         low = max(start, view.log_start_offset)
@@ -367,9 +367,9 @@ def _within(ranges: Ranges, view: PartitionView) -> Ranges:
 
 
 def _groups(view: PartitionView, ranges: Ranges) -> list[list[tuple[int, int]]]:
-    """Return the segments that have offsets in the ranges, as groups of (partition, base offset).
+    """Return groups of the segments that have offsets in the ranges, as (partition, base offset).
 
-    Neighbours that lose all records are one group, if one segment can cover their offsets.
+    Neighbours that lose all records form one group if one segment can cover their offsets.
     """
     groups: list[list[tuple[int, int]]] = []
     bases, ends = view.segments.base_offsets, view.segments.end_offsets
@@ -391,10 +391,10 @@ def _groups(view: PartitionView, ranges: Ranges) -> list[list[tuple[int, int]]]:
 
 
 # ---------------- replace
-# Runs are ingested again, and one commit replaces the old records by the corrected ones.
+# Files are ingested again, and one commit replaces the old records by the corrected records.
 #
-# This is like Airflow's *clear* of a run id. With a declared interval, the pipeline's runs inside
-# the interval are replaced together. So one run can correct a day of hourly runs.
+# This is like Airflow's *clear* of a run id. With `whole_interval`, all of the pipeline's runs
+# inside the declared interval are replaced together. So one run can correct a day of hourly runs.
 
 
 def replace(  # noqa: PLR0913  # each is an option of the command
@@ -412,18 +412,17 @@ def replace(  # noqa: PLR0913  # each is an option of the command
 ) -> Report:
     """Ingest the files of a pipeline, and remove the records of earlier runs in the same commit.
 
-    The committed run with this id is replaced, with its redrives. If there is no run to replace,
-    this is an ingest. If the replacement would ingest the same files with the same settings, the
-    status is "already done".
+    The committed run with this id is replaced together with its redrives. If there is no run to
+    replace, this is an ordinary ingest. If the replacement would ingest the same files with the
+    same settings, the status is "already done".
 
     Args:
         pipeline: The pipeline, which names the files.
         run_id: The id of the new run, and of the run to replace.
         interval: The declared interval of the new run.
-        whole_interval: Also replace the runs of the pipeline that are wholly inside the interval.
+        whole_interval: Also replace all runs of the pipeline that are completely in the interval.
         with_nothing: Replace the runs even if the new run has no records.
-        force: Replace runs even if compaction may have dropped values of other runs in favour of
-            theirs.
+        force: Replace runs even if compaction may have dropped older values that they superseded.
         spark: The Spark session that runs the work.
         master: The Spark master to use if there is no session.
         local: Run the work on threads of this process, without Spark.
@@ -432,7 +431,7 @@ def replace(  # noqa: PLR0913  # each is an option of the command
     Raises:
         UsageError: A run is partly inside the interval, the new run has no records (unless
             `with_nothing`), or other runs have all the files and there is neither a run with this
-            id nor an interval. Also raises what `ingest` and `undo` raise.
+            id nor an interval. This function also raises what `ingest` and `undo` raise.
 
     Example:
         >>> from seglake.config import load
@@ -490,7 +489,7 @@ def _runs(
     *,
     whole_interval: bool,
 ) -> list[RunRow]:
-    """Return the runs to replace: the run with the id, and the runs inside the interval."""
+    """Return the runs to replace, which are the run with the id and runs inside the interval."""
     of_topic = table.runs(base, pipeline.topic.name)
     runs = [other for other in of_topic if other.pipeline == pipeline.name]
     same = [other for other in runs if other.run_id == run.run_id]
@@ -499,7 +498,7 @@ def _runs(
 
 
 def _inside(runs: Iterable[RunRow], start_ms: int, end_ms: int) -> list[RunRow]:
-    """Return the runs with an interval in [start_ms, end_ms).
+    """Return the runs whose interval is inside [start_ms, end_ms).
 
     Raises UsageError if a run is partly inside.
     """

@@ -10,8 +10,9 @@ So a vacuum works in this order (I1, I5, I6):
 
     1. Read storage's clock, and write missing markers of committed attempts. Delete ended tags.
     2. Find the old objects that nothing names. An attempt whose newest unnamed object is younger
-       than the grace period may still run: its objects are kept. Abandon the others, see
-       `catalog.attempts`. Claims are kept for as long as an abandoned attempt may still find out.
+       than the grace period may still run, so its objects are kept. Abandon the other attempts, see
+       `catalog.attempts`. Claims are kept for 30 days, because an abandoned attempt may still run
+       and must find its claim.
     3. If data files of the catalog are among the objects, commit a fence, then search again among
        the same files. A commit before the fence is found by this search. A later commit loses, and
        its writer writes its files again.
@@ -24,8 +25,8 @@ So a vacuum works in this order (I1, I5, I6):
        the manifest of a failed attempt.
     8. Archive old manifests, if there are many.
 
-The catalog's retention decides which versions are retained (30 days, see `catalog.retention`).
-Memory holds a hash of each named object, and the keys of the others.
+The catalog's retention decides which versions are retained (30 days, see `catalog.retention`). The
+vacuum keeps a hash of each named object, and the keys of all other objects, in memory.
 """
 
 from __future__ import annotations
@@ -84,13 +85,13 @@ class VacuumResult(MaintenanceReport):
     """The objects that a vacuum deleted, or would delete.
 
     `catalog_files` are data files of the catalog, `deleted` are all other objects, and
-    `deleted_bytes` is the size of both. `rewritten` quarantine files were replaced by files without
-    the rejects of expired attempts; a later vacuum deletes the old files. `young` objects belong
-    to attempts that may still run, and `unknown` objects were not written by Seglake; both are
-    kept. `marked` attempts are committed and had no success marker. `folded` is the number of old
-    manifests that were archived. `tags` has a `TagUsage` per tag as a dictionary: `held_segments`
-    and `held_bytes` count the files that the tag keeps and the newest version does not name.
-    `ended_tags` are the tags whose `until` has passed; the vacuum deletes them.
+    `deleted_bytes` is the total size of `catalog_files` and `deleted`. `rewritten` quarantine files
+    were replaced by files without the rejects of expired attempts. A later vacuum deletes the old
+    files. `young` objects are kept because they belong to attempts that may still run, and
+    `unknown` objects are kept because Seglake did not write them. `marked` attempts are committed
+    and had no success marker. `folded` is the number of old manifests that were archived. `tags`
+    has the fields of a `TagUsage` for each tag. `ended_tags` are the names of the tags whose
+    `until` has passed, and which the vacuum deletes.
     """
 
     dry_run: bool
@@ -115,14 +116,14 @@ def vacuum(
     storage_options: Mapping[str, str] | None = None,
     progress: Progress = silent,
 ) -> VacuumResult:
-    """Delete the objects that no retained version names; with `dry_run`, only report them.
+    """Delete the objects that no retained version, tag or running attempt needs.
 
     Args:
         root: The folder or URI of the lake.
-        dry_run: Write nothing, and use this machine's clock instead of the clock of storage.
+        dry_run: Only report the objects. Use this machine's clock, not the clock of storage.
         grace_hours: Objects of an attempt that wrote something within this time are kept.
-        retention_hours: How long a version is retained after it was replaced. Without it, the
-            catalog's own setting applies. A shorter time expires versions that may still be read.
+        retention_hours: How long a version is retained after it was replaced. By default, the
+            setting of the catalog applies. With a shorter time, more versions expire.
         storage_options: Options of the store.
         progress: Called with the name of each step, and with the number of deleted objects.
 
@@ -162,7 +163,7 @@ def vacuum(
 
 
 class EndedAttempts(Protocol):
-    """The attempts that a search found: attempts to abandon, and committed attempts."""
+    """The attempts that a search found, which are ended attempts and committed attempts."""
 
     @property
     def to_abandon(self) -> set[str]:
@@ -179,8 +180,8 @@ AnyEnded = TypeVar("AnyEnded", bound=EndedAttempts)
 def resolve(table: CatalogTable, find: Callable[[], AnyEnded]) -> AnyEnded:
     """Call `find`, abandon the `to_abandon` attempts of its result, and return the last result.
 
-    `find` is called again if one of them had claimed, because it may have committed. Raises
-    CommitConflict and StoreError.
+    If an abandoned attempt had claimed, `find` is called again, because the attempt may have
+    committed. Raises CommitConflict and StoreError.
     """
     garbage = find()
 
@@ -198,9 +199,9 @@ def resolve(table: CatalogTable, find: Callable[[], AnyEnded]) -> AnyEnded:
 def delete_objects(store: Store, keys: Sequence[str], progress: Progress = silent) -> None:
     """Delete objects in the order of `keys`, up to 1000 in one request.
 
-    Commits are synced to disk first: if the process that made a commit died, a power failure could
-    revert the commit, and the catalog would name deleted objects. Open readers are notified of
-    deleted logs. Raises StoreError.
+    Commits are synced to disk first. Otherwise, if the process that made a commit died, a power
+    failure could revert the commit, and the catalog would name deleted objects. Open readers are
+    notified of deleted logs. Raises StoreError.
     """
     if keys:
         sync_commits(store)
@@ -211,9 +212,11 @@ def delete_objects(store: Store, keys: Sequence[str], progress: Progress = silen
 
 
 class _Cutoffs(NamedTuple):
-    """The present time (ms), and how long silent attempts and replaced versions are kept (hours).
+    """The times that decide which objects a vacuum may delete.
 
-    `archived` are the attempts in manifest archives that are older than the grace period.
+    `now_ms` is the present time. `grace_hours` is how long the objects of an attempt that writes
+    nothing are kept, and `retention_hours` how long replaced versions are kept. `archived` are the
+    attempts in manifest archives that are older than the grace period.
     """
 
     now_ms: int
@@ -223,20 +226,20 @@ class _Cutoffs(NamedTuple):
 
     @property
     def oldest_ms(self) -> float:
-        """Return a time (ms). A commit may still need the objects that were written later."""
+        """Return the time (ms) after which a commit may still need the objects written then."""
         return self.now_ms - self.grace_hours * HOUR_MS
 
     @property
     def archives_since_ms(self) -> float:
-        """Return a time (ms). Manifest archives that were written earlier are not read."""
+        """Return the time (ms) before which manifest archives are not read."""
         return self.oldest_ms - _ARCHIVE_HOURS * HOUR_MS
 
 
 def _by_storage(table: CatalogTable, own: _Cutoffs) -> _Cutoffs | None:
-    """Return the times by the clock of storage.
+    """Return `own` with the present time by the clock of storage.
 
-    Return None if storage cannot be written and a vacuum by this machine's clock would find nothing
-    to do. Raises StoreError if it cannot be written and there is something to do.
+    If storage cannot be written to, return None if a vacuum by this machine's clock would find
+    nothing to do, else raise StoreError.
     """
     try:
         return own._replace(now_ms=storage_time_ms(table.store))
@@ -250,7 +253,7 @@ def _by_storage(table: CatalogTable, own: _Cutoffs) -> _Cutoffs | None:
 
 
 class _Garbage(NamedTuple):
-    """The objects to delete, the attempts to abandon first, and the names in the catalog.
+    """The objects to delete, the attempts to abandon first, and the objects that versions name.
 
     `with_old_rejects` are the topics whose merged quarantine files have rejects of expired
     attempts.
@@ -272,7 +275,7 @@ class _Garbage(NamedTuple):
 
 
 class _Sweep:
-    """One vacuum. Its report has the result of the last search."""
+    """One vacuum, which sets the result of its last search in its report."""
 
     def __init__(
         self, table: CatalogTable, times: _Cutoffs, report: VacuumResult, progress: Progress
@@ -287,7 +290,7 @@ class _Sweep:
         return _find(self._table, self._times, self._report, among)
 
     def carry_out(self) -> _Garbage:
-        """Find garbage and delete it. Raises StoreError and CommitConflict."""
+        """Find garbage, delete it, and return it. Raises StoreError and CommitConflict."""
         table, report = self._table, self._report
         garbage = self._fenced()
         rewritten = self._drop_rejects(garbage)
@@ -297,18 +300,18 @@ class _Sweep:
         archived = self._times.archived
         manifests = [key for key in report.deleted if layout.parse_manifest_key(key) in archived]
         rest = {*report.deleted} - {*manifests}
-        # Delete manifests first: without its marker, a manifest belongs to a failed attempt.
+        # Delete manifests first, because a manifest without its marker looks like a failed attempt.
         delete_objects(table.store, manifests, self._progress)
         delete_objects(table.store, [key for key in report.deleted if key in rest], self._progress)
         report.rewritten = rewritten
         return garbage
 
     def _fenced(self) -> _Garbage:
-        """Find the garbage, and make sure that no later commit names its data files of the catalog.
+        """Return the garbage, after a fence if it has data files of the catalog.
 
-        A commit may have paused for any time since it wrote such a file. If there are such files, a
-        fence is committed: later commits lose and write their files again. A second search, whose
-        result is returned, finds earlier commits.
+        A writer may have paused for any time since it wrote such a file for its commit. If the
+        garbage has such files, a fence is committed, so that later commits lose and their writers
+        write the files again. A second search, whose result is returned, finds earlier commits.
         """
         garbage, files = resolve(self._table, self.find), {*self._report.catalog_files}
         if not files:
@@ -339,9 +342,9 @@ class _Sweep:
         return rewritten
 
     def _remove_from_quarantine(self, garbage: _Garbage) -> _Garbage:
-        """Remove files from the quarantine table, and return the garbage without the files kept.
+        """Remove files from the quarantine table, and return the garbage without files to keep.
 
-        After this, no commit in progress can name one of the removed files. Files whose rejects
+        Afterwards, no commit in progress can name one of the removed files. Files whose rejects
         count are kept if the table names them.
         """
         quarantine, report = QuarantineTable(self._table.store), self._report
@@ -377,9 +380,9 @@ class _Sweep:
 def _find(
     table: CatalogTable, times: _Cutoffs, report: VacuumResult, among: Collection[str] | None = None
 ) -> _Garbage:
-    """Return the objects to delete. Fill the report with them, and with the objects that are kept.
+    """Return the garbage, and set the objects to delete and to keep in the report.
 
-    If `among` is passed, only data files of the catalog with these keys are deleted.
+    If `among` is passed, data files of the catalog are only deleted if it has their keys.
     """
     now_ms, oldest_ms = times.now_ms, times.oldest_ms
     never_named = UnreferencedFiles.from_table(table, times.retention_hours, now_ms=now_ms)
@@ -439,22 +442,22 @@ def find_unreferenced(
     *,
     rejects_since_ms: float,
 ) -> tuple[Unnamed, NamedFiles]:
-    """Return the objects that no retained version names, by attempt, and the names in the catalog.
+    """Return the objects that no retained version names, by attempt, and the named objects.
 
-    Names are read before the objects are listed. If an object has no name, they are read again,
-    because another process may have committed the object in the meantime. Versions of tags count as
-    retained.
+    The catalog is read before the objects are listed. If an object is not named, the catalog is
+    read again, because another process may have committed the object in the meantime. Tagged
+    versions count as retained.
 
     Args:
         table: The catalog.
-        expired: Keys of data files of the catalog that are ignored, so that they name nothing.
+        expired: Keys of data files of the catalog that are ignored.
         marked: Committed attempts. Attempts with a success marker are added.
-        never_named: Keys of data files that no version names. They name segments of attempts that
-            may still commit, but do not prove that these attempts are committed.
+        never_named: Keys of data files that no version names. Their rows name segments of attempts
+            that may still commit, but do not prove that these attempts are committed.
         without_tags: Names of tags that are ignored.
         archived: Attempts in old manifest archives. Their manifests and markers are not needed.
-        rejects_since_ms: A time (ms) by the clock of storage. Quarantine files that the quarantine
-            has not named since then are not named.
+        rejects_since_ms: A time (ms) by the clock of storage. A quarantine file counts as named if
+            the quarantine has named it since then.
 
     Returns:
         The unnamed objects by attempt, and the names. An object that Seglake does not write is
@@ -496,9 +499,10 @@ def orphans(table: CatalogTable) -> Iterator[str]:
 
 
 class NamedFiles(NamedTuple):
-    """The committed attempts, and a hash for each named log and each named set of index files.
+    """The attempts and objects that retained versions and tags name.
 
-    `rejects` are the keys of the files that the quarantine names, or named recently.
+    `attempts` are committed. `files` has a hash for each named log, and for each named set of index
+    files. `rejects` are the keys of the files that the quarantine names, or named recently.
     """
 
     attempts: set[str]
@@ -522,7 +526,7 @@ class NamedFiles(NamedTuple):
         return self.counts(only_attempt(key)) and (self.rejects is None or key in self.rejects)
 
     def needs(self, file: layout.SegmentFile) -> bool:
-        """Return whether a segment row names this log, or the set that this index file is in."""
+        """Return whether a segment row names this log, or the set of index files with this file."""
         name = (file.topic, file.partition, file.base_offset, file.attempt_id, file.is_log)
         # If two hashes collide, an object is kept that could be deleted.
         return hash(name) in self.files
@@ -536,10 +540,10 @@ def _named(
     rejects_since_ms: float,
     marked: Iterable[str],
 ) -> NamedFiles:
-    """Return the names in the commits and segments of all retained versions.
+    """Return the attempts and objects that the rows of all retained versions name.
 
     The attempts include `marked`. A data file of any age may belong to an attempt that paused while
-    it wrote its rows, so a file that no version names does not prove a commit.
+    it wrote its rows, so the rows of a file that no version names do not prove a commit.
     """
     attempts, files, without_rejects = set(marked), set[int](), set[str]()
     kinds: tuple[Kind, ...] = ("run", "maintenance")
@@ -568,7 +572,7 @@ def _named(
 
 
 def _unneeded(objects: Iterable[Listed], named: NamedFiles) -> Iterator[tuple[str | None, Listed]]:
-    """Yield each object that nothing needs with its owner, None if Seglake does not write it."""
+    """Yield each object that nothing needs, after its owner, or None for an unknown object."""
     for item in objects:
         partial_write = TEMPORARY.fullmatch(item.key)
         try:
@@ -581,7 +585,7 @@ def _unneeded(objects: Iterable[Listed], named: NamedFiles) -> Iterator[tuple[st
 
 
 def _place(key: str, named: NamedFiles) -> tuple[str, bool]:
-    """Return the attempt of an object ("" if it has none), and whether something needs it."""
+    """Return the attempt of an object, or "", and whether something still needs the object."""
     if writer := layout.parse_tag_key(key):
         return writer, writer in named.tags
     if key.startswith(f"{layout.CATALOG}/"):
@@ -600,17 +604,19 @@ def _place(key: str, named: NamedFiles) -> tuple[str, bool]:
 
 
 # ---------------- archiving manifests
-# Old manifests are archived, see `catalog.attempts`, so that what a vacuum lists does not grow with
-# the history: at least a thousand, whose attempts have written nothing for the grace period.
+# Old manifests are archived, see `catalog.attempts`, so that the listing of a vacuum does not grow
+# with the history. At least a thousand are archived together. Their attempts must have written
+# nothing for the grace period.
 
 _FEW = 1000  # fewer old manifests are not archived
 
 
 class _AttemptObjects(NamedTuple):
-    """The objects of an attempt: the number of its last manifest, its marker, its newest time (ms).
+    """A summary of the objects of an attempt.
 
-    The attempt is `unfinished` if it has an object that is not part of a commit, such as the list
-    of an erasure.
+    `lost_races` is the number of its last manifest, or -1. `marked` is whether it has a success
+    marker. `newest_ms` is the time of its newest object. The attempt is `unfinished` if it has an
+    object that is not part of a commit, such as the list of an erasure.
     """
 
     lost_races: int = -1

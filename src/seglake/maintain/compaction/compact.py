@@ -1,9 +1,9 @@
 """Compact the log partitions that are due, and replace their segments in one commit.
 
-A log partition is replaced as a whole: the record that supersedes another may be in any later
-segment. If another commit changed one of its segments in the meantime, another attempt cleans it
-again. Records that were appended in the meantime, or deleted below the log start, do not count as a
-change.
+All segments of a log partition are replaced together, because the record that supersedes another
+may be in any later segment. If another commit changed one of its segments in the meantime, another
+round cleans the log partition again. Records that were appended in the meantime, or deleted below
+the log start, do not count as a change.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class CompactedLog:
 
     @staticmethod
     def planned(log: LogToClean, *, due: bool) -> CompactedLog:
-        """Return the state before a round."""
+        """Return the state of a log partition before a round."""
         return CompactedLog(
             log.partition,
             log.first_dirty_offset,
@@ -82,7 +82,7 @@ class CompactedLog:
 
     @staticmethod
     def done(cleaned: CleanedLog) -> CompactedLog:
-        """Return the state after a round."""
+        """Return the state of a log partition after a round that cleaned it."""
         log, old = cleaned.log, [row for rows, _ in cleaned.groups for row in rows]
         before, gone = log.clean_bytes + log.dirty_bytes, sum(row.log_bytes for row in old)
         return replace(
@@ -100,9 +100,9 @@ class CompactedLog:
 
 @dataclass(repr=False)
 class CompactResult(TopicReport):
-    """The result of a compaction, or of its dry run, with the version of its last commit.
+    """The result of a compaction, or of its dry run. `version` is the version of its last commit.
 
-    Lags and delete horizons were compared with the time `now_ms`.
+    `now_ms` is the time (ms) with which lags and delete horizons were compared.
     """
 
     now_ms: int = 0
@@ -128,8 +128,8 @@ def compact(
         topic: The topic.
         force: Compact all log partitions. `min.compaction.lag.ms` still applies.
         dry_run: Run both passes in this process, and write nothing to the lake.
-        now_ms: The time (ms) that counts as the present. By default, the earlier time of this
-            machine's clock and storage's clock; then new delete horizons count from the later time.
+        now_ms: The time (ms) that counts as the present. By default, it is the earlier time of
+            this machine's clock and storage's clock, and new delete horizons count from the later.
         spark: Runs the work on its executors. Without it, threads run the work.
         storage_options: Options of the store.
         progress: Called with the bytes of log that are done, and the total. Each log counts twice,
@@ -162,7 +162,7 @@ def compact_in(
     dry_run: bool = False,
     now_ms: int | None = None,
 ) -> CompactResult:
-    """Compact a topic like `compact`, with an open catalog."""
+    """Compact a topic like `compact`, in an open catalog, and return the result."""
     # Executors cannot read the results of the first pass that a dry run keeps on this machine.
     engine = engine_of(None if dry_run else spark)
     progress = progress or logged("bytes of log")
@@ -183,7 +183,7 @@ def compact_topic(
     *,
     dry_run: bool = False,
 ) -> CompactResult:
-    """Compact a topic like `compact`, on an engine."""
+    """Compact a topic like `compact`, in an open catalog and on an engine."""
     report = CompactResult(topic, now_ms=options.now_ms, dry_run=dry_run)
     snapshot = table.snapshot()
     logs, policy = _logs(table, snapshot, topic, options.now_ms)
@@ -238,7 +238,7 @@ def _logs(
 
 @dataclass
 class _Swap:
-    """The commit of a round. `done` are the log partitions that it replaces."""
+    """The commit of one round. `done` are the log partitions whose segments it replaces."""
 
     report: CompactResult
     attempt_id: str
@@ -254,7 +254,7 @@ class _Swap:
             report.partitions = self._partitions()
 
     def show(self, snapshot: Snapshot) -> None:
-        """Report what a commit to this version would replace."""
+        """Report the log partitions that a commit to this version would replace."""
         self._change(snapshot)
         self.report.partitions = self._partitions()
 
@@ -298,7 +298,7 @@ def _is_current(view: PartitionView, log: LogToClean) -> bool:
 
 
 def _partition_row(view: PartitionView, log: LogToClean) -> PartitionRow:
-    """Return the partition's row with a new first dirty offset."""
+    """Return the partition row in which the log is clean up to the first uncleanable offset."""
     return PartitionRow(
         topic=view.topic,
         partition=view.partition,

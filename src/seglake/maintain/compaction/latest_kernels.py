@@ -1,12 +1,13 @@
-"""Compiled loops over keys: their hashes, and a table of the last record of each key.
+"""Hash keys, and keep a table of the last record of each key, in compiled kernels.
 
 The hash is SipHash-2-4 with a 128-bit result (Aumasson and Bernstein). A person who does not know
-the key of the hash cannot make two record keys collide. By chance, a billion keys collide with odds
-of 1 to 10^20.
+the key of the hash cannot make two record keys collide. By chance, two of a billion keys collide
+with odds of 1 to 10^20.
 
-The table has open addressing. `slots` has the shape (a power of two, 3): a row is the two words of
-a hash, and an entry. From high bits to low, an entry is: the record's offset minus the first offset
-of the round, plus 1 (so 0 is an empty slot); FRESH; EXPIRED.
+The table has open addressing. `slots` has the shape (a power of two, 3). A row has the two words of
+a hash, and an entry. The low bits of an entry are the flags FRESH and EXPIRED. The bits above them
+are the record's offset minus the first offset of the round, plus 1. So an entry of 0 is an empty
+slot.
 """
 
 from typing import Any, NamedTuple
@@ -26,7 +27,7 @@ FLAG_BITS = 2
 
 
 class KeyedRecords(NamedTuple):
-    """Records of batches; flags[b] has the flags of a tombstone in batch b."""
+    """Keys and offsets of the records of batches. A tombstone in batch b has the flags flags[b]."""
 
     data: Bytes  # of the keys
     starts: Int64s
@@ -37,7 +38,7 @@ class KeyedRecords(NamedTuple):
     flags: Bytes
 
 
-# This number of keys is hashed, then looked up, so that the cache misses of the keys overlap.
+# This number of keys is first hashed and then put, so that the cache misses of the keys overlap.
 _AT_ONCE = 1024
 
 
@@ -117,8 +118,8 @@ def put_records(
     """Put the records from `row` on in the table, until the table has `limit` keys.
 
     Records below `log_start` and records with a null key are skipped. Return the first row that was
-    not read, the number of keys in the table, how many records were at or above `log_start`, and
-    how many of these had a null key.
+    not read, the number of keys in the table, the number of read records at or above `log_start`,
+    and the number of these that had a null key.
     """
     seen, nulls = 0, 0
     low, high = seed[0], seed[1]
@@ -150,7 +151,7 @@ def put_records(
 
 @njit(cache=True, nogil=True)
 def put_entries(rows: Words, slots: Words, used: int) -> int:
-    """Put rows of other tables into this table, which must have space. Return its key count."""
+    """Put rows of other tables into a table, which must have space. Return its number of keys."""
     for i in range(len(rows)):
         used += _put(slots, rows[i, 0], rows[i, 1], rows[i, 2])
     return used
@@ -158,7 +159,7 @@ def put_entries(rows: Words, slots: Words, used: int) -> int:
 
 @njit(cache=True, nogil=True, inline="always")
 def _bucket(first: Any, buckets: int) -> int:
-    """Return the bucket of a hash from its high bits. The low bits choose the slot."""
+    """Return the bucket of a hash, from its high bits, because its low bits choose the slot."""
     return int((first >> np.uint64(32)) * np.uint64(buckets) >> np.uint64(32))
 
 
@@ -185,7 +186,7 @@ def take_rows(slots: Words, ends: Int64s, rows: Words) -> None:
 
 @njit(cache=True, nogil=True)
 def set_bits(bits: Bytes, numbers: Int64s) -> None:
-    """Set the bits with these numbers; bit 0 is the lowest bit of the first byte."""
+    """Set the bits with these numbers. Bit 0 is the lowest bit of the first byte."""
     for i in range(len(numbers)):
         number = numbers[i]
         bits[number >> 3] |= np.uint8(1 << (number & 7))

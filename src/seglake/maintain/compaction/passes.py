@@ -1,15 +1,16 @@
 """Run both passes of a compaction over log partitions, on an engine.
 
-The passes write files, but no commit:
+The passes write files, but do not commit:
 
     FindKeys        segments → the last record of each key, as a hash and an offset    pass 1
     FindSurvivors   hash ranges → the offsets to keep, by segment
     CleanGroups     segments and offsets → segments                                    pass 2
 
-In the first pass, values and headers are decoded and not kept. A task holds one table of keys. When
-it is full, its rows are spilled, divided by ranges of hashes: the *buckets*. So memory does not
-depend on the number of keys, and one reduce task can hold a bucket. At the end the rows of each
-bucket are written to the spool as one blob.
+In the first pass, values and headers are decoded and not kept. A task has one table of keys in
+memory. When the table is full, its rows are spilled to disk, divided into *buckets* by ranges of
+hashes. So memory does not depend on the number of keys, and the table of one bucket fits into the
+memory of a task of the second step. At the end, the rows of each bucket are written to the spool as
+one blob.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ _DECODE_BYTES = 8 * 2**20  # of decompressed records at once
 class KeyTable:
     """The last record of each key, with space for at least `rows` keys.
 
-    The table has 34 to 69 bytes for each of `rows`. Slots that were never used take no memory.
+    The table takes 34 to 69 bytes for each of `rows`, but unused parts of it take no memory.
     """
 
     def __init__(self, rows: int) -> None:
@@ -94,8 +95,8 @@ class KeyTable:
     ) -> tuple[int, int, int]:
         """Put the records from `row` on into the table, until it is full.
 
-        Return the first row that was not put, the number of records at or above the log start, and
-        how many of these have a null key.
+        Return the first row that was not read, the number of read records at or above the log
+        start, and the number of these that have a null key.
         """
         row, self.used, seen, nulls = latest_kernels.put_records(
             records, log_part.first_offset, log_part.log_start_offset, seed,
@@ -104,7 +105,7 @@ class KeyTable:
         return row, seen, nulls
 
     def put_rows(self, data: Any) -> None:
-        """Put rows that were taken from another table. The table must have space for them."""
+        """Put rows into the table that were taken from another. The table must have space."""
         rows = np.frombuffer(data, np.uint64)
         self.used = latest_kernels.put_entries(fixed(rows.reshape(-1, 3)), self._slots, self.used)
 
@@ -136,7 +137,7 @@ class LogPart(NamedTuple):
 
 
 class KeyBlobs(NamedTuple):
-    """The blobs of each key's last record, by partition and bucket (`number`), and their counts."""
+    """The blobs with the last record of each key, by partition and bucket, and record counts."""
 
     packed: bytes  # rows of SPOOLED
     records: Counter[int]  # by partition, at or above the log start
@@ -154,7 +155,7 @@ class FindKeys(NamedTuple):
     now_ms: int
 
     def __call__(self, log_parts: Sequence[LogPart]) -> KeyBlobs:
-        """Read the segments. Return the blobs in the spool."""
+        """Read the segments of `log_parts`, write blobs to the spool, and return their rows."""
         records, null_keys = Counter[int](), Counter[int]()
         with SpoolWriter(self.store, self.attempt_id) as spool:
             for log_part in log_parts:
@@ -174,13 +175,13 @@ class FindKeys(NamedTuple):
         return KeyBlobs(pack_rows(spool.rows()), records, null_keys)
 
     def amounts(self, items: Sequence[Sequence[LogPart]]) -> Amounts:
-        """Return the bytes of log of each item."""
+        """Return the bytes of log of each item of work."""
         return Amounts(
             "bytes of log in this wave", [sum(part.size_bytes for part in parts) for parts in items]
         )
 
     def _parts(self, log_part: LogPart) -> Iterator[tuple[KeyedRecords, Words]]:
-        """Yield the records of the segments in parts, each with the seed of its hashes."""
+        """Yield the records of the segments in parts, each with the key of the hash."""
         seed = np.frombuffer(uuid.UUID(self.attempt_id).bytes, "<u8").astype(np.uint64)
         for row in log_part.rows:
             log = LogSegment.of_row(row)
@@ -222,7 +223,7 @@ def _keyed(decoded: Decoded, flags: Bytes) -> KeyedRecords:
 
 
 def _write_keys(full: SpillBuffer, log_part: LogPart, spool: SpoolWriter) -> None:
-    """Write a blob for each bucket that has rows."""
+    """Write the spilled rows to the spool, as one blob for each bucket that has rows."""
     for number in range(log_part.buckets):
         if data := b"".join(rows for _, rows in full.read_range(number)):
             count = len(data) // ROW_BYTES
@@ -282,9 +283,9 @@ _NAMES = {
 class LogToClean:
     """A log partition before a round, like Kafka's class of this name.
 
-    `rows` are the segments that can be cleaned: all segments below `first_uncleanable_offset`.
-    `clean_bytes` and `dirty_bytes` are the sizes of their logs. A partly dirty segment counts as
-    dirty.
+    `rows` are the segments that can be cleaned, which are all segments below
+    `first_uncleanable_offset`. `clean_bytes` and `dirty_bytes` are the sizes of their logs. A
+    partly dirty segment counts as dirty.
     """
 
     partition: int
@@ -313,10 +314,9 @@ def log_to_clean(
 ) -> LogToClean:
     """Return the part of a log that a round at `now_ms` would clean.
 
-    `rows` are all segments, in the order of the log. The rules are as in Kafka's
-    `LogCleanerManager.cleanableOffsets` and `maxCompactionDelay`, with one difference: the age of a
-    segment is the age of its oldest record, not of its first batch. So no record waits longer than
-    the lag.
+    `rows` are all segments, in the order of the log. The rules are the rules of Kafka's
+    `LogCleanerManager.cleanableOffsets` and `maxCompactionDelay`, except that the age of a segment
+    is the age of its oldest record, not of its first batch. So no record waits longer than the lag.
     """
     first_dirty = max(view.cleaned_end, view.log_start_offset)
     dirty = [row for row in rows if row.end_offset > first_dirty]
@@ -338,13 +338,16 @@ def log_to_clean(
 
 
 def _is_too_young(row: SegmentRow, policy: CompactionPolicy, now_ms: int) -> bool:
-    """Return whether a segment is too young. Without timestamps, its creation time counts."""
+    """Return whether `min.compaction.lag.ms` excludes a segment.
+
+    If no record has a timestamp, the creation time of the segment counts.
+    """
     newest = row.max_timestamp if row.max_timestamp >= 0 else row.created_at_ms
     return policy.min_lag_ms > 0 and newest > now_ms - policy.min_lag_ms
 
 
 # ---------------- survivors
-# Between the passes, the records to keep are found bucket by bucket, and written as offsets by
+# Between the passes, the records to keep are found bucket by bucket. Their offsets are written by
 # segment.
 #
 # A record is kept if it is the last one of its key, unless it is a tombstone whose delete horizon
@@ -367,15 +370,16 @@ class BlobBucket(NamedTuple):
 
     @staticmethod
     def from_spooled(partition: int, edges: Int64s, spooled: pa.Table) -> BlobBucket:
-        """Return a bucket with these SPOOLED rows. Its `rows` counts the records of its blobs."""
+        """Return the bucket of a partition from its SPOOLED rows."""
         rows = int(spooled["records"].to_numpy().sum())
         return BlobBucket(partition, edges, pack_rows(spooled), rows)
 
 
 class Survivors(NamedTuple):
-    """The blobs (SURVIVORS and TOMBSTONES) of offsets to keep, by partition and segment (`unit`).
+    """The blobs of offsets to keep, by partition and segment, and counts by partition.
 
-    `keys` and `expired` have the number of keys, and of expired tombstones, of each partition.
+    `packed` has blobs of the kinds SURVIVORS and TOMBSTONES, whose `unit` is the number of the
+    segment. `keys` counts keys, and `expired` counts expired tombstones.
     """
 
     packed: bytes  # rows of SPOOLED
@@ -390,7 +394,7 @@ class FindSurvivors(NamedTuple):
     attempt_id: str
 
     def __call__(self, buckets: Sequence[BlobBucket]) -> Survivors:
-        """Read the blobs of these buckets, one bucket after another."""
+        """Read the blobs of the buckets, and write blobs with the offsets to keep."""
         keys, expired = Counter[int](), Counter[int]()
         with SpoolWriter(self.store, self.attempt_id) as spool:
             for partition, own in groupby(buckets, lambda bucket: bucket.partition):
@@ -408,7 +412,7 @@ class FindSurvivors(NamedTuple):
         return Survivors(pack_rows(spool.rows()), keys, expired)
 
     def amounts(self, items: Sequence[Sequence[BlobBucket]]) -> Amounts:
-        """Return the number of keys in the blobs of each item. A key counts once per blob."""
+        """Return the number of keys in each item's blobs. A key counts once for each blob."""
         return Amounts("keys in this wave", [sum(each.rows for each in some) for some in items])
 
     def _entries(self, bucket: BlobBucket) -> Words:
@@ -422,7 +426,7 @@ class FindSurvivors(NamedTuple):
 
 
 def _by_segment(edges: Int64s, entries: Words) -> list[memoryview]:
-    """Return the offsets of the entries in each segment, relative to its base offset."""
+    """Return, for each segment, the offsets of its entries relative to its base offset."""
     offsets = (entries >> np.uint64(FLAG_BITS)).astype(np.int64) - 1 + edges[0]
     cuts = np.searchsorted(offsets, edges)
     bases = np.repeat(edges[:-1], np.diff(cuts))
@@ -440,10 +444,10 @@ def _write_offsets(
 
 
 def bitmap(store: Store, spooled: pa.Table, first: int, edges: Int64s) -> Bytes:
-    """Read the blobs of segments of the round into a bitmap: bit n stands for offset edges[0] + n.
+    """Return a bitmap of the offsets in blobs of segments. Bit n stands for offset edges[0] + n.
 
-    Segment `first` + i covers offsets edges[i] to edges[i + 1], exclusive. Parts of the bitmap
-    without a bit take no memory.
+    Segment `first` + i of the round covers offsets edges[i] to edges[i + 1], exclusive. Parts of
+    the bitmap in which no bit is set take no memory.
     """
     bits = np.zeros((int(edges[-1] - edges[0]) + 7) // 8, np.uint8)
     for blob in read_blobs(store, spooled):
@@ -453,7 +457,7 @@ def bitmap(store: Store, spooled: pa.Table, first: int, edges: Int64s) -> Bytes:
 
 
 def _pack(ascending: Int64s) -> bytes:
-    """Compress ascending offsets as differences, byte plane by byte plane."""
+    """Compress ascending offsets. All first bytes of their differences precede the second bytes."""
     steps = np.diff(ascending, prepend=0).astype("<u4")  # a segment covers at most 2^31 offsets
     packed: bytes = lz4.block.compress(steps.view(np.uint8).reshape(-1, 4).T.tobytes())
     return packed
@@ -468,8 +472,8 @@ def _unpack(data: Any) -> Int64s:
 # ---------------- cleaning
 # The second pass writes segments with only the records to keep.
 #
-# Segments are grouped like in Kafka's cleaner. A group becomes one segment. A group that loses no
-# record is not rewritten.
+# Segments are grouped like in Kafka's cleaner, and a group becomes one segment. A group is not
+# rewritten if it loses no record.
 
 
 def group_segments(rows: Sequence[SegmentRow], policy: CompactionPolicy) -> Iterator[range]:
@@ -506,7 +510,7 @@ class CleanGroup(NamedTuple):
 
     @property
     def log_bytes(self) -> int:
-        """Return the bytes of log of the segments."""
+        """Return the total size of the logs of the segments in bytes."""
         return sum(row.log_bytes for row in self.rows)
 
 
@@ -516,7 +520,7 @@ def segment_edges(rows: Sequence[SegmentRow]) -> Int64s:
 
 
 class CleanGroups(NamedTuple):
-    """The task that writes a segment for each group. Fresh tombstones get horizon `horizon_ms`."""
+    """The task that writes a segment for each group. Fresh tombstones get `horizon_ms`."""
 
     store: Store
     attempt_id: str
@@ -524,11 +528,11 @@ class CleanGroups(NamedTuple):
     subjects: Subjects  # of key indexes
 
     def __call__(self, groups: Iterable[CleanGroup]) -> list[SegmentRow]:
-        """Write the segments, and return their rows."""
+        """Write a segment for each group, and return the segments' rows."""
         return [self._cleaned(group) for group in groups]
 
     def amounts(self, items: Sequence[Sequence[CleanGroup]]) -> Amounts:
-        """Return the bytes of log, before cleaning, of each item."""
+        """Return the bytes of log of each item of work before it is cleaned."""
         return Amounts(
             "bytes of log in this wave",
             [sum(group.log_bytes for group in groups) for groups in items],
@@ -548,10 +552,10 @@ class CleanGroups(NamedTuple):
 
 @dataclass(frozen=True)
 class LatestPerKey(RecordFilter):
-    """Keeps the offsets `newest`, and sets a delete horizon in each batch with one of `fresh`.
+    """A filter that keeps the offsets `newest`, and sets a delete horizon in batches with `fresh`.
 
-    `fresh` are the tombstones among `newest` whose batch has no delete horizon yet
-    (`MemoryRecords.filterTo`).
+    `fresh` are the tombstones among `newest` whose batch has no delete horizon yet, see Kafka's
+    `MemoryRecords.filterTo`.
     """
 
     newest: KeepOffsets
@@ -586,7 +590,7 @@ GroupReplacement = tuple[Sequence[SegmentRow], SegmentRow]
 
 
 class CleanedLog(NamedTuple):
-    """One log partition after a round: the groups that changed, and counts of records.
+    """One log partition after a round, with the groups that changed, and counts of records.
 
     Records below the log start offset are not counted.
     """
@@ -654,7 +658,7 @@ class Passes:
         ]
 
     def _keys(self, logs: Sequence[LogToClean]) -> tuple[pa.Table, Counter[int], Counter[int]]:
-        """Run pass 1. Return the rows of the keys' blobs, and counts of records and null keys."""
+        """Run pass 1. Return the SPOOLED rows of its blobs, and counts of records and null keys."""
         total = _log_bytes(logs)
         cores = self.engine.cores_for(total)
         least = total // (SHARES_PER_CORE * cores)
@@ -673,7 +677,7 @@ class Passes:
         )
 
     def _log_parts(self, log: LogToClean, least_bytes: int) -> Iterator[LogPart]:
-        """Divide a log into parts of whole segments, each with about the bytes of one task."""
+        """Divide a log into parts of whole segments, each of at least `least_bytes` or the last."""
         records = sum(row.record_count for row in log.rows)
         buckets = -(-records // self.options.bucket_rows) or 1
         least_bytes = max(least_bytes, _log_bytes([log]) * buckets // _MOST_BLOBS)
@@ -689,7 +693,7 @@ class Passes:
     def _survivors(
         self, logs: Sequence[LogToClean], keys: pa.Table
     ) -> tuple[pa.Table, Counter[int], Counter[int]]:
-        """Return the rows of the survivors' blobs, and counts of keys and expired tombstones."""
+        """Find the survivors. Return the SPOOLED rows of their blobs, key and expired counts."""
         edges = {log.partition: segment_edges(log.rows) for log in logs}
         buckets = [
             BlobBucket.from_spooled(partition, edges[partition], spooled)
@@ -756,7 +760,7 @@ def _log_bytes(logs: Sequence[LogToClean]) -> int:
 
 
 def _parts(spooled: pa.Table, *names: str) -> Iterator[tuple[tuple[int, ...], pa.Table]]:
-    """Yield each combination of values in these columns, with the rows that have it."""
+    """Group rows by the columns `names`. Yield the values of each group, and its rows."""
     ordered = spooled.sort_by([(name, "ascending") for name in names])
     columns = np.stack([ordered[name].to_numpy() for name in names])
     ends = np.flatnonzero((np.diff(columns) != 0).any(axis=0)) + 1

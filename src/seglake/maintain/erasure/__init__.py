@@ -1,1 +1,1 @@
-"""Erase keys from a topic: find and remove records, rejects, and the objects that have them."""
+"""Erase keys from a topic, from its records, its rejects, and the objects that contain them."""

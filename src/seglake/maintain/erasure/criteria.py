@@ -10,7 +10,7 @@ contains a key as a whole word:
       column, because short binary words occur by chance in any binary data.
     - Rows that could not be decoded have the bytes of their file. So rows with NUL bytes are also
       searched as UTF-16 and UTF-32.
-    - A key may be made of several fields, joined by the default separator NUL. Then the row must
+    - A key may consist of several fields, joined by the default separator NUL. Then the row must
       contain every field. A binary field may contain NULs, so neighbouring parts of the key may be
       one field.
 """
@@ -45,7 +45,7 @@ _AFTER_ESCAPE = (  # a word may begin after an escaped character that is not par
     r"\\[bfnrt]|\\u(?i:00(?:[0-2][0-9a-f]|3[a-f]|40|5[b-e]|60|7[b-f]|[89a-f][0-9a-f])"
     r"|(?:0[1-9a-f]|[1-9a-f][0-9a-f])[0-9a-f]{2})"
 )
-_PATTERN_BYTES = 2000  # of words in one regular expression, whose program has a limited size
+_PATTERN_BYTES = 2000  # of words in one regular expression, because its size is limited
 _SHORT = {'"': [r"\""], "\\": [r"\\"], "/": [r"\/"], "\b": [r"\b"], "\f": [r"\f"],
           "\n": [r"\n"], "\r": [r"\r"], "\t": [r"\t"]}  # fmt: skip
 _NO_KEY = "an erasure needs a key, or a text in rejected rows"
@@ -53,7 +53,7 @@ _NO_KEY = "an erasure needs a key, or a text in rejected rows"
 
 @dataclass(frozen=True)
 class ErasureCriteria:
-    """The record keys to erase, and a text to erase in rejected rows. The repr hides both."""
+    """The record keys to erase, and a text in rejected rows to erase. The repr shows neither."""
 
     keys: frozenset[bytes]
     text: bytes = b""
@@ -73,7 +73,7 @@ class ErasureCriteria:
         return counted(len(self.keys), "key")
 
     def rejects(self, raw: Any) -> pa.BooleanArray:
-        """Return, for each rejected row, whether it is erased. `raw` is an Arrow array of bytes."""
+        """Return, for each rejected row in the Arrow array `raw`, whether it must be erased."""
         rows = RejectTexts.from_raw(
             raw.combine_chunks() if isinstance(raw, pa.ChunkedArray) else raw
         )
@@ -98,7 +98,7 @@ class ErasureCriteria:
 
 @dataclass(frozen=True)
 class RejectTexts:
-    """Rejected rows in three forms: their bytes, their decoded base64, their UTF-16 and UTF-32."""
+    """Rejected rows as bytes, as their decoded base64 strings, and as decoded UTF-16 and UTF-32."""
 
     raw: Any
     decoded: Any  # a line for each string in base64
@@ -106,7 +106,7 @@ class RejectTexts:
 
     @staticmethod
     def from_raw(raw: Any) -> RejectTexts:
-        """Decode the rows, which are an Arrow array of bytes."""
+        """Decode rejected rows from an Arrow array of bytes."""
         decoded: list[bytes | None] = [None] * len(raw)
         places: list[Any] = pc.indices_nonzero(_matches(raw, _MAY_BE_BASE64)).to_pylist()
         for at in places:
@@ -118,13 +118,14 @@ class RejectTexts:
         return RejectTexts(raw, *(pa.array(each, pa.large_binary()) for each in (decoded, wide)))
 
     def take(self, places: Any) -> RejectTexts:
-        """Return the rows at these positions."""
+        """Return the rows at the positions `places`, in all three forms."""
         return RejectTexts(*(each.take(places) for each in (self.raw, self.decoded, self.wide)))
 
     def contains_any(self, words: Iterable[bytes]) -> pa.BooleanArray:
-        """Return, for each row, whether it has one of the words.
+        """Return, for each row, whether it has one of the words as a whole word.
 
-        In decoded base64, a short binary word must be a whole string: it may occur by chance.
+        In decoded base64, a short binary word must be the whole string, because it may occur by
+        chance.
         """
         every = list(words)
         matches = pc.or_(_has_any(self.raw, every), _has_any(self.wide, every))
@@ -133,7 +134,10 @@ class RejectTexts:
         return pc.or_(matches, self._encode_one(short)) if short else matches
 
     def contains_word(self, words: Iterable[bytes]) -> pa.BooleanArray:
-        """Return, for each row, whether it has one of the words anywhere. Ignores empty words."""
+        """Return, for each row, whether any of its forms has one of the words as a whole word.
+
+        Empty words are ignored.
+        """
         every = [word for word in words if word]
         views = self.raw, self.decoded, self.wide
         return reduce(pc.or_, (_has_any(view, every) for view in views))
@@ -141,9 +145,9 @@ class RejectTexts:
     def contains_fields(self, key: bytes) -> pa.BooleanArray:
         """Return, for each row, whether it has all fields of a key.
 
-        The key may be divided into fields at any of its NULs: one matching division is enough.
-        Empty fields match every row, unless most parts are empty: then they are zero bytes of a
-        binary number.
+        The key may be divided into fields at any of its NULs, and one matching division is enough.
+        Empty fields match every row. But if more than half of the parts are empty, they are zero
+        bytes of a binary number, and match no row.
         """
         parts = key.split(_SEPARATOR)
         empty = {b""} if 2 * parts.count(b"") <= len(parts) else set[bytes]()
@@ -177,7 +181,7 @@ def _is_made_of(key: bytes, fields: Collection[bytes]) -> bool:
 
 
 def _encoded_in(row: bytes) -> Iterator[bytes]:
-    """Yield the decoded strings of a row that may be base64."""
+    """Yield the decoded bytes of each string in a row that may be base64."""
     for text in _BASE64.findall(row):
         with suppress(binascii.Error):
             yield base64.b64decode(text[: len(text) // 4 * 4])
@@ -186,7 +190,8 @@ def _encoded_in(row: bytes) -> Iterator[bytes]:
 def _wide_text(row: bytes) -> bytes:
     """Decode a row as UTF-16 and UTF-32 in both byte orders, from each possible first byte.
 
-    A row that could not be decoded may begin at any byte of its file. Return one line per decoding.
+    A row that could not be decoded may begin at any byte of its file. Return one line of UTF-8 for
+    each decoding.
     """
     texts = (
         row[at:].decode(f"utf-{8 * width}-{order}", "ignore")
@@ -203,11 +208,11 @@ def _is_distinctive(word: bytes) -> bool:
 
 
 def parse_keys(arguments: Iterable[str], file: Path | str | None = None) -> list[bytes]:
-    """Return the keys of a command line: its arguments, and the lines of a file.
+    """Parse the keys in the arguments of a command line and in the lines of a file.
 
-    A key that is binary, is empty, or begins with `base64:` is written as `base64:` and its base64.
-    Empty lines are skipped. Raises UsageError for an empty argument, for invalid base64, and for a
-    file that cannot be read or has no key.
+    A key that is binary, is empty, or begins with `base64:` must be written as `base64:` and its
+    base64. Empty lines are skipped. Raises UsageError for an empty argument, for invalid base64,
+    and for a file that cannot be read or has no key.
     """
     return [*map(_key, arguments), *(_keys_of_file(Path(file)) if file is not None else [])]
 

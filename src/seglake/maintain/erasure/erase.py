@@ -1,24 +1,25 @@
-"""Erase every record with some keys from a topic, and every reject that has one of them.
+"""Erase all records with given keys from a topic, and all rejects that contain one of the keys.
 
-An ingest that runs at the same time could bring a key back unseen:
+An ingest that runs at the same time could add a key again without notice:
 
     1. An ingest reads a file with the key, and has written nothing yet.
     2. An erasure finds no segment with the key, and ends.
     3. The ingest commits the record.
 
-So an erasure is refused while an attempt at the topic may still run, or it waits. Attempts announce
-themselves before they read input or copy records: ingests, merges, compactions, other erasures.
+So an erasure waits, or is refused, while an attempt at the topic may still run. Ingests, merges,
+compactions and erasures announce themselves before they read input or copy records. The steps are:
 
     1. Find the attempts at the topic. Abandon the attempts that have ended, so that they cannot
        commit later. If an attempt may still run, stop, unless the caller waits.
     2. Announce the erasure. Find the segments, tags and rejects of the newest version that have a
        key, and write the segments again without the records.
-    3. Put a list of the rejects, which has nothing of their content, see `open_rejects`.
+    3. Put a list of the rejects without their content, see `open_rejects`.
     4. Commit to the catalog. The same commit gives each tag with the key an object without the
        records. If another commit came first, repeat step 2. The row of the commit has the number of
-       rejects that the next step leaves, so `verify` finds an erasure that was killed in between.
-    5. Commit to the quarantine. Delete the list. Until then the next erasure of the topic, whatever
-       its keys, takes the listed rejects too.
+       rejects that remain after the next step, so `verify` finds an erasure that was killed between
+       these steps.
+    5. Commit to the quarantine. Delete the list. Until then, the next erasure of the topic also
+       erases the listed rejects, whatever its keys are.
     6. Remove rows from the samples of failed runs.
     7. With `wait`, wait for the attempts that ran before the commit, and erase what they added.
     8. Fence the published tables of the topic, so that no publisher that ran before the commit can
@@ -26,7 +27,7 @@ themselves before they read input or copy records: ingests, merges, compactions,
     9. With `vacuum`, delete the old objects that have a key. Repeat this until abandoned attempts
        have written nothing more. Publish the tables, and delete the files of removed segments.
 
-No report has a key, since the history would keep it.
+No report contains a key, because the history keeps the reports.
 """
 
 from __future__ import annotations
@@ -98,22 +99,23 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # ---------------- attempts
-# Attempts at a topic that did not commit. Like in a vacuum, an attempt may still run if its newest
-# unnamed object, such as its announcement, is younger than the grace period. It has ended if it
-# stored a report of its failure, or was abandoned. An attempt with only blobs may be at any topic.
+# Find the attempts at a topic that did not commit. Like in a vacuum, an attempt may still run if
+# its newest unnamed object, such as its announcement, is younger than the grace period. It has
+# ended if it stored a report of its failure, or was abandoned. An attempt with only blobs may be at
+# any topic.
 
 _TRIES = 20  # of a search for attempts, while other commits delete objects
 _QUARANTINED = re.compile(rf"{layout.QUARANTINE_TABLE}/topic=([^/]+)/")
 
 
 class TopicAttempts(NamedTuple):
-    """The attempts that did not commit and may be at the topic, and all committed attempts.
+    """The attempts at a topic that did not commit, and all committed attempts.
 
-    `running` attempts may still run. `to_abandon` attempts count as ended and are abandoned; if
-    such a process is alive, it may still write objects. `left` are the unnamed objects of attempts
-    that have ended, and `remains` are the keys of the objects of `to_abandon` attempts.
+    `running` attempts may still run. `to_abandon` attempts count as ended and are abandoned, but if
+    such a process is alive, it may still write objects. `remaining_objects` are the unnamed objects
+    of attempts that have ended, and `remains` are the keys of the objects of `to_abandon` attempts.
     `named_rejects` are the keys of the files that the quarantine names, or named within the grace
-    period; their writers do not need them any more.
+    period. Their writers no longer need these files.
     """
 
     running: list[str]
@@ -130,9 +132,9 @@ class TopicAttempts(NamedTuple):
 
 
 class GracePeriod(NamedTuple):
-    """The hours after its last write in which an attempt may still run.
+    """The number of hours after its last write in which an attempt may still run.
 
-    A dry run uses this machine's clock, otherwise the clock of storage decides.
+    A dry run measures them by this machine's clock, any other erasure by the clock of storage.
     """
 
     hours: float
@@ -142,7 +144,7 @@ class GracePeriod(NamedTuple):
 def find_attempts(
     table: CatalogTable, topic: str, grace: GracePeriod, own: Collection[str] = ()
 ) -> TopicAttempts:
-    """Return the present attempts at a topic, except for the `own` attempts.
+    """Search the attempts at a topic, except for the `own` attempts.
 
     Attempts that have ended are abandoned first, unless it is a dry run. Raises StoreError,
     CorruptData and CommitConflict.
@@ -155,7 +157,7 @@ def find_attempts(
 def _find(
     table: CatalogTable, topic: str, clock_ms: int, oldest_ms: float, own: Collection[str]
 ) -> TopicAttempts:
-    """Find the attempts. An attempt may still run if it has written something since `oldest_ms`."""
+    """Search the attempts. Those that have written something since `oldest_ms` may still run."""
 
     def unnamed_objects() -> tuple[Unnamed, NamedFiles]:
         # A young data file that no commit names must name nothing, see `find_unreferenced`.
@@ -228,9 +230,9 @@ def _topic_of(store: Store, key: str) -> str | None:
 
 
 # ---------------- objects
-# The objects with erased content that the newest version does not need: logs of the topic with
-# one of the keys, and their index files; its old key indexes; quarantine files with such a row;
-# and the blobs and unfinished writes of attempts that have ended. Objects of attempts that may
+# Find the objects with erased content that the newest version does not need. These are logs of the
+# topic with one of the keys and their index files, old key indexes, quarantine files with such a
+# row, and the blobs and unfinished writes of attempts that have ended. Objects of attempts that may
 # still run are kept.
 
 _WITHOUT_EVENTS = re.compile(
@@ -239,7 +241,7 @@ _WITHOUT_EVENTS = re.compile(
 
 
 class OldObjects:
-    """The old objects of a topic that have erased content and can be deleted."""
+    """Finds the old objects of a topic that have erased content and can be deleted."""
 
     def __init__(
         self, table: CatalogTable, topic: str, criteria: ErasureCriteria, attempts: TopicAttempts
@@ -248,10 +250,10 @@ class OldObjects:
         self._attempts = attempts
 
     def find(self, tasks: SegmentTasks, gone: Collection[str] = ()) -> list[Listed]:
-        """Return the objects, each log after its index files.
+        """Return the old objects. Each log is after its index files.
 
-        `gone` are the keys of files that are about to be replaced, and so count as old. Raises
-        StoreError and CorruptData.
+        `gone` are the keys of files that are about to be replaced, so that they count as old.
+        Raises StoreError and CorruptData.
         """
         return [*self._logs(tasks, gone), *self._rejects(tasks.engine, gone), *self._left()]
 
@@ -276,7 +278,7 @@ class OldObjects:
                 yield from (listed[name] for name in names if name in listed and name not in live)
 
     def _of_topic(self) -> dict[str, Listed]:
-        """Return the files of all segments of the topic by key, of any attempt."""
+        """Return the files of all segments of the topic, from all attempts, by key."""
         by_key = {}
         for item in self._table.store.list(layout.TOPICS):
             try:
@@ -302,7 +304,7 @@ class OldObjects:
         yield from (item for item, had in zip(old, goes, strict=True) if had)
 
     def _is_old(self, key: str) -> bool:
-        """Return whether a quarantine file that is not named now can never be named by a commit."""
+        """Return whether no later commit can name a quarantine file that is not named now."""
         if TEMPORARY.fullmatch(key):
             return False
         named = self._attempts.named_rejects
@@ -344,16 +346,17 @@ _SHORTEST_WAIT_S, _LONGEST_WAIT_S = 1, 30  # between two searches for running at
 
 @dataclass(repr=False)
 class EraseResult(TopicReport):
-    """The result of an erasure, or of its dry run. It has the number of keys, not the keys.
+    """The result of an erasure, or of its dry run.
 
-    `segments` were written again without `records`. `rejects` were removed from the quarantine,
-    including rejects that a killed erasure had left there. `rejects_left` counts the rejects that
-    remain, for each attempt that lost any. `samples` is the number of rows removed from the
-    samples of failed runs. `tags` counts the records removed from each tag, by its name. `deleted`
-    are the old objects that were deleted. `running` attempts began in the meantime; after they have
-    ended, the erasure must be repeated. `tables` are the published tables that may have erased
-    records, and why: until their next publish and vacuum, or, if a vacuum was requested, because it
-    failed. The latter are also in `uncleared`.
+    It has the number of keys, but not the keys. `segments` is the number of segments that were
+    written again without `records` records. `rejects` were removed from the quarantine, including
+    rejects that a killed erasure had left there. `rejects_left` counts the remaining rejects of
+    each attempt that lost rejects. `samples` is the number of rows removed from the samples of
+    failed runs. `tags` counts the records removed from each tag, by its name. `deleted` are the
+    keys of the old objects that were deleted. `running` attempts began in the meantime. After they
+    have ended, the erasure must be repeated. `tables` maps each published table that may still have
+    erased records to the reason. They have them until their next publish and vacuum, or because a
+    requested vacuum failed. In the second case, they are also in `uncleared`.
     """
 
     dry_run: bool = False
@@ -376,10 +379,10 @@ class EraseResult(TopicReport):
         return 1 if self.running or self.uncleared else 0
 
     def followed_by(self, other: EraseResult) -> EraseResult:
-        """Return the report of this erasure and of `other`, which erased what attempts added.
+        """Return one report of this erasure and of `other`, which erased records added since.
 
-        `running` is empty: attempts that began after the first erasure do not matter, because they
-        listed their input after it.
+        `running` is empty, because attempts that began after the first erasure also listed their
+        input after it.
         """
         last = other if other.version >= 0 else self
         sums = {name: getattr(self, name) + getattr(other, name) for name in _COUNTS}
@@ -402,7 +405,7 @@ def erase(  # noqa: PLR0913  # each is an option of the command
     storage_options: Mapping[str, str] | None = None,
     progress: Progress | None = None,
 ) -> EraseResult:
-    """Remove all records with these keys from a topic, and rejects with a key or `raw_containing`.
+    """Remove all records with the keys from a topic, and rejects with a key or `raw_containing`.
 
     The records are also removed from tags. After StoreError, CommitConflict or VersionExpired, the
     erasure must be repeated.
@@ -412,10 +415,10 @@ def erase(  # noqa: PLR0913  # each is an option of the command
         topic: The topic.
         keys: The record keys. Text is encoded as UTF-8.
         raw_containing: Rejects that contain this text anywhere are erased, too.
-        vacuum: Also delete the old objects with erased content. Older versions that need them
-            cannot be read any more.
+        vacuum: Also delete the old objects with erased content. Then older versions that need them
+            can no longer be read.
         wait: Wait for attempts that are running, then erase what they added.
-        dry_run: Write nothing. The report has what would be done.
+        dry_run: Write nothing, and only report what an erasure would do.
         grace_hours: An attempt that wrote something within this time counts as running.
         spark: Runs the work on its executors. Without it, this process runs the work.
         storage_options: Options of the store.
@@ -423,8 +426,8 @@ def erase(  # noqa: PLR0913  # each is an option of the command
 
     Raises:
         UsageError: There is neither a key nor a text, the hours are negative, logs of the topic
-            are outside the lake (now, or in the version of a tag), or an attempt may still run and
-            `wait` is not set.
+            are outside the lake (in the newest version or in a tagged version), or an attempt may
+            still run and `wait` is not set.
         UnknownTopic: There is no such topic.
         CorruptData: A log is damaged.
         VersionExpired: A tag was deleted in the meantime.
@@ -466,7 +469,7 @@ def erase(  # noqa: PLR0913  # each is an option of the command
 
 
 class _Erasure:
-    """One erasure. It fills in its report as it proceeds."""
+    """One erasure, which fills in its report."""
 
     def __init__(
         self,
@@ -541,7 +544,7 @@ class _Erasure:
         return attempts
 
     def _commit(self, before: TopicAttempts) -> None:
-        """Remove the records, then the rejects. Call this only after the announcement."""
+        """Remove the records, then the rejects. The erasure must have been announced."""
         report = self.report
         version = transact_upkeep(self._table, report.topic, report.attempt_id, self._plan)
         report.version = -1 if version is None else version
@@ -551,8 +554,8 @@ class _Erasure:
     def wait_for_their_ends(self) -> None:
         """Wait until the attempts in `report.running` have ended.
 
-        Attempts that began later do not matter. An attempt that writes nothing for the grace period
-        is dead.
+        Attempts that began later are ignored. An attempt that writes nothing for the grace period
+        counts as ended.
         """
         pause_s, begun, named = _SHORTEST_WAIT_S, time.monotonic(), set[str]()
         while waits_for := {*self.report.running} & (found := self._find_attempts()).spans.keys():
@@ -577,8 +580,8 @@ class _Erasure:
     def delete_old(self) -> None:
         """Delete the old objects with erased content.
 
-        An abandoned attempt may be alive, and still write. So this is repeated until abandoned
-        attempts have written no new object. New objects of other attempts do not matter.
+        The process of an abandoned attempt may be alive and write objects. So this is repeated
+        until abandoned attempts have written no new object. Other attempts are ignored.
         """
         attempts, remains = self._find_attempts(), set[str]()
         # Attempts may have written objects between the search and their abandonment.
@@ -614,7 +617,7 @@ class _Erasure:
         """Commit the erasure even if it changes no segment, so that older versions get no tag.
 
         The files of older versions are about to be deleted. Return the attempts after this commit,
-        because it may remove records of an attempt that was still running before it.
+        because it may remove records of an attempt that was still running before.
         """
         self._says_so, report = True, self.report
         # The attempt before has ended without a commit.
@@ -630,7 +633,7 @@ class _Erasure:
         return find_attempts(self._table, self.report.topic, self._grace, own)
 
     def _find(self, base: Snapshot) -> list[SegmentRow]:
-        """Return the segments of a version that lose records. Fill in the report's counts."""
+        """Return the segments of a version that lose records, and fill in the report's counts."""
         report, rows = self.report, self._logs.find(base)
         report.tags = self._tags.find(base)
         report.segments, report.records = len(rows), self._logs.count(rows)
@@ -670,7 +673,7 @@ class _Erasure:
         return {run.attempt_id for run in self._table.run_history(base, self.report.topic)}
 
     def _find_old(self, attempts: TopicAttempts, gone: Collection[str] = ()) -> None:
-        """Fill in the old objects of the report. `gone` are files that are about to be replaced."""
+        """Find old objects, and set them in the report. `gone` are files about to be replaced."""
         objects = OldObjects(self._table, self.report.topic, self._criteria, attempts)
         old = objects.find(self._tasks, gone)
         self.report.deleted = [item.key for item in old]

@@ -1,4 +1,4 @@
-"""Find and remove erased content: records of logs and tags, rejects, and rows of samples."""
+"""Find and erase records of logs and tags, rejects, and rows in the samples of failed runs."""
 
 from __future__ import annotations
 
@@ -57,21 +57,21 @@ Keys = frozenset[bytes]
 
 
 class StoredLog(NamedTuple):
-    """A log as storage lists it, whether a version names it or not."""
+    """A log in a listing of storage. A version may name it or not."""
 
     log_key: str
     log_bytes: int
 
 
 class Hits(NamedTuple):
-    """The number of records in a log that have one of the keys, and their first and last offset."""
+    """The number of records to erase in a log, and the offsets of the first and last of them."""
 
     records: int = 0
     first_offset: int = -1
     last_offset: int = -1
 
     def add(self, offsets: Int64s) -> Hits:
-        """Return the hits with more records added, at ascending, later offsets."""
+        """Return these hits and further records, at `offsets` that ascend and are later."""
         if not len(offsets):
             return self
         first = self.first_offset if self.records else int(offsets[0])
@@ -79,7 +79,7 @@ class Hits(NamedTuple):
 
 
 def count_hits(keys: Keys, store: Store, log: StoredLog) -> Hits:
-    """Count the records of a log that have one of the keys. Raises CorruptData and StoreError."""
+    """Count the records of a log with one of the keys. Raises CorruptData and StoreError."""
     name = parse_segment_key(log.log_key)
     segment = LogSegment(
         name.topic, name.partition, log.log_key, "", name.base_offset, INT64_MAX, log.log_bytes, 0
@@ -119,7 +119,7 @@ class LogErasure:
         self.attempts = self._rewrites.attempts
 
     def find(self, base: Snapshot) -> list[SegmentRow]:
-        """Return the segments with one of the keys, in the order of the log. Raises CorruptData."""
+        """Return the segments with records to erase, in log order. Raises CorruptData."""
         if not self._keys:
             return []
         segments, done, total = list[SegmentRow](), 0, self._total_bytes(base)
@@ -137,7 +137,7 @@ class LogErasure:
         return sum(int(sizes.sum()) for sizes in logs)
 
     def hits(self, row: SegmentRow) -> Hits:
-        """Return the records to erase in a segment that `find` has read."""
+        """Return the hits in a segment that `find` has read."""
         return self._hits[row.key("log")]
 
     def count(self, rows: Collection[SegmentRow]) -> int:
@@ -164,11 +164,11 @@ def _without(keys: Keys, target: RewriteTarget, store: Store, row: SegmentRow) -
 # ---------------- tags
 # A tag whose version has one of the keys gets a new row, which names a new object of the same
 # version. The object names the rewritten segments and lists the erased offsets. The row is part of
-# the erasure's commit, so no reader finds the records in a tag but not in the newest version.
+# the erasure's commit, so records disappear from the newest version and from tags at the same time.
 
 
 def require_own(snapshot: Snapshot, topic: str) -> None:
-    """Raise UsageError if the topic has attached logs: an erasure cannot change them."""
+    """Raise UsageError if logs of the topic are outside the lake, because they cannot be erased."""
     views = snapshot.partitions(topic)
     count = sum(int(view.segments.details["external"].sum()) for view in views)
     if count:
@@ -188,8 +188,8 @@ class TagErasure:
 
     def __init__(self, table: CatalogTable, topic: str, logs: LogErasure) -> None:
         self._table, self._topic, self._logs = table, topic, logs
-        self._segments: dict[TagRow, list[SegmentRow]] = {}  # which lose records
-        self._holders: list[TagRow] = []  # of the last version
+        self._segments: dict[TagRow, list[SegmentRow]] = {}  # segments that lose records
+        self._holders: list[TagRow] = []  # tags that lose records, in the last version
         self._written: dict[TagRow, TagRow] = {}
 
     def find(self, base: Snapshot) -> dict[str, int]:
@@ -212,7 +212,7 @@ class TagErasure:
         return self._logs.find(version)
 
     def rows(self, subjects: Subjects) -> list[TagRow]:
-        """Write the segments and objects of the tags of the last `find`. Return the tags' new rows.
+        """Write new segments and objects for the tags of the last `find`. Return the new tag rows.
 
         The segments get key indexes of `subjects`. Raises CorruptData and StoreError.
         """
@@ -238,11 +238,11 @@ class TagErasure:
 # ---------------- rejects
 # Rejected rows are removed from the quarantine and from the samples of failed runs.
 
-_TRIES = 20  # of a commit to the quarantine, when others remove the same files
+_TRIES = 20  # of a commit to the quarantine, if other commits remove the same files
 
 
 class _FileRejects(NamedTuple):
-    """The rejects of a quarantine file, by attempt: the ones to erase, and the count of all."""
+    """The rejects to erase in a quarantine file, and the number of all its rejects by attempt."""
 
     go: PendingRemovals
     all: Mapping[str, int]
@@ -273,10 +273,10 @@ class RejectErasure:
         self.leaving: PendingRemovals = {}
 
     def find(self, earlier: PendingRemovals) -> tuple[int, dict[str, int]]:
-        """Return the number of rows to erase, and the number that remains for each attempt.
+        """Return the number of rejects to erase, and how many remain for each attempt.
 
-        Only attempts that lose a row are listed. `earlier` are rows that unfinished erasures
-        listed; they are erased, too.
+        Only attempts that lose a reject are included. Rejects that unfinished erasures have listed
+        (`earlier`) are also erased.
         """
         if earlier != self._goes.earlier:
             self._goes, self._by_file = self._goes._replace(earlier=earlier), {}
@@ -299,8 +299,8 @@ class RejectErasure:
     def erase(self, attempt_id: str, dead: Collection[str] = ()) -> None:
         """Remove the rejects of the last `find`. Raises StoreError and CommitConflict.
 
-        If a file that is not merged is rewritten, rejects of the attempts `dead` are removed from
-        it, too. They never count, and a new object would make their attempts appear to be running.
+        If a file that is not merged is rewritten, rejects of the attempts `dead` are also removed
+        from it. They never count, and a new object would make these attempts look as if they run.
         """
 
         def replace() -> None:
@@ -325,7 +325,7 @@ class RejectErasure:
 
 
 class _Find(NamedTuple):
-    """The task that reads the rejects of a quarantine file, given its key."""
+    """The task that finds the rejects to erase in a quarantine file, from the file's key."""
 
     store: Store
     goes: RejectMatcher
@@ -344,7 +344,7 @@ def _by_attempt(rows: pa.Table) -> dict[str, int]:
 
 
 class _WriteRest(NamedTuple):
-    """The task that writes new files with the kept rejects of a quarantine file, given its key.
+    """The task that writes the kept rejects of a quarantine file to new files, from its key.
 
     A merged file becomes one merged file of the attempt `erasure`. Any other file becomes one file
     for each attempt in it.
@@ -380,10 +380,9 @@ class _WriteRest(NamedTuple):
 def samples_to_erase(
     store: Store, topic: str, criteria: ErasureCriteria
 ) -> Iterator[tuple[FailedRun, int]]:
-    """Yield each failed attempt without the sample rows to erase, and the number of these rows.
+    """Yield failed attempts without the sample rows that meet the criteria, and the rows' number.
 
-    Rows that meet the criteria are erased. Attempts without such a row are skipped. Raises
-    CorruptData and StoreError.
+    Attempts without such a row are skipped. Raises CorruptData and StoreError.
     """
     for failed in all_failed_runs(store, topic):
         raw = pa.array([_raw(row) for row in failed.rejects], pa.binary())

@@ -3,13 +3,13 @@
 The rules are the rules of Kafka's `UnifiedLog.deleteOldSegments`. Segments below the log start are
 removed (here in the commit that moves the log start), then the segments beyond `retention.bytes`,
 then the segments older than `retention.ms`. Each rule begins with the oldest segment and ends at
-the first segment that it does not cover. The age of a segment counts from its largest timestamp.
-Without timestamps it counts from the segment's creation in the catalog, where Kafka uses the time
-of the file. At least `retention.bytes` of logs remain, and offsets never restart. If
-`cleanup.policy` has no `delete`, nothing is removed.
+the first segment that it does not cover. The age of a segment counts from its largest timestamp. If
+no record has a timestamp, the age counts from the segment's creation in the catalog, where Kafka
+uses the time of the file. At least `retention.bytes` of logs remain, and offsets never restart. If
+`cleanup.policy` does not include `delete`, nothing is removed.
 
-One timestamp in the future, or of late data, keeps its segment and every later segment. The report
-names the segment with this timestamp.
+If a record has a timestamp in the future, its segment and all later segments are kept. The report
+names the segment.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from seglake.times.instants import Time, format_ms, to_past_ms
 from seglake.write.driver.topics import topic_from_row
 
 # ---------------- log start
-# The log start of a log partition moves, and the segments below it are removed.
+# Move the log start of a log partition, and remove the segments below it.
 #
 # Kafka's log has an active segment, which is never removed. Every segment of a lake is closed, as
 # if an empty active segment followed it. So the last segment may be removed, too. The partition row
@@ -62,7 +62,7 @@ class LogStartChange(MaintenanceReport):
 
 
 def log_start_change(view: PartitionView, offset: int) -> LogStartChange:
-    """Return the change if the log start moves to `offset`, which must be in the log or its end."""
+    """Return the effect of moving the log start to `offset`, up to the log end (inclusive)."""
     segments = view.segments
     below = int(np.searchsorted(segments.end_offsets, offset, "right"))
     gone = segments.details[:below]
@@ -99,11 +99,11 @@ def move_log_starts(
 
 
 # ---------------- delete records
-# delete-records moves the log start of partitions up, also to an offset inside a segment.
+# delete-records moves the log start of partitions up, even to an offset inside a segment.
 #
-# It works like Kafka's `DeleteRecords` (KIP-107). Readers of the new version do not see the records
-# below. The same commit removes the segments that are wholly below, and a vacuum deletes their
-# files. The files of the segment that contains the log start keep all records, also deleted ones.
+# It works like Kafka's `DeleteRecords` (KIP-107). Readers of the new version do not get the records
+# below the log start. The same commit removes the segments that are completely below it, and a
+# vacuum deletes their files. The files of the segment that contains the log start do not change.
 
 _BY_OFFSET = (
     "give an earlier time, or offsets (--before-offset); -1 deletes all records of a log partition"
@@ -113,7 +113,7 @@ END = -1  # Kafka's DeleteRecordsRequest.HIGH_WATERMARK
 
 @dataclass(repr=False)
 class DeleteRecordsResult(TopicReport):
-    """The log starts that moved, or would move in a dry run. Other partitions are not listed."""
+    """The log starts that moved, or would move after a dry run. Other partitions are omitted."""
 
     dry_run: bool = False
     moved: list[LogStartChange] = field(default_factory=list)
@@ -131,19 +131,18 @@ def delete_records(
 ) -> DeleteRecordsResult:
     """Delete the records of partitions below an offset, or before a time, in one commit.
 
-    After an error, nothing has changed. Exception: after a StoreError, the commit may have been
-    made.
+    After an error, nothing has changed. Only after a StoreError, the commit may have been made.
 
     Args:
         root: The folder or URI of the lake.
         topic: The topic.
-        before_offsets: Partition number → offset of the first record to keep; -1 is the end of the
-            log. An offset at or below the log start changes nothing.
-        before_time: The log then begins at the first record, in offset order, at or after this
-            time. It is empty if there is no such record. So no record at or after the time is
-            deleted. The time must be in the past.
+        before_offsets: Partition number → offset of the first record to keep, or -1 for the end of
+            the log. An offset at or below the log start changes nothing.
+        before_time: A time in the past. The log then begins at the first record, in offset order,
+            at or after this time, or is empty if there is no such record. So no record at or after
+            the time is deleted.
         partitions: The partitions that `before_time` applies to, by default all.
-        dry_run: Write nothing. The report has what would be done.
+        dry_run: Write nothing, and only report the log starts that would move.
         storage_options: Options of the store.
 
     Raises:
@@ -219,7 +218,7 @@ def _at(
 
 
 def _start(view: PartitionView, offset: int) -> int:
-    """Return the requested log start. Raises OffsetOutOfRange."""
+    """Return the log start for a requested offset, which may be END. Raises OffsetOutOfRange."""
     end = view.end_offset
     if not END <= offset <= end:
         raise OffsetOutOfRange(
@@ -234,15 +233,15 @@ def _start(view: PartitionView, offset: int) -> int:
 # The rejects of a run expire `quarantine.retention.ms` after the run has ended.
 #
 # One commit lists the attempts whose rejects no longer count. A vacuum reads this commit and
-# deletes the files, so nothing is lost if a process is killed in between. The rows of the runs, and
-# their counts, are not changed.
+# deletes the files, so a process may be killed at any time. The rows of the runs, and their counts,
+# are not changed.
 
 
 @dataclass(repr=False)
 class ExpireRejectsResult(TopicReport):
-    """The attempts whose rejects expired, or would expire, and the counts of runs and rejects.
+    """The attempts whose rejects expired, or would expire, and the numbers of runs and rejects.
 
-    `now_ms` is the time that decided whether they were old enough.
+    `now_ms` is the present time (ms) by which their age was computed.
     """
 
     dry_run: bool = False
@@ -255,7 +254,7 @@ class ExpireRejectsResult(TopicReport):
 def expire_rejects(
     table: CatalogTable, topic: str, clock: Clock, *, dry_run: bool
 ) -> ExpireRejectsResult:
-    """Commit which attempts' rejects of a topic have expired by the clock's earlier time.
+    """Commit a list of the attempts whose rejects have expired by the clock's earlier time.
 
     Raises what `retain` raises.
     """
@@ -302,10 +301,10 @@ class RetentionBlocker(MaintenanceReport):
 
 @dataclass(repr=False)
 class RetainResult(TopicReport):
-    """The result of the retention of a topic, or of its dry run, by the time `now_ms`.
+    """The result of the retention of a topic at the time `now_ms`, or of its dry run.
 
-    `segments`, `records` and `log_bytes` count what was removed in all partitions of `moved`. The
-    topic is `unlimited` if its policy is `delete`, without a limit by time or size.
+    `segments`, `records` and `log_bytes` are the totals over all partitions of `moved`. `unlimited`
+    is whether the policy includes `delete`, but the topic has no limit by time or size.
     """
 
     dry_run: bool = False
@@ -327,13 +326,13 @@ def retain(
 ) -> list[RetainResult]:
     """Remove the oldest segments of one topic, or of all topics, by their retention settings.
 
-    Each topic with something to remove gets one commit. A vacuum deletes the files when no retained
-    version names them any more.
+    Each topic with something to remove gets one commit. A vacuum deletes the files as soon as no
+    retained version names them.
 
     Args:
         root: The folder or URI of the lake.
         topic: The topic, by default every topic.
-        dry_run: Write nothing. The reports have what would be done.
+        dry_run: Write nothing, and only report the segments that would be removed.
         storage_options: Options of the store.
 
     Returns:
@@ -362,7 +361,7 @@ def retain_topic(
 ) -> RetainResult:
     """Apply the retention of one topic by the clock's earlier time.
 
-    `base` is an open version to begin with, by default the newest one. Raises what `retain` raises.
+    `base` is the version to continue, by default the newest version. Raises what `retain` raises.
     """
     report = RetainResult(topic, dry_run=dry_run, now_ms=clock.machine_ms)
 
@@ -398,7 +397,7 @@ def expired(
 
 
 class _RetainedPartition:
-    """A log partition under its topic's retention. Its first `count` segments are to be removed.
+    """A log partition and the effect of its topic's retention, which removes `count` segments.
 
     `times` has the time (ms) from which the age of each segment counts. `shielded` marks the old
     segments that are kept because of a younger segment before them.
@@ -421,7 +420,7 @@ class _RetainedPartition:
         self.shielded[: self.count] = False
 
     def change(self) -> LogStartChange:
-        """Return the removal. `count` must be at least 1."""
+        """Return the change of the log start. `count` must be at least 1."""
         return log_start_change(self.view, int(self.view.segments.end_offsets[self.count - 1]))
 
     def blocker(self) -> RetentionBlocker:
@@ -452,7 +451,7 @@ class _RetainedPartition:
 
 
 def _surplus(sizes: Int64s, retention_bytes: int) -> int:
-    """Return how many of the first segments may be removed so that `retention_bytes` remain."""
+    """Return the number of oldest segments to remove so that `retention_bytes` or more remain."""
     if retention_bytes < 0:
         return 0
     ends = np.cumsum(sizes)
@@ -467,10 +466,11 @@ def _expires(settings: Topic) -> bool:
 def _dated(
     table: CatalogTable, base: Snapshot, topic: str, settings: Topic
 ) -> list[tuple[PartitionView, Int64s]]:
-    """Return the log partitions, with the largest timestamp (ms) of each segment.
+    """Return the log partitions, and for each segment the time (ms) from which its age counts.
 
-    If segments are removed by age, a segment without timestamps gets its creation time. An undo may
-    leave such segments in every log partition, so all their rows are read in one step.
+    This is the largest timestamp. If segments are removed by age, a segment without timestamps has
+    its creation time instead. An undo may leave such segments in every log partition, so all their
+    rows are read in one step.
     """
     dated = [(view, view.segments.max_timestamps.copy()) for view in base.partitions(topic)]
     places = [

@@ -1,8 +1,8 @@
 """Check a segment's files, and rebuild its index files by its own policy or by another one.
 
-A log is read once, a few MiB at a time, and never copied. Memory has only one table row per batch.
-New index files belong to a separate attempt, and one commit makes the segments' rows name them.
-Readers of older versions still have the old index files.
+A log is read once, a few MiB at a time, and never copied. Only one table row for each batch is kept
+in memory. New index files belong to a separate attempt, and one commit changes the segments' rows,
+so that they name the new files. Readers of older versions still use the old index files.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 class HealthFinding(MaintenanceReport):
     """A problem in a file or in the catalog. `position` is the damaged byte of `file`, or 0.
 
-    `kind` is "missing" (there is no such object), "unreadable" (storage failed), "damaged" (the
+    `kind` is "missing" (the object does not exist), "unreadable" (storage failed), "damaged" (the
     bytes are wrong), or "catalog" (rows contradict each other). `partition` and `base_offset` are
     -1 if the problem is not in a segment.
     """
@@ -74,7 +74,7 @@ def segment_finding(
 
 
 def catalog_finding(topic: str, file: str, problem: str | Exception) -> HealthFinding:
-    """Return a finding about the catalog's rows or files. It is "unreadable" if storage failed."""
+    """Return a finding about a catalog file, "unreadable" if storage failed, else "catalog"."""
     failed = isinstance(problem, StoreError) and not isinstance(problem, MissingObject)
     what = problem.what if isinstance(problem, CorruptData) else str(problem)
     return HealthFinding(topic, -1, -1, file, 0, what, "unreadable" if failed else "catalog")
@@ -84,17 +84,17 @@ def catalog_finding(topic: str, file: str, problem: str | Exception) -> HealthFi
 
 READ_BYTES = 8 * 2**20
 DECODE_BYTES = 16 * 2**20  # of decompressed records at once
-_LOG_COLUMNS = (  # which follow from the log
+_LOG_COLUMNS = (  # columns that are computed from the log
     "end_offset", "record_count", "min_timestamp", "max_timestamp", "offset_of_max_timestamp",
     "max_lateness_ms",
 )  # fmt: skip
 
 
 def check_segment(store: Store, row: SegmentRow, *, deep: bool) -> list[dict[str, Any]]:
-    """Return the findings in a segment's files, as plain values.
+    """Return the findings about a segment's files, as plain values.
 
-    Without `deep`, the log is decoded, to find the damaged byte, only if the size or the checksum
-    of a file is wrong.
+    Unless `deep`, the log is only decoded if the size or the checksum of a file is wrong. Then the
+    finding names the damaged byte.
     """
     if not deep and not any(file_finding(store, row, suffix) for suffix in row.suffixes):
         return []
@@ -111,7 +111,10 @@ def check_segment(store: Store, row: SegmentRow, *, deep: bool) -> list[dict[str
 def file_finding(
     store: Store, row: SegmentRow, suffix: Suffix, expected: bytes | None = None
 ) -> HealthFinding | None:
-    """Check the size and checksum of a file, and its bytes if `expected`. Return the finding."""
+    """Check the size and checksum of a file. Return a finding, or None if the file is right.
+
+    If `expected` is passed, the file must have these bytes.
+    """
     files = LakeLogs(store)
     try:
         size = files.size(row.key(suffix))
@@ -181,7 +184,7 @@ def checked_batches(
 
 
 def _complete(keys: KeyIndexBuilder | None, table: BatchTable, payload: Payload) -> BatchTable:
-    """Check every record of the batches, and return their complete table."""
+    """Check every record of the batches, and return their table without `UNKNOWN`."""
     complete = with_extremes(table, decode(table, payload))
     if keys is not None:
         keys.add_payload(table, payload)
@@ -193,10 +196,11 @@ def _complete(keys: KeyIndexBuilder | None, table: BatchTable, payload: Payload)
 
 @dataclass(repr=False)
 class ReindexResult(TopicReport):
-    """The result of a re-index. `version` is its commit's version, or -1 if there was no commit.
+    """The result of a re-index. `version` is the version of its commit, or -1 without a commit.
 
-    `skipped` segments were changed by other commits in the meantime. `damaged` are the files that
-    are damaged, missing or unreadable. Their segments were not indexed.
+    `segments` is the number of indexed segments. `skipped` is the number of segments that other
+    commits changed in the meantime. `damaged` has the files that are damaged, missing or
+    unreadable. Their segments were not indexed.
     """
 
     SAMPLED: ClassVar[tuple[str, ...]] = ("damaged",)
@@ -222,7 +226,7 @@ def reindex(
     storage_options: Mapping[str, str] | None = None,
     progress: Progress | None = None,
 ) -> ReindexResult:
-    """Rebuild the index files of a topic, or of the given partitions, in one commit.
+    """Rebuild the index files of a topic, or of some of its partitions, in one commit.
 
     The topic's `index.*` settings decide the subjects of the key indexes. A segment is skipped, and
     counted, if another commit changes it in the meantime.
@@ -230,8 +234,8 @@ def reindex(
     Args:
         root: The folder or URI of the lake.
         topic: The topic.
-        policy: The policy of the new index files. Without it, each segment keeps its own policy,
-            and its new files equal the old ones byte for byte, except for the key index.
+        policy: The policy of the new index files. By default, each segment keeps its own policy,
+            and its new files equal the old files byte for byte, except for the key index.
         spark: Runs the work on its executors. Without it, threads run the work.
         partitions: The partitions to index, by default all.
         storage_options: Options of the store.
@@ -279,8 +283,9 @@ def reindex_rows(
 ) -> None:
     """Rebuild the index files of the segments `rows`, commit them, and fill in the report.
 
-    The segments get key indexes of `subjects`. With None, each segment keeps its own subjects. If a
-    log is damaged, nothing is committed, unless `leave_damaged` commits the other segments.
+    The segments get key indexes of `subjects`. If it is None, each segment keeps its own subjects.
+    If a log is damaged, nothing is committed, unless `leave_damaged` is set. Then the other
+    segments are committed.
     """
     work = partial(write_indexes, policy=policy, subjects=subjects, attempt_id=report.attempt_id)
     asked = len(rows)
@@ -308,7 +313,7 @@ def write_indexes(
     subjects: Subjects | None,
     attempt_id: str,
 ) -> SegmentRow | HealthFinding:
-    """Write a segment's index files under an attempt. Return its new row, or the damage."""
+    """Write new index files of a segment under an attempt. Return its new row, or a finding."""
     own = row.index_policy
     policy = replace(policy or own, subjects=own.subjects if subjects is None else subjects)
     try:

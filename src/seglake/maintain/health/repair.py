@@ -1,9 +1,9 @@
 """Rebuild lost or damaged index files, and a lost catalog.
 
-Index files are built from the log, the catalog from the manifests of committed attempts. Damaged
-index files are kept where older versions name them, and the old catalog is moved to a backup. Index
-files that only a tag names are overwritten with the bytes that the tag's checksums require. If
-these bytes cannot be built any more, the tag gets a new object.
+Index files are built from the log, and the catalog is built from the manifests of committed
+attempts. Damaged index files are kept if older versions name them, and the old catalog is moved to
+a backup. Index files that only a tag names are overwritten with the bytes that the tag's checksums
+require. If these bytes can no longer be built, the tag gets a new object.
 """
 
 import contextlib
@@ -63,17 +63,17 @@ from seglake.maintain.tagging import rewrite_tag
 from seglake.store import Store, open_store
 
 _TRIES = 3  # of creating the catalog
-_UNTOLD = 100  # upper bound of the commits after the last manifest: file merges, fences
+_UNTOLD = 100  # upper bound of the commits after the last manifest, such as merges and fences
 
 
 @dataclass(repr=False)
 class RebuildResult(MaintenanceReport):
     """The result of a rebuild of the catalog.
 
-    `untrusted` attempts were left out: they have a manifest, but no success marker, and are not in
-    the readable part of the old catalog. `topics` has the number of segments of each topic, and
-    `missing` the keys of index files to rebuild. The status is "already done" if the catalog can be
-    read and was not changed.
+    `untrusted` attempts were left out, because they have a manifest but no success marker, and the
+    readable part of the old catalog does not have them. `topics` has the number of segments of each
+    topic, and `missing` has the keys of index files to rebuild. The status is "already done" if the
+    catalog can be read and was not changed.
     """
 
     dry_run: bool
@@ -176,7 +176,7 @@ def repair_indexes(
 
 
 def _damage(rows: list[SegmentRow], tasks: SegmentTasks) -> _Damage:
-    """Check the index files of the segments."""
+    """Check the index files of the segments `rows`, and return the damage."""
     findings = tasks.map(_index_findings, rows)
     bad = [any(finding.kind != "unreadable" for finding in some) for some in findings]
     return _Damage(list(compress(rows, bad)), list(chain.from_iterable(findings)))
@@ -193,7 +193,7 @@ def _restore(
 ) -> None:
     """Rebuild the index files that only tags name.
 
-    1. The repair announces itself. A key index holds hashes of keys, so an erasure waits for it.
+    1. The repair announces itself. A key index contains hashes of keys, so an erasure waits for it.
     2. Files are written under the same keys if their bytes have the checksums that the tags name.
        An erasure that abandoned this attempt may have deleted a file before it was written. Such a
        file is deleted again.
@@ -223,7 +223,7 @@ def _restore_files(
 ) -> HealthFinding | SegmentRow | None:
     """Write a segment's index files again, under the same keys if they match `row`.
 
-    Return the damage of the log, or a new row if the files belong to the attempt, else None.
+    Return a finding if the log is damaged, a new row if the files belong to the attempt, else None.
     """
     try:
         files = index_files(rebuild_index_files(store, row, row.index_policy))
@@ -243,7 +243,7 @@ def _restore_files(
 def _commit_tags(
     table: CatalogTable, renewed: Mapping[SegmentRow, SegmentRow], attempt_id: str
 ) -> None:
-    """Give each tag that names one of the segments an object with the new rows, in one commit.
+    """Write a new object with the new rows for each tag that names a segment, in one commit.
 
     Raises CommitConflict after many lost races, CorruptData, StoreError.
     """
@@ -281,7 +281,7 @@ def rebuild_catalog(
 
     The old catalog is copied to `catalog/log.backup-<time>` before it is deleted. The new version
     is higher than all versions in manifests, in files of the catalog and in published tables, so no
-    version number is used twice. Included attempts without a success marker get their marker.
+    version number is used twice. Included attempts without a success marker get a marker.
 
     No process may write to the lake during the rebuild. Until it has ended, the lake can neither be
     opened nor written to, and a killed rebuild must be started again.
@@ -292,7 +292,7 @@ def rebuild_catalog(
             killed between their commit and the marker. Attempts that are in the readable part of
             the old catalog are included without being named.
         force: Rebuild the catalog even if all of it can be read.
-        dry_run: Write nothing. The report has what would be done.
+        dry_run: Write nothing, and only report what a rebuild would do.
         storage_options: Options of the store.
 
     Returns:
@@ -345,7 +345,7 @@ def rebuild_catalog(
 
 
 def _is_readable(store: Store) -> bool:
-    """Return whether all of the catalog can be read. Raises UsageError for another format."""
+    """Return whether the complete catalog can be read. Raises UsageError for another format."""
     try:
         table = CatalogTable.open(store)
         table.check_history()
@@ -356,7 +356,7 @@ def _is_readable(store: Store) -> bool:
 
 
 def _require_had(store: Store, trust: Collection[str]) -> None:
-    """Raise UsageError unless the readable catalog has all the attempts in `trust`."""
+    """Raise UsageError unless the catalog, which can be read, has all attempts in `trust`."""
     if lacking := set(trust) - committed_attempts(store):
         raise UsageError(
             f"the catalog can be read, so it was not rebuilt, and it has no attempt "
@@ -366,7 +366,7 @@ def _require_had(store: Store, trust: Collection[str]) -> None:
 
 @contextlib.contextmanager
 def _naming_untrusted(report: RebuildResult) -> Iterator[None]:
-    """Add the untrusted attempts to every error, because one of them may be the missing one."""
+    """Add the untrusted attempts to errors in the block, because one may have what is missing."""
     try:
         yield
     except (CorruptData, MissingObject) as error:
@@ -376,9 +376,9 @@ def _naming_untrusted(report: RebuildResult) -> Iterator[None]:
 
 
 def _check(store: Store, topics: Mapping[str, list[Row]], report: RebuildResult) -> None:
-    """Raise CorruptData if these rows are inconsistent or a log is missing.
+    """Raise CorruptData if the rows of `topics` are inconsistent or a log is missing.
 
-    Report the index files to rebuild.
+    The keys of missing index files are added to the report.
     """
     segments = [row for row in chain(*topics.values()) if isinstance(row, SegmentRow)]
     listed = (hash(_object(item.key, item.size)) for item in store.list(layout.TOPICS))
@@ -396,7 +396,7 @@ def _check(store: Store, topics: Mapping[str, list[Row]], report: RebuildResult)
 
 
 def _without(segments: list[SegmentRow], suffix: Suffix, there: Int64s) -> list[SegmentRow]:
-    """Return the segments whose file does not exist with its size.
+    """Return the segments whose file does not exist with the size in their row.
 
     `there` has hashes of (key, size) of the existing objects. A link may have any size.
     """
@@ -420,10 +420,10 @@ def _move_aside(store: Store) -> str:
 
 
 def _recreate(store: Store, topics: Mapping[str, list[Row]], first_version: int, lake: str) -> int:
-    """Create the catalog with these rows, and return its version.
+    """Create the catalog from the rows of each topic, and return its version.
 
     A write to the old catalog that reaches storage late, such as the hint for a checkpoint, makes
-    the new catalog unreadable. Then everything is deleted, and created again.
+    the new catalog unreadable. Then the new catalog is deleted and created again.
     """
     for tries_left in reversed(range(_TRIES)):
         try:
@@ -438,8 +438,8 @@ def _recreate(store: Store, topics: Mapping[str, list[Row]], first_version: int,
 def _last_version(store: Store, manifests: Iterable[Manifest]) -> int:
     """Return an upper bound of the catalog's versions from its files and manifests, or -1.
 
-    The version in the begin object of a rebuild counts too, because files of a killed rebuild may
-    have lower numbers than the lost catalog.
+    The version that a killed rebuild recorded also counts, because its files may have lower numbers
+    than the lost catalog.
     """
     highest = max(CatalogTable.highest_version(store), replaced_version(store))
     if highest >= 0:

@@ -1,9 +1,9 @@
 """Verify the files and the catalog of a lake.
 
-Files are checked by size and CRC-32C. If a file fails, its segment is searched, so that the finding
-names the damaged byte. `deep` searches all segments: it checks every batch's checksum, decodes
-every record, checks the order of offsets and the number of records, and compares the index files
-with index files built from the log.
+Files are checked by size and CRC-32C. If a file is wrong, its segment is searched, so that the
+finding names the damaged byte. A search checks every batch's checksum, decodes every record, checks
+the order of offsets and the number of records, and compares the index files with index files built
+from the log. With `deep`, all segments are searched.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ _IN_A_SNAPSHOT = {"segment", "topic", "partition"}  # the kinds of rows that a s
 
 @dataclass(repr=False)
 class VerifyResult(MaintenanceReport):
-    """The findings in one version of the lake. The version is sound if the list is empty.
+    """The findings in one version of the lake. The version is sound if there are no findings.
 
-    Missing objects are findings, too. `orphans` are objects that no retained version names, written
-    by failed or running attempts. They are harmless.
+    A missing object is also a finding. `orphans` are the keys of objects that no retained version
+    names. Failed or running attempts wrote them, and they are harmless.
     """
 
     version: int = -1
@@ -66,7 +66,7 @@ class VerifyResult(MaintenanceReport):
 
     @property
     def exit_code(self) -> int:
-        """Return 0 if there is no finding, else 1."""
+        """Return 0 if there are no findings, else 1."""
         return 1 if self.findings else 0
 
 
@@ -81,13 +81,13 @@ def verify(
 ) -> VerifyResult:
     """Check the files of the newest version and of tags, and the catalog.
 
-    Damage is reported, never raised. Each file has at most one finding. If the catalog is sound,
-    runs are compared with the quarantine, the objects that a rebuild of the catalog needs are
-    checked, and orphans are listed.
+    Damage is reported as findings, and raises no error. Each file has at most one finding. If the
+    catalog is sound, runs are compared with the quarantine, the objects that a rebuild of the
+    catalog needs are checked, and orphans are listed.
 
     Args:
         root: The folder or URI of the lake.
-        deep: Also decode every record, see the module.
+        deep: Also decode every record, and compare index files with the log.
         topics: The topics to check, by default all. Orphans are listed only for all topics.
         spark: Runs the work on its executors. Without it, threads run the work.
         storage_options: Options of the store.
@@ -135,7 +135,7 @@ def verify(
 
 
 def _open(store: Store, report: VerifyResult) -> tuple[CatalogTable, Snapshot] | None:
-    """Return the catalog and its newest version, or None if unreadable. Report the damage."""
+    """Return the catalog and its newest version, or None if it is unreadable. Report findings."""
     with _reporting(report):
         table = CatalogTable.open(store)
         table.check_history()
@@ -161,7 +161,7 @@ def _check_segments(
     done: int,
     total: int,
 ) -> None:
-    """Check segments, and report findings. Progress begins at `done` of `total` bytes of log."""
+    """Check lists of segments, and report findings. Progress begins at `done` of `total` bytes."""
     work = partial(check_segment, deep=report.deep)
     for rows in lists:
         for findings in tasks.within(done, total).map(work, rows):
@@ -172,7 +172,7 @@ def _check_segments(
 def only_tagged(
     table: CatalogTable, snapshot: Snapshot, topics: Collection[str]
 ) -> Iterator[list[list[SegmentRow]]]:
-    """Yield, for each tag, lists of the segments that neither `snapshot` nor an earlier tag names.
+    """Yield, for each tag, lists of segments that neither `snapshot` nor an earlier tag names.
 
     Only segments of `topics` are included.
     """
@@ -190,7 +190,7 @@ def only_tagged(
 
 @contextmanager
 def _reporting(report: VerifyResult) -> Iterator[None]:
-    """Turn an error into a finding about the catalog."""
+    """Convert an error in the block to a finding about the catalog."""
     try:
         yield
     except (CorruptData, StoreError, VersionExpired) as error:
@@ -204,9 +204,9 @@ def _check_history(
 ) -> Iterator[HealthFinding]:
     """Check the objects that a rebuild of the catalog needs.
 
-    For each attempt that rows name, these are its manifest and its success marker, or a manifest
-    archive. A rebased segment has an attempt id without a manifest; the manifest of its run names
-    the segment.
+    For each attempt that rows name, these objects are its manifest and its success marker, or a
+    manifest archive. The attempt id of a rebased segment has no manifest, because the manifest of
+    its run names the segment.
     """
     there = {item.key for item in table.store.list(layout.ATTEMPTS)}
     alone, archived = {*markers_without_manifest(table.store)}, read_archives(table.store)
@@ -239,7 +239,7 @@ def _check_history(
 
 
 def _check_runs(table: CatalogTable, snapshot: Snapshot, topic: str) -> Iterator[HealthFinding]:
-    """Check that each run was committed only once, and that its counts and its rejects agree."""
+    """Check that each run was committed only once, and that its counts match its rejects."""
     history = table.run_history(snapshot, topic)
     gone = {run.attempt_id for run in history if run.state != "committed"}
     runs = [run for run in history if run.attempt_id not in gone]
@@ -271,7 +271,7 @@ def _count_rejects(store: Store, topic: str, runs: Collection[RunRow]) -> Counte
 
 
 def _check_counts(run: RunRow, expected: int, rejects: int) -> Iterator[HealthFinding]:
-    """Check a run's counts, and its `rejects`, of which erasures should have left `expected`."""
+    """Check a run's counts, and whether its number of `rejects` in the quarantine is `expected`."""
     name = f"run {run.run_id!r} of pipeline {run.pipeline!r}"
     if run.input_rows != run.records + run.quarantined:
         what = f"{name} read {run.input_rows} rows, but they became {run.records} records"
@@ -284,11 +284,11 @@ def _check_counts(run: RunRow, expected: int, rejects: int) -> Iterator[HealthFi
 
 
 # ---------------- history
-# The manifests that count give the live rows of the catalog.
+# The live rows of the catalog are found from the manifests that count.
 #
 # All archived manifests count. Any other manifest counts if its attempt has a success marker, if
-# the readable part of the catalog has the attempt, if the caller trusts it, or if another manifest
-# that counts builds on it, because one commit can only remove rows that another commit added.
+# the readable part of the catalog has the attempt, or if the caller trusts the attempt. It also
+# counts if another manifest that counts removes rows that it adds.
 
 
 class History(NamedTuple):
@@ -298,7 +298,7 @@ class History(NamedTuple):
 
     @staticmethod
     def from_store(store: Store, trust: Collection[str], untrusted: list[str]) -> History:
-        """Return the history of a lake. Fill `untrusted` with the attempts that do not count.
+        """Return the history of a lake. Set `untrusted` to the attempts that do not count.
 
         Raises UsageError if an attempt in `trust` has no manifest, and CorruptData if a manifest
         cannot be read, or if a success marker has no manifest, see `markers_without_manifest`.
@@ -322,9 +322,9 @@ class History(NamedTuple):
         return history
 
     def add_prerequisites(self, unknown: Mapping[str, Manifest]) -> None:
-        """Add the manifests in `unknown` that the manifests of the history build on.
+        """Add the manifests in `unknown` that manifests of the history need.
 
-        These are the attempts that their rows name, or whose segments they remove.
+        A manifest needs those of the attempts that its rows name, or whose segments it removes.
         """
         while unknown:
             names, gone = self.named_attempts(), self._replaced()
@@ -358,9 +358,9 @@ class History(NamedTuple):
         return max(lakes, default=(-1, ""))[1]
 
     def topics(self) -> dict[str, list[Row]]:
-        """Return the live rows of every topic after all these commits, without duplicates.
+        """Return the live rows of every topic after all commits of the history, without duplicates.
 
-        The order of the commits does not matter: a segment is live if a manifest adds it and no
+        The order of the commits does not matter, because a row is live if a manifest adds it and no
         manifest removes it.
         """
         replaced, forgotten = self._replaced(), set[str]()
@@ -392,7 +392,7 @@ def _read(store: Store, written: Mapping[str, int], some: Collection[str]) -> di
 
 
 def _attempts(store: Store) -> tuple[dict[str, int], set[str], dict[str, Manifest]]:
-    """Return the last manifest's number per attempt, the marked attempts, and archived manifests.
+    """Return each attempt's number of lost races, the marked attempts, and archived manifests.
 
     Attempts with an archived manifest are not in the first result.
     """

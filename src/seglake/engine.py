@@ -73,7 +73,7 @@ class Amounts(NamedTuple):
 
     @staticmethod
     def of(task: object, items: Sequence[Any]) -> Amounts:
-        """Return the sizes that the task's method `amounts` computes, or else count the items."""
+        """Return the sizes from the task's method `amounts`. Without it, each item counts as 1."""
         amounts: Callable[[Sequence[Any]], Amounts] | None = getattr(task, "amounts", None)
         return Amounts.alike("tasks", items) if amounts is None else amounts(items)
 
@@ -103,10 +103,10 @@ class Engine(Protocol):
 
     @property
     def cores(self) -> int:
-        """Return how many tasks run at the same time."""
+        """Return the number of tasks that run at the same time."""
 
     def cores_for(self, size_bytes: int, /) -> int:
-        """Return for how many cores to split this work, more than `cores` if a cluster grows."""
+        """Return the number of cores to divide work for, more than `cores` if a cluster grows."""
 
     def start(self, step: Step, /) -> None:
         """Start the session that tasks need, if any, as a step."""
@@ -155,7 +155,7 @@ class SparkEngine:
 
     @cached_property
     def cores(self) -> int:
-        """Return how many tasks run at the same time on the current executors."""
+        """Return the number of tasks that run at the same time on the current executors."""
         if is_connected(self._spark):  # a range has as many partitions as there are cores
             rows = self._spark.range(1 << 12).selectExpr("spark_partition_id() AS number")
             return rows.distinct().count()
@@ -166,7 +166,7 @@ class SparkEngine:
         return 0 if is_connected(self._spark) else most_cores(self._spark.sparkContext)
 
     def cores_for(self, size_bytes: int, /) -> int:
-        """Return for how many cores to split this work, at least `cores`.
+        """Return the number of cores to divide work for, at least `cores`.
 
         With dynamic allocation, few executors run before there are tasks. The result may be the
         largest number of cores that the cluster can have, with at least `CORE_BYTES` of the work

@@ -265,7 +265,7 @@ def parse_tag_key(key: str) -> str | None:
 
 
 def failed_folder(topic: str, run_id: str) -> str:
-    """Return the folder of the keys `failed_key` of all pipelines for one topic and run id."""
+    """Return the folder that contains the `failed_key` of each pipeline for a topic and run id."""
     return f"{ATTEMPTS}/{_digest(topic, run_id)}/failed"
 
 

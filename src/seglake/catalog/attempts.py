@@ -223,7 +223,10 @@ def _values(row: Row) -> dict[str, Any]:
 
 
 def read_manifest(store: Store, attempt_id: str, lost_races: int = 0) -> Manifest:
-    """Read the manifest of an attempt after `lost_races`. Raises MissingObject and CorruptData."""
+    """Read the manifest that an attempt wrote after a number of lost races.
+
+    Raises MissingObject, and CorruptData if it is damaged.
+    """
     key = manifest_key(attempt_id, lost_races)
     return _parsed_manifest(attempt_id, bytes(store.read_all(key)), key)
 
@@ -364,7 +367,7 @@ def archives(store: Store) -> Iterator[Listed]:
 
 
 def find_manifest(store: Store, attempt_id: str, finished_ms: int) -> Manifest:
-    """Read the manifest of an attempt, from an archive if it is no longer an object.
+    """Read the manifest of an attempt from its object, or else from an archive.
 
     Archives written at or after `finished_ms` are read first. Raises what `read_manifest` raises.
     """
@@ -405,7 +408,7 @@ def _write_archive(store: Store, lines: list[bytes]) -> None:
 
 
 def _lines(store: Store, key: str) -> Iterator[tuple[str, bytes]]:
-    """Yield each attempt in an archive with its manifest. Raises CorruptData."""
+    """Yield (attempt, bytes of its manifest) from an archive. Raises CorruptData."""
     data = bytes(store.read_all(key))
     with corrupt_unless_parsed("a manifest archive", key, zstandard.ZstdError):
         text = zstandard.ZstdDecompressor().decompress(data, allow_extra_data=False)

@@ -49,14 +49,14 @@ _AnyStored = TypeVar("_AnyStored", FailedRun, _Name)
 
 
 def write_failed_run(store: Store, failed: FailedRun) -> None:
-    """Write a failed attempt as the last failure of its run. Raises StoreError."""
+    """Store a failed attempt, and make it the last failure of its run. Raises StoreError."""
     rewrite_failed_run(store, failed)
     key = failed_key(failed.topic, failed.pipeline, failed.run_id)
     store.put(key, _Name(attempt_id=failed.attempt_id).model_dump_json().encode())
 
 
 def rewrite_failed_run(store: Store, failed: FailedRun) -> None:
-    """Overwrite the object of a failed attempt, which need not be the last. Raises StoreError."""
+    """Overwrite the stored object of any failed attempt of a run. Raises StoreError."""
     store.put(report_key(failed.attempt_id), failed.model_dump_json().encode())
 
 

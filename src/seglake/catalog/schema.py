@@ -379,7 +379,10 @@ TABLE_SCHEMA = pa.schema(list(_all_columns.values()))
 
 
 def file_table(rows: Sequence[Row]) -> pa.Table:
-    """Return the content of a data file from rows of one kind and topic, without these columns."""
+    """Return the content of a data file with `rows`, which must have one kind and topic.
+
+    The columns of kind and topic are omitted.
+    """
     schema = FILE_SCHEMAS[rows[0].KIND]
     columns = [
         pa.array([getattr(row, name) for row in rows], kind)

@@ -168,7 +168,7 @@ class CatalogTable:
 
     @property
     def id(self) -> str:
-        """Return the identity of this catalog, a UUID. A rebuilt catalog has a new one."""
+        """Return the identity of this catalog, a UUID. A rebuilt catalog has a new identity."""
         return self.handle.id
 
     def snapshot(
@@ -235,7 +235,7 @@ class CatalogTable:
     def newest_ends(self, topic: str) -> Snapshot:
         """Load the newest version with only the last segment of each log partition of a topic.
 
-        That is enough to append. Raises what `snapshot` raises.
+        The last segments are enough to append. Raises what `snapshot` raises.
         """
         return self._at_newest(partial(snapshot_files.load_ends, topic=topic))
 
@@ -414,7 +414,7 @@ class CatalogTable:
         return max((row.sequence + 1 for row in rows), default=0)
 
     def _run_rows(self, snapshot: Snapshot, topic: str, pipeline: str, run_id: str) -> list[RunRow]:
-        """Return every row of a run, from the data files that may have one."""
+        """Return every row of a run. Only data files that may have such a row are read."""
         # A commit needs the rows of its base again, so cache the last results.
         key = snapshot.version, topic, pipeline, run_id
         if key not in self._recent_runs:
@@ -567,7 +567,7 @@ class CatalogTable:
         return version
 
     def fence(self, topic: str | None = None) -> None:
-        """Commit a fence, so that earlier started commits to a topic, or to any topic, lose.
+        """Commit a fence, so that commits to a topic, or to any topic, that began earlier lose.
 
         Afterwards, an abandoned attempt can no longer commit, and no commit in progress can name
         data files that the caller is about to delete. Raises CommitConflict and StoreError.
@@ -593,7 +593,7 @@ class CatalogTable:
     def mark_committed(self, files: Collection[DataFile]) -> list[str]:
         """Write the missing success markers of committed attempts, and return these attempts.
 
-        They died between their commit and their marker, see `attempts_without_marker`.
+        The attempts died between their commit and their marker, see `attempts_without_marker`.
         """
         attempt_ids = sorted(self.attempts_without_marker(files))
         if attempt_ids:

@@ -78,7 +78,7 @@ def live_tags(store: Store, files: Iterable[DataFile]) -> list[TagRow]:
 
 
 class TaggedVersion(NamedTuple):
-    """The content of a tag's object: the data files of the version, and the erased records."""
+    """The content of a tag's object, which lists data files of the version and erased records."""
 
     files: frozenset[DataFile]
     erased: list[ErasedRecords]

@@ -245,7 +245,7 @@ def abandon_all(
 
 
 class _Transaction:
-    """The tries of one attempt at its commit."""
+    """All tries of one attempt to make its commit."""
 
     def __init__(self, table: CatalogTable, topic: str, attempt_id: str) -> None:
         self._table, self._topic, self._attempt_id = table, topic, attempt_id

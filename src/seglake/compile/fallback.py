@@ -242,7 +242,7 @@ def plainly(plain: Callable[..., Any]) -> Callable[[Any], Any]:
 
 
 def argument(value: Any) -> Any:
-    """Convert an argument for an interpreted kernel: integers to 64 bits, arrays to `_Rows`."""
+    """Convert an argument for an interpreted kernel, integers to int64 and arrays to `_Rows`."""
     if type(value) is int:
         return np.int64(value)
     if isinstance(value, tuple):

@@ -18,7 +18,10 @@ from types import TracebackType
 
 
 class Lock:
-    """A lock for `with`. Its data must be consistent at every moment, because a fork frees it."""
+    """A lock for `with`, which a fork frees in the child.
+
+    So the protected data must be consistent at every moment.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -241,7 +241,7 @@ def blocks_rise(blocks, end):
 @njit(cache=True, nogil=True)
 @meanwhile(INTERPRETED)
 def survey(table, length):
-    """Return the first batch that is not in `length` bytes, or -1, and the "or" of attributes."""
+    """Return the first batch outside of `length` bytes, or -1, and the bitwise or of attributes."""
     bits = np.int64(0)
     for i in range(len(table)):
         start = table[i].position
@@ -279,7 +279,7 @@ def record_columns(count: int) -> RecordColumns:
 
 
 class WindowLimits(NamedTuple):
-    """A window: smallest and largest timestamp, smallest and largest offset, all inclusive."""
+    """The smallest and largest timestamp and offset of a window, all inclusive."""
 
     low_time: int
     high_time: int
@@ -478,7 +478,7 @@ def parse_times(data, batch, times):
 
 @njit(cache=True, nogil=True)
 def parse_extremes(table, data, starts, ends, lows, offsets_of_max, lateness):
-    """Compute three results of `encode_kernels.extremes` from encoded records of batches.
+    """Fill three arrays like `encode_kernels.extremes`, from the encoded records of batches.
 
     Returns (0, 0), or (batch, problem) for the first damaged batch.
     """

@@ -76,7 +76,7 @@ class Bodies(NamedTuple):
 
 
 class EncodedBatches(NamedTuple):
-    """Encoded batches: their bytes, their batch table, and optionally the hashes of their keys."""
+    """The bytes of encoded batches, their batch table, and optionally the hashes of their keys."""
 
     data: Bytes
     table: BatchTable

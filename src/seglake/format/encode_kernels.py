@@ -23,7 +23,7 @@ _LOG_APPEND_TIME = 0x08
 
 @njit(cache=True, nogil=True, inline="always")
 def varint_size(value):
-    """Return the size of `value` as a varint or varlong: 1 to 10 bytes."""
+    """Return the size of `value` as a varint or varlong, which is 1 to 10 bytes."""
     zigzag = np.uint64((value << 1) ^ (value >> 63))
     size = 1
     while zigzag >= np.uint64(128):

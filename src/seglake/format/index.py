@@ -135,14 +135,14 @@ class OffsetIndex:
 
     @classmethod
     def decode(cls, base_offset: int, data: Any) -> OffsetIndex:
-        """Decode a file. A last entry that is cut short is left out, as in Kafka."""
+        """Decode the bytes of a file. A truncated last entry is ignored, as in Kafka."""
         entries = _entries(data, OFFSET_ENTRY)
         offsets = base_offset + entries["relative_offset"].astype(np.int64)
         return cls(base_offset, offsets, entries["position"].astype(np.int64))
 
     @classmethod
     def build(cls, base_offset: int, offsets: Int64s, positions: Int64s) -> OffsetIndex:
-        """Build an index from its entries. Raises CorruptData if they are not possible."""
+        """Build an index from its entries. Raises CorruptData if an index cannot have them."""
         _check_relative(base_offset, offsets)
         if np.any(np.diff(offsets) <= 0):
             raise CorruptData("offsets of an offset index must increase strictly")
@@ -161,7 +161,7 @@ class OffsetIndex:
         return entries.tobytes()
 
     def check(self, data: Any) -> None:
-        """Check the decoded file like Kafka's `sanityCheck`. Raises CorruptData."""
+        """Check the entries, and the size of the file `data`, like Kafka's `sanityCheck`."""
         _check_last(self.base_offset, self.offsets)
         _check_length(data, OFFSET_ENTRY)
 
@@ -176,7 +176,7 @@ class TimeIndex:
 
     @classmethod
     def decode(cls, base_offset: int, data: Any) -> TimeIndex:
-        """Decode a file. A last entry that is cut short is left out, as in Kafka."""
+        """Decode the bytes of a file. A truncated last entry is ignored, as in Kafka."""
         entries = _entries(data, TIME_ENTRY)
         offsets = base_offset + entries["relative_offset"].astype(np.int64)
         return cls(base_offset, entries["timestamp"].astype(np.int64), offsets)
@@ -207,7 +207,7 @@ class TimeIndex:
         return entries.tobytes()
 
     def check(self, data: Any) -> None:
-        """Check the decoded file like Kafka's `sanityCheck`. Raises CorruptData."""
+        """Check the entries, and the size of the file `data`, like Kafka's `sanityCheck`."""
         if len(self) and self.timestamps[-1] < self.timestamps[0]:
             raise CorruptData("the last timestamp is smaller than the first")
         _check_last(self.base_offset, self.offsets)
@@ -233,7 +233,7 @@ def time_index(base_offset: int, table: BatchTable, indexed: npt.NDArray[np.bool
 
 
 def _rises(timestamps: Int64s) -> Flags:
-    """Return, for each timestamp, whether it exceeds the preceding one (-1 precedes the first).
+    """Return, for each timestamp, whether it exceeds the preceding timestamp, at first -1.
 
     Timestamps are compared, because a difference could overflow.
     """

@@ -71,7 +71,7 @@ def hashes_of_spans(keys: Spans) -> Hashes:
 
 
 def hashes_of_numbers(numbers: Spans) -> Hashes:
-    """Return the hash of each JSON number by its value: equal numbers have equal hashes."""
+    """Return the hash of each JSON number. Numbers of equal value have equal hashes."""
     hashes = np.empty(len(numbers), np.uint64)
     data, starts, lengths = numbers.fixed()
     room = np.empty(int(lengths.max(initial=0)) + 9, np.uint8)

@@ -200,7 +200,7 @@ def sort_pairs(pairs: Any, room: Any) -> int:
 
 @njit(cache=True, nogil=True, inline="always")
 def _ones(word: Any) -> Any:
-    """Count the set bits."""
+    """Count the set bits of a 64-bit word."""
     word -= (word >> np.uint64(1)) & np.uint64(0x5555555555555555)
     word = (word & np.uint64(0x3333333333333333)) + (
         (word >> np.uint64(2)) & np.uint64(0x3333333333333333)

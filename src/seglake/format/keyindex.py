@@ -75,9 +75,9 @@ class Pages:
         self._pairs_at_most = 0
 
     def add(self, hashes: Hashes, blocks: Int64s, last: int) -> None:
-        """Add hashes and the block of each, ascending. `last` is the last block that has begun.
+        """Add hashes and the block of each hash. `last` is the last block that has begun.
 
-        A page ends at 256 blocks, or when it has enough pairs.
+        Blocks must ascend. A page ends at 256 blocks, or when it has enough pairs.
         """
         while (end := self._next_page(blocks)) <= last:
             before = int(blocks.searchsorted(end))
@@ -202,7 +202,7 @@ class KeyTables:
 
 
 def head_bytes(head: Any) -> int:
-    """Return the bytes of header and tables, by the unchecked header at the start of `head`."""
+    """Return the size of header and tables in bytes, from the unchecked header in `head`."""
     if len(head) < HEADER.itemsize:
         return HEADER.itemsize
     header = np.frombuffer(head, HEADER, 1)[0]

@@ -38,7 +38,7 @@ class Record(NamedTuple):
 
 
 def read_batch(data: bytes, max_bytes: int) -> list[Record]:
-    """Return the records of the record batch that `data` consists of.
+    """Decode `data`, which must be exactly one record batch, and return its records.
 
     Raises CorruptData for a batch that a Kafka consumer would refuse, and for one that decompresses
     to more than `max_bytes`.

@@ -80,8 +80,9 @@ def head_bytes_at_most(size_bytes: int) -> int:
 def span_of(block_count: int) -> int:
     """Return the fence span that `encode` uses for `block_count` blocks.
 
-    A reader without cached data reads all fences, and the entries of one fence. This is least if a
-    fence has somewhat more blocks than the square root of their number. A small file is read whole.
+    A reader without cached data reads all fences, and the entries of one fence. It reads the fewest
+    bytes if a fence has somewhat more blocks than the square root of their number. A small file is
+    read completely.
     """
     small = ENTRY.itemsize * block_count <= SMALL_BYTES
     if small or block_count > 2**16:
@@ -90,7 +91,7 @@ def span_of(block_count: int) -> int:
 
 
 def head_bytes(head: Any) -> int:
-    """Return the bytes of header and fences, by the unchecked header at the start of `head`."""
+    """Return the size of header and fences in bytes, from the unchecked header in `head`."""
     count = np.frombuffer(head, HEADER, 1)["fences"][0] if len(head) >= HEADER.itemsize else 0
     return HEADER.itemsize + FENCE.itemsize * int(count)
 
@@ -105,10 +106,7 @@ class Fences:
     rows: npt.NDArray[np.void]
 
     def entries_range(self, first: int, last: int) -> tuple[int, int]:
-        """Return the byte range [start, end) of the entries of fences `first` to `last`.
-
-        `last` is inclusive.
-        """
+        """Return the byte range [start, end) of the entries of fences [first, last] (inclusive)."""
         start = HEADER.itemsize + FENCE.itemsize * len(self.rows)
         blocks = min((last + 1) * self.fence_span, self.block_count)
         return start + ENTRY.itemsize * first * self.fence_span, start + ENTRY.itemsize * blocks

@@ -27,7 +27,7 @@ Status = Literal["committed", "already done", "dry run"]
 
 @dataclass(repr=False)
 class MaintenanceReport(ShowsTable):
-    """Base of the reports of maintenance, as plain values, as JSON, and as a small table."""
+    """Base class of reports, which can be converted to plain values, JSON, and a small table."""
 
     def _table(self) -> Table:
         return report_table(type(self).__name__, self.as_dict())
@@ -38,7 +38,7 @@ class MaintenanceReport(ShowsTable):
         return 0
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the values of all fields by name, as plain values."""
+        """Return all fields by name. Values that are reports are also dictionaries."""
         return asdict(self)
 
     def as_json(self) -> str:
@@ -118,7 +118,7 @@ Answer = TypeVar("Answer")
 
 
 def retry(call: Callable[[], Answer], tries: int, on: type[Exception]) -> Answer:
-    """Return the result of `call`, which is repeated after `on` up to `tries` calls in total."""
+    """Return `call()`. If it raises `on`, call again, up to `tries` times in total."""
     for _ in range(tries - 1):
         with suppress(on):
             return call()

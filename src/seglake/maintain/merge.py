@@ -56,7 +56,7 @@ class MergedGroup(MaintenanceReport):
 
 @dataclass
 class DamagedFile(MaintenanceReport):
-    """A damaged or missing file, because of which a group is not merged."""
+    """A damaged or missing file of a group that is not merged."""
 
     file: str
     position: int
@@ -150,7 +150,7 @@ def merge_in(
     rebatch: bool = False,
     dry_run: bool,
 ) -> MergeResult:
-    """Merge like `merge`, in an open catalog. In a dry run, it must use a `DryStore`."""
+    """Merge like `merge`, in an open catalog. In a dry run, the catalog must use a `DryStore`."""
     report, snapshot = MergeResult(topic, dry_run=dry_run), table.snapshot()
     settings = topic_from_row(snapshot.topic(topic))
     views = {view.partition: view for view in snapshot.partitions(topic)}
@@ -351,7 +351,7 @@ class _Growing:
             self._first_max = row.max_timestamp
 
     def is_next(self, row: SegmentRow) -> bool:
-        """Return whether the row follows the last one without another segment between them."""
+        """Return whether the row follows the last segment without another segment in between."""
         last = self.rows[-1]
         return (last.partition, last.end_offset) == (row.partition, row.base_offset)
 

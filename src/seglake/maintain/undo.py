@@ -198,7 +198,7 @@ def run_with_id(
 
 
 def _by(replaced: RunRow, history: Iterable[RunRow]) -> str:
-    """Return the end of a message about the run that replaced a run, and how to undo that run."""
+    """Return the end of a message, with the run that replaced `replaced`, and how to undo it."""
     runs = [
         run
         for run in history

@@ -226,7 +226,10 @@ class _Cutoffs(NamedTuple):
 
     @property
     def oldest_ms(self) -> float:
-        """Return the time (ms) after which a commit may still need the objects written then."""
+        """Return the time (ms) before which an object must be written to be deleted.
+
+        A commit may still need the objects that were written later.
+        """
         return self.now_ms - self.grace_hours * HOUR_MS
 
     @property
@@ -572,7 +575,7 @@ def _named(
 
 
 def _unneeded(objects: Iterable[Listed], named: NamedFiles) -> Iterator[tuple[str | None, Listed]]:
-    """Yield each object that nothing needs, after its owner, or None for an unknown object."""
+    """Yield (owner, object) for each object that nothing needs. Unknown objects have no owner."""
     for item in objects:
         partial_write = TEMPORARY.fullmatch(item.key)
         try:

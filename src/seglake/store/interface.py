@@ -76,7 +76,7 @@ class Listed(NamedTuple):
 
 
 class Writer(Protocol):
-    """A stream into one object."""
+    """A stream that writes one object."""
 
     def write(self, data: Data) -> None:
         """Append `data` to the object. Raises StoreError if storage fails."""

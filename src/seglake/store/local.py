@@ -366,7 +366,7 @@ def _sync_file_range() -> Any:
 
 
 def _begin_to_sync(fd: int, start: int, end: int) -> None:
-    """Start to write a range of a file to the disk. Ignore errors: a later sync reports them."""
+    """Start to write a range of a file to the disk. Ignore errors, which a later sync reports."""
     if (call := _sync_file_range()) is not None:
         call(fd, start, end - start, _SYNC_FILE_RANGE_WRITE)
 

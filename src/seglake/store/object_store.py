@@ -249,7 +249,7 @@ def _object_errors(uri: str, key: str) -> AbstractContextManager[None]:
 
 
 class _ObjectWriter:
-    """A stream into one object: a multipart upload, or a single put if one part is enough.
+    """A stream that writes one object by a multipart upload, or by a put if it is small.
 
     All requests of an upload are safe to repeat. obstore repeats the requests that write a part.
     The request that begins an upload can fail when the first part is written, so this part is kept

@@ -81,7 +81,7 @@ class Pace:
         self._begun = self._last_line = clock()
 
     def line(self, done: int, total: int) -> str | None:
-        """Return a line if one is due, as in "3 of 12 MiB done, 0.1 MiB/s, 90 s left"."""
+        """Return a line, such as "3 of 12 MiB done, 0.1 MiB/s, 90 s left", or None if not due."""
         now = self._clock()
         if now - self._last_line < interval_s():
             return None

@@ -176,7 +176,7 @@ def draw(
 
 
 def _grid(columns: Sequence[Column], cells: Iterable[Sequence[str]]) -> list[str]:
-    """Return the lines of a table: headings, a rule, and the rows."""
+    """Return the lines of a table, which are the headings, a rule, and the rows."""
     from rich.cells import cell_len
 
     rows = [tuple(column.heading for column in columns)]

@@ -32,7 +32,7 @@ def nearest_two(name: str, names: Iterable[str]) -> list[str]:
 
 
 def suggest(name: str, names: Iterable[str], lists: str) -> str:
-    """Return a suggestion of the most similar name, or else `lists`, a hint where all names are."""
+    """Return a suggestion of the most similar name, or else `lists`, a hint to find all names."""
     near = nearest(name, names)
     return f"did you mean {near[0]!r}?" if near else lists
 

@@ -149,7 +149,7 @@ class DeltaLog:
         raise AssertionError
 
     def since(self, version: int, most: int = 2**63) -> list[DeltaCommit]:
-        """Return the commits after a version, at least the first `most` if there are so many.
+        """Return the commits after a version. At least the first `most` are returned, maybe more.
 
         The list is also empty if the next commit was deleted (see `has`), or if the newest commit
         that was read earlier no longer exists, because the table may have been rebuilt.
@@ -284,9 +284,9 @@ class DeltaLog:
         return sorted(key for number, key in there if number <= version)
 
     def _checkpoint_and_commits(self, version: int) -> tuple[int, list[tuple[int, str]]]:
-        """Return the version of the last checkpoint up to `version`, or -1, and numbered keys.
+        """Return the version of the last checkpoint up to `version`, or -1, and files of the log.
 
-        The keys are the keys of the checkpoint's files and of all commits after the checkpoint.
+        The files are the files of the checkpoint and all commits after it, as (version, key).
         """
         commits, checkpoints = list[tuple[int, str]](), list[tuple[int, str]]()
         for item in self.store.list(f"{self.folder}/_delta_log"):
@@ -336,7 +336,7 @@ class DeltaLog:
             self.contract.check_rows(commit, self._key(commit.version))
 
     def _read_some(self, versions: Sequence[int]) -> list[DeltaCommit]:
-        """Return the commits with these numbers, in this order, up to the first missing one."""
+        """Return the commits of `versions`, in their order, up to the first missing commit."""
         commits: list[DeltaCommit] = []
         for commit in read_at_once(self.store, self._read, versions):
             # Later commits were made after this function failed to read the missing commit.

@@ -270,7 +270,7 @@ def newest_version(log: DeltaLog) -> int:
 
 
 def keep_newest(log: DeltaLog) -> None:
-    """Write a checkpoint of the newest version, and delete all older ones. Raises StoreError."""
+    """Write a checkpoint of the newest version, and delete older versions. Raises StoreError."""
     with _delta_errors(log.table_uri, "a checkpoint cannot be written"):
         table = _table(log.store, log.folder)
         _create_checkpoint(log, table)

@@ -35,7 +35,7 @@ _File = TypeVar("_File")
 
 
 class FilePart(NamedTuple):
-    """Rows for one file. If `past`, each row is a segment with a later one in its log partition."""
+    """Rows for one file. If `past`, its segments all have later segments in their partitions."""
 
     rows: pa.Table
     past: bool = False

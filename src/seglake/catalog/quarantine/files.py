@@ -77,7 +77,7 @@ def _write(store: Store, topic: str, attempt_id: str, prefix: str, rows: pa.Tabl
 
 
 def read_all_rejects(store: Store, key: str) -> pa.Table:
-    """Return every reject in the file with this key, as a table for `first_places`."""
+    """Return every reject in the file with this key, with the columns for `first_places`."""
     return read_parquet(store, key, _MERGED_SCHEMA if is_merged(key) else FILE_SCHEMA)
 
 

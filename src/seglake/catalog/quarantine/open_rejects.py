@@ -51,14 +51,17 @@ from seglake.store import Store
 
 
 class Redrive(NamedTuple):
-    """The rejects that a redrive ingested. They are of an attempt of the chain of run `run_id`."""
+    """The rejects that a redrive ingested, which the attempt `attempt_id` had left open.
+
+    `run_id` is the id of the first run of the chain.
+    """
 
     run_id: str
     attempt_id: str
 
 
 def redrive_from_run(run: RunRow) -> Redrive | None:
-    """Return the source of the rejects that a run ingested, or None if it is not a redrive."""
+    """Return the rejects that a run ingested, or None if the run is not a redrive."""
     # Most reports need not be parsed.
     if '"redrives"' not in run.report:
         return None

@@ -49,7 +49,7 @@ _SPARE = 64
 
 
 class AttemptIds:
-    """UUIDs of attempts, shared by log partitions. Ids are only ever appended. Thread-safe."""
+    """UUIDs of attempts, shared by log partitions. Positions of ids never change. Thread-safe."""
 
     def __init__(self, ids: npt.NDArray[np.void]) -> None:
         self._ids, self._length = ids, len(ids)
@@ -67,7 +67,10 @@ class AttemptIds:
         return str(uuid.UUID(bytes=self._ids[position].tobytes()))
 
     def add(self, others: AttemptIds) -> int:
-        """Append `others`, unless the last call did. Return the position of the first of them."""
+        """Append `others`, and return the position of their first id.
+
+        If the last call has appended them, they are not appended again.
+        """
         with self._lock:
             if self._added is None or self._added[:2] != (others, len(others)):
                 self._added = others, len(others), len(self)
@@ -252,7 +255,7 @@ def _numbers(table: pa.Table, name: str) -> npt.NDArray[Any]:
 
 
 def _values(column: Any) -> npt.NDArray[Any]:
-    """Convert numbers without nulls. `to_numpy` may import pandas, which costs 45 MB and 0.2 s."""
+    """Convert an Arrow array without nulls. `to_numpy` may import pandas (45 MB and 0.2 s)."""
     values: npt.NDArray[Any] = np.from_dlpack(column)
     return values
 

@@ -175,7 +175,7 @@ def advance(
 
 
 def _now(files: Iterable[DataFile], later: Collection[str]) -> set[DataFile]:
-    """Return the files to read now: the files whose topics are not in `later`."""
+    """Return the files to read now, which are the files whose topics are not in `later`."""
     return {file for file in files if file.topic not in later}
 
 

@@ -26,7 +26,7 @@ class Payload(NamedTuple):
     ends: Int64s
 
     def copy(self) -> Payload:
-        """Return a copy whose array has only the bytes from the first batch to the last one."""
+        """Return a copy whose array has only the bytes from the first batch to the last batch."""
         first, stop = self.starts[0], self.ends[-1]
         data = fixed(self.data[first:stop].copy())
         return Payload(data, self.starts - first, self.ends - first)
@@ -82,7 +82,7 @@ def payload_of(
 
 
 def _plain(data: Bytes, table: BatchTable, enough_bytes: int) -> Payload:
-    """Return the payload of uncompressed batches: a view, with the bytes between the batches."""
+    """Return the payload of uncompressed batches, as a view that includes the bytes in between."""
     starts, ends = table["position"] + OVERHEAD, table["position"] + table["size"]
     count = 1 + int(np.searchsorted(np.cumsum(ends - starts), enough_bytes))
     starts, ends = starts[:count], ends[:count]

@@ -105,7 +105,7 @@ class KeyTable:
         return row, seen, nulls
 
     def put_rows(self, data: Any) -> None:
-        """Put rows into the table that were taken from another. The table must have space."""
+        """Put rows into the table that `take` of another table returned. There must be space."""
         rows = np.frombuffer(data, np.uint64)
         self.used = latest_kernels.put_entries(fixed(rows.reshape(-1, 3)), self._slots, self.used)
 
@@ -520,7 +520,10 @@ def segment_edges(rows: Sequence[SegmentRow]) -> Int64s:
 
 
 class CleanGroups(NamedTuple):
-    """The task that writes a segment for each group. Fresh tombstones get `horizon_ms`."""
+    """The task that writes a segment for each group.
+
+    Batches with fresh tombstones get the delete horizon `horizon_ms`.
+    """
 
     store: Store
     attempt_id: str
@@ -552,10 +555,10 @@ class CleanGroups(NamedTuple):
 
 @dataclass(frozen=True)
 class LatestPerKey(RecordFilter):
-    """A filter that keeps the offsets `newest`, and sets a delete horizon in batches with `fresh`.
+    """A filter that keeps the records at the offsets `newest`, and sets delete horizons.
 
-    `fresh` are the tombstones among `newest` whose batch has no delete horizon yet, see Kafka's
-    `MemoryRecords.filterTo`.
+    `fresh` are the offsets of the tombstones among `newest` whose batch has no delete horizon yet.
+    Their batches get `horizon_ms`, see Kafka's `MemoryRecords.filterTo`.
     """
 
     newest: KeepOffsets
@@ -677,7 +680,7 @@ class Passes:
         )
 
     def _log_parts(self, log: LogToClean, least_bytes: int) -> Iterator[LogPart]:
-        """Divide a log into parts of whole segments, each of at least `least_bytes` or the last."""
+        """Divide a log into parts of whole segments. Only the last may be below `least_bytes`."""
         records = sum(row.record_count for row in log.rows)
         buckets = -(-records // self.options.bucket_rows) or 1
         least_bytes = max(least_bytes, _log_bytes([log]) * buckets // _MOST_BLOBS)
@@ -693,7 +696,7 @@ class Passes:
     def _survivors(
         self, logs: Sequence[LogToClean], keys: pa.Table
     ) -> tuple[pa.Table, Counter[int], Counter[int]]:
-        """Find the survivors. Return the SPOOLED rows of their blobs, key and expired counts."""
+        """Find the survivors. Return rows of their blobs, counts of keys and expired tombstones."""
         edges = {log.partition: segment_edges(log.rows) for log in logs}
         buckets = [
             BlobBucket.from_spooled(partition, edges[partition], spooled)

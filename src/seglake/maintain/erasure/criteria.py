@@ -285,7 +285,7 @@ def _parts(words: Iterable[bytes]) -> Iterator[list[bytes]]:
 
 
 def _spellings(word: bytes) -> str:
-    """Return a pattern for a word in a row: plain, JSON-escaped, or with doubled quotes."""
+    """Return a pattern that matches a word if it is plain, JSON-escaped, or has doubled quotes."""
     try:
         return "".join(map(_spelled, word.decode()))
     except UnicodeDecodeError:

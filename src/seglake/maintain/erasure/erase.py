@@ -144,7 +144,7 @@ class GracePeriod(NamedTuple):
 def find_attempts(
     table: CatalogTable, topic: str, grace: GracePeriod, own: Collection[str] = ()
 ) -> TopicAttempts:
-    """Search the attempts at a topic, except for the `own` attempts.
+    """Find the attempts at a topic, except for the `own` attempts.
 
     Attempts that have ended are abandoned first, unless it is a dry run. Raises StoreError,
     CorruptData and CommitConflict.
@@ -157,7 +157,7 @@ def find_attempts(
 def _find(
     table: CatalogTable, topic: str, clock_ms: int, oldest_ms: float, own: Collection[str]
 ) -> TopicAttempts:
-    """Search the attempts. Those that have written something since `oldest_ms` may still run."""
+    """Find the attempts. An attempt that has written since `oldest_ms` may still run."""
 
     def unnamed_objects() -> tuple[Unnamed, NamedFiles]:
         # A young data file that no commit names must name nothing, see `find_unreferenced`.
@@ -379,7 +379,7 @@ class EraseResult(TopicReport):
         return 1 if self.running or self.uncleared else 0
 
     def followed_by(self, other: EraseResult) -> EraseResult:
-        """Return one report of this erasure and of `other`, which erased records added since.
+        """Return one report of this erasure and of `other`, which erased records added later.
 
         `running` is empty, because attempts that began after the first erasure also listed their
         input after it.
@@ -535,7 +535,10 @@ class _Erasure:
             rewrite_failed_run(store, failed)
 
     def _note_running(self) -> TopicAttempts:
-        """Return the present attempts. Report those that may have read input before the commit."""
+        """Return the present attempts.
+
+        Attempts that may have read input before the commit are reported.
+        """
         attempts = self._find_attempts()
         self._newest = self._table.snapshot()
         arrived = self._runs(self._newest) - self._base_runs

@@ -71,7 +71,7 @@ class Hits(NamedTuple):
     last_offset: int = -1
 
     def add(self, offsets: Int64s) -> Hits:
-        """Return these hits and further records, at `offsets` that ascend and are later."""
+        """Return these hits plus the records at `offsets`, which ascend and are all later."""
         if not len(offsets):
             return self
         first = self.first_offset if self.records else int(offsets[0])
@@ -94,7 +94,7 @@ def count_hits(keys: Keys, store: Store, log: StoredLog) -> Hits:
 
 
 def may_have_hits(keys: Keys, store: Store, log: StoredLog) -> bool:
-    """Return whether a log has one of the keys, or is damaged. Return False if it was deleted."""
+    """Return whether a log has records to erase, or is damaged. A deleted log has no records."""
     try:
         return count_hits(keys, store, log).records > 0
     except MissingObject:
@@ -380,9 +380,10 @@ class _WriteRest(NamedTuple):
 def samples_to_erase(
     store: Store, topic: str, criteria: ErasureCriteria
 ) -> Iterator[tuple[FailedRun, int]]:
-    """Yield failed attempts without the sample rows that meet the criteria, and the rows' number.
+    """Yield each failed attempt without the sample rows to erase, and the number of these rows.
 
-    Attempts without such a row are skipped. Raises CorruptData and StoreError.
+    The rows that meet `criteria` are erased. Attempts without such a row are skipped. Raises
+    CorruptData and StoreError.
     """
     for failed in all_failed_runs(store, topic):
         raw = pa.array([_raw(row) for row in failed.rejects], pa.binary())

@@ -74,7 +74,7 @@ def segment_finding(
 
 
 def catalog_finding(topic: str, file: str, problem: str | Exception) -> HealthFinding:
-    """Return a finding about a catalog file, "unreadable" if storage failed, else "catalog"."""
+    """Return a finding about a catalog file. Its kind is "unreadable" if storage failed."""
     failed = isinstance(problem, StoreError) and not isinstance(problem, MissingObject)
     what = problem.what if isinstance(problem, CorruptData) else str(problem)
     return HealthFinding(topic, -1, -1, file, 0, what, "unreadable" if failed else "catalog")
@@ -111,7 +111,7 @@ def check_segment(store: Store, row: SegmentRow, *, deep: bool) -> list[dict[str
 def file_finding(
     store: Store, row: SegmentRow, suffix: Suffix, expected: bytes | None = None
 ) -> HealthFinding | None:
-    """Check the size and checksum of a file. Return a finding, or None if the file is right.
+    """Check the size and checksum of a file. Return a finding, or None if the file is intact.
 
     If `expected` is passed, the file must have these bytes.
     """

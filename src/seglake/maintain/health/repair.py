@@ -366,7 +366,7 @@ def _require_had(store: Store, trust: Collection[str]) -> None:
 
 @contextlib.contextmanager
 def _naming_untrusted(report: RebuildResult) -> Iterator[None]:
-    """Add the untrusted attempts to errors in the block, because one may have what is missing."""
+    """Add the untrusted attempts to errors in the block, because one of them may be the cause."""
     try:
         yield
     except (CorruptData, MissingObject) as error:

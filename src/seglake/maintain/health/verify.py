@@ -324,7 +324,7 @@ class History(NamedTuple):
     def add_prerequisites(self, unknown: Mapping[str, Manifest]) -> None:
         """Add the manifests in `unknown` that manifests of the history need.
 
-        A manifest needs those of the attempts that its rows name, or whose segments it removes.
+        A manifest needs the manifests of attempts that its rows name or whose segments it removes.
         """
         while unknown:
             names, gone = self.named_attempts(), self._replaced()

@@ -139,7 +139,7 @@ class SparkEngine:
         from seglake.session import require_version, spark_session  # noqa: PLC0415
 
         if self._session is None:
-            _log.info("Spark starts")  # for some seconds
+            _log.info("Spark starts")  # this takes some seconds
             with report_wait("Spark starts", _log.info):
                 session = spark_session("seglake ingest", master=self._master, delta=False)
             _log.info("Spark runs")

@@ -408,7 +408,7 @@ def _write_archive(store: Store, lines: list[bytes]) -> None:
 
 
 def _lines(store: Store, key: str) -> Iterator[tuple[str, bytes]]:
-    """Yield (attempt, bytes of its manifest) from an archive. Raises CorruptData."""
+    """Yield (attempt, manifest as bytes) for each manifest in an archive. Raises CorruptData."""
     data = bytes(store.read_all(key))
     with corrupt_unless_parsed("a manifest archive", key, zstandard.ZstdError):
         text = zstandard.ZstdDecompressor().decompress(data, allow_extra_data=False)

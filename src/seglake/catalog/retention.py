@@ -50,9 +50,8 @@ def expired_files(
 class UnreferencedFiles(Container[str]):
     """The keys of all data files that no retained version names.
 
-    A file that an attempt writes after this object was made is also in the container, because its
-    rows do not prove that the attempt is committed. `named` has the paths of the files that
-    retained versions name.
+    This includes files that attempts write later, because the rows of such a file do not prove that
+    its attempt is committed. `named` has the paths of the files that retained versions name.
     """
 
     named: Container[str]
@@ -61,7 +60,7 @@ class UnreferencedFiles(Container[str]):
     def from_table(
         table: CatalogTable, retention_hours: float | None = None, *, now_ms: float
     ) -> UnreferencedFiles:
-        """Return the keys of data files that no version names that is retained now.
+        """Return the keys of the data files that no currently retained version names.
 
         Args:
             table: The catalog.

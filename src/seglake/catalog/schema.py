@@ -362,7 +362,7 @@ def _columns(row_type: type[Row]) -> dict[str, pa.Field[Any]]:
 
 def _required(row_type: type[Row]) -> list[str]:
     hints = get_type_hints(row_type)
-    named = [field.name for field in fields(row_type) if field.name != "topic"]  # see the path
+    named = [field.name for field in fields(row_type) if field.name != "topic"]  # it is in the path
     return [name for name in named if NoneType not in get_args(hints[name])]
 
 

@@ -9,18 +9,16 @@ wrote. Two runs must not append at the same offset:
     1. Two runs read version 7, in which the next offset of a partition is 100.
     2. Both write segments at offset 100, and both commit. One offset has two records.
 
-So a commit carries the app transaction `seglake/<topic>`, and continues the version that supplied
-its offsets:
+So a commit has the app transaction `seglake/<topic>`, and continues the version that supplied its
+offsets. `CatalogTable.commit` works in these steps:
 
-    1. It checks that the log has neither a hole nor an overlap after the change, and claims.
-    2. It writes the data files, then the manifest, because a rebuild needs a manifest of every
-       commit.
-    3. It puts the commit as the next free version. If a commit made since its base has the same app
-       transaction, or removes a file that this commit also removes, it raises CommitConflict. A
-       lost reply looks like a lost race, so the caller searches for its own attempt before it
-       retries.
-    4. It writes the success marker, merges small data files, and writes a checkpoint if necessary.
-       Merges and checkpoints change no row.
+    1. Check that the log has neither a hole nor an overlap after the change. Write the claim.
+    2. Write the data files, then the manifest, because a rebuild needs a manifest of every commit.
+    3. Put the commit as the next free version. If a commit made since the base has the same app
+       transaction, or removes a file that this commit also removes, raise CommitConflict. A lost
+       reply looks like a lost race, so the caller searches for its own attempt before it retries.
+    4. Write the success marker, merge small data files, and write a checkpoint if necessary. Merges
+       and checkpoints change no row.
 """
 
 from __future__ import annotations

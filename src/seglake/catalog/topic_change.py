@@ -63,10 +63,10 @@ class DividedFile(NamedTuple):
 def divide_files(
     store: Store, folder: str, files: Collection[DataFile], removal: Removal
 ) -> list[DividedFile]:
-    """Divide each file of one topic that has rows to remove. Other files are not returned.
+    """Return the data files that have rows to remove, each with its rows to remove and to keep.
 
-    Raises CommitConflict if fewer rows than expected are found, CorruptData, MissingObject and
-    StoreError.
+    `files` are the data files of one topic. Raises CommitConflict if fewer rows than expected are
+    found, CorruptData, MissingObject and StoreError.
     """
     parts, missing = list[DividedFile](), removal.expected
     for some in _rounds(_likely(files, removal), removal, store):

@@ -48,7 +48,7 @@ class NotCompiled(Exception):
     """Raised if a kernel must be compiled and the caller does not wait for the compiler."""
 
 
-with suppress(OSError):  # make the first call now: its lock could block the child of a fork forever
+with suppress(OSError):  # call it now, because its lock could block the child of a fork forever
     tempfile.gettempdir()
 
 

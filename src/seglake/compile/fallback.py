@@ -209,7 +209,7 @@ def _environment() -> dict[str, str]:
 
 
 # ---------------- kernels as plain Python
-# Reproduce what numba's types do to numbers and rows, and what intrinsics do.
+# Reproduce how numba converts numbers and rows, and the functions of intrinsics.
 
 
 def meanwhile(answer: Callable[..., Any]) -> Callable[[_Function], _Function]:

@@ -43,7 +43,7 @@ HEADER = np.dtype(
     ]
 )
 
-# the byte of a batch at which each field of its header begins
+# The positions of the header's fields in a batch.
 (
     BASE_OFFSET_AT, LENGTH_AT, LEADER_EPOCH_AT, MAGIC_AT, CRC_AT, ATTRIBUTES_AT,
     LAST_OFFSET_DELTA_AT, BASE_TIMESTAMP_AT, MAX_TIMESTAMP_AT, PRODUCER_AT, _, _, COUNT_AT,
@@ -63,7 +63,7 @@ DELETE_HORIZON = 0x40  # the base timestamp is when Kafka's cleaner may drop the
 LEAST_RECORD_BYTES = 7
 MAX_BATCH_BYTES = 512 * 1024 * 1024  # of decompressed records; readers refuse larger batches
 
-UNKNOWN = -2  # check offset_of_max for it: a timestamp may be -2, but an offset is not negative
+UNKNOWN = -2  # only in offset_of_max it is unambiguous, because a timestamp may be -2
 
 TABLE = np.dtype(
     [

@@ -183,10 +183,10 @@ class TimeIndex:
 
     @classmethod
     def build(cls, base_offset: int, timestamps: Int64s, offsets: Int64s) -> TimeIndex:
-        """Build an index from the points that have a later timestamp than the preceding point.
+        """Build an index from points. A point is skipped unless its timestamp is a new maximum.
 
-        A leading timestamp of -1 is left out. Raises CorruptData if timestamps or offsets decrease
-        (`TimeIndex.maybeAppend`).
+        The timestamp before the first point counts as -1. Raises CorruptData if timestamps or
+        offsets decrease (`TimeIndex.maybeAppend`).
         """
         _check_relative(base_offset, offsets)
         if np.any(timestamps[1:] < timestamps[:-1]):

@@ -30,7 +30,7 @@ class KeyHashes(NamedTuple):
 
     @staticmethod
     def of_bodies(starts: Int64s, sizes: Int64s, data: Bytes) -> KeyHashes:
-        """Return the hash of the key of each body. The arrays are those of `Bodies.fixed`."""
+        """Return the hash of the key of each body. The arrays are fields of `Bodies.fixed`."""
         room = np.empty(max(_LEAST_ROOM, int(sizes.max(initial=0))), np.uint8)
         hashes, has_key = np.zeros(len(starts), np.uint64), np.zeros(len(starts), np.bool_)
         key_kernels.hash_bodies(starts, sizes, data, room, hashes, has_key)

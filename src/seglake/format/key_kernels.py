@@ -102,7 +102,7 @@ def hash_numbers(data: Bytes, starts: Int64s, lengths: Int64s, room: Any, hashes
             power = np.int64(0)
         for k in range(8):
             room[count + k] = (power >> (8 * k)) & 0xFF
-        start: Any = np.int64(0)  # for a literal, numba would compile again
+        start: Any = np.int64(0)  # a literal would make numba compile again
         hashes[i] = hash_of(room, start, count + 8)
 
 

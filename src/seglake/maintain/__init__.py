@@ -1,1 +1,1 @@
-"""Maintain an existing lake, for example check, repair and vacuum it, and compact its topics."""
+"""Check, repair, compact and vacuum an existing lake, and remove expired or unwanted data."""

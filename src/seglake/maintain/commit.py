@@ -104,8 +104,9 @@ def commit_change(
 ) -> None:
     """Commit the change that `plan` returns, and set the version in the report.
 
-    `plan` is called with the newest version, but first with `base` if it is passed, and also fills
-    in the report. A dry run only calls `plan`. Raises what `transact_upkeep` raises.
+    `plan` also fills in the report. It is called with `base`, by default the newest version, and
+    after each lost race with a newer version. A dry run only calls `plan` once. Raises what
+    `transact_upkeep` raises.
     """
     if dry_run:
         plan(base or table.snapshot())

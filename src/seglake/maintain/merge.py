@@ -271,7 +271,7 @@ LAST_GROWTH = 2  # for groups that no further neighbour can join
 
 
 class SegmentGroup(NamedTuple):
-    """Consecutive segments of a log partition that a merge makes one segment."""
+    """Consecutive segments of a log partition that a merge joins to one segment."""
 
     rows: tuple[SegmentRow, ...]
 

@@ -88,8 +88,8 @@ def alter(
     """Change settings of a topic in one commit.
 
     A change applies from the next run and the next maintenance on. Nothing is committed if no value
-    changes. After an error, nothing has changed. Only after a StoreError, the commit may have been
-    made.
+    changes. After a StoreError, the commit may have been made. After any other error, nothing has
+    changed.
 
     Args:
         root: The folder or URI of the lake.

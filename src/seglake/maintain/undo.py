@@ -367,9 +367,10 @@ def _within(ranges: Ranges, view: PartitionView) -> Ranges:
 
 
 def _groups(view: PartitionView, ranges: Ranges) -> list[list[tuple[int, int]]]:
-    """Return groups of the segments that have offsets in the ranges, as (partition, base offset).
+    """Group the segments that have offsets in the ranges. Return (partition, base offset) of each.
 
-    Neighbours that lose all records form one group if one segment can cover their offsets.
+    Neighbours that lose all records are in one group if one segment can cover their offsets. Any
+    other segment is in its own group.
     """
     groups: list[list[tuple[int, int]]] = []
     bases, ends = view.segments.base_offsets, view.segments.end_offsets

@@ -77,7 +77,7 @@ _DELETE_AT_ONCE = 1000
 _GONE: list[RunState] = ["undone", "replaced"]
 _IN_VAIN = (CommitConflict, AttemptAbandoned, CorruptData, MissingObject)
 _log = logging.getLogger(__name__)
-TEMPORARY = re.compile(r"(.+)\.[0-9a-f]{32}\.tmp")  # the file that a crash leaves of a local write
+TEMPORARY = re.compile(r"(.+)\.[0-9a-f]{32}\.tmp")  # of a local write, remains after a crash
 
 
 @dataclass(repr=False)
@@ -511,7 +511,7 @@ class NamedFiles(NamedTuple):
     attempts: set[str]
     files: set[int]
     expired: set[str]  # attempts whose rejects no longer count
-    rejects: set[str] | None  # None without a table
+    rejects: set[str] | None  # None if there is no quarantine table
     tags: set[str]  # attempts that wrote the object of a tag
     archived: Collection[str] = ()  # attempts whose manifests are archived
 

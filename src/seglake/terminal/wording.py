@@ -107,7 +107,10 @@ def terminal_width(file: IO[str] | None = None) -> int | None:
 
 
 def path_ends(paths: Iterable[str]) -> Callable[[str], str]:
-    """Return a function that shortens each of the paths, so that they are still different."""
+    """Return a function that shortens a path to its last parts.
+
+    It keeps as many parts as are needed to distinguish all of `paths`.
+    """
     all_paths = {*paths}
     deepest = max((path.count("/") for path in all_paths), default=0)
     depths = range(1, deepest + 2)

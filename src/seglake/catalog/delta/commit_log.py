@@ -42,7 +42,7 @@ from seglake.limits import REQUESTS
 from seglake.store import Store
 
 CHECKPOINT_INTERVAL = 25
-_ACTIONS_A_COMMIT = 250  # actions that a checkpoint may write, for each commit since the last one
+_ACTIONS_A_COMMIT = 250  # actions that a checkpoint may write, for each commit since the last
 _A_DAY_MS = 86_400_000  # the shortest retention of commits that the contract allows
 _COMMIT = re.compile(r".*/(\d{20})\.json")
 _NUMBERED = re.compile(r".*/_delta_log/(\d{20})\..+")
@@ -151,8 +151,9 @@ class DeltaLog:
     def since(self, version: int, most: int = 2**63) -> list[DeltaCommit]:
         """Return the commits after a version. At least the first `most` are returned, maybe more.
 
-        The list is also empty if the next commit was deleted (see `has`), or if the newest commit
-        that was read earlier no longer exists, because the table may have been rebuilt.
+        The list is empty if there are no later commits, or if the next commit was deleted (see
+        `has`). It is also empty if the newest commit that was read earlier no longer exists,
+        because the table may have been rebuilt.
         """
         commits = self._after(version, most)
         if self._seen and commits and not self.is_same_table():

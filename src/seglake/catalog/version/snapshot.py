@@ -484,7 +484,7 @@ class Snapshot:
             largest_ms: The largest timestamp (ms) of all segments of the topic, or -1.
 
         Raises:
-            CorruptData: A log partition belongs to no topic, or has no segment at its end.
+            CorruptData: A log partition has no topic, or its last segment is missing.
         """
         rows = {row.partition: row for row in sorted(partitions, key=lambda row: row.sequence)}
         result = Snapshot(self.version, self.files, self._topics, {}, self._unread, topic)

@@ -65,7 +65,7 @@ def last_finished_files(files: Sequence[DataFile], count: int) -> list[DataFile]
 
 
 def files_after(files: frozenset[DataFile], commits: Iterable[DeltaCommit]) -> frozenset[DataFile]:
-    """Return the data files of a version after `commits`. `files` are the files before these."""
+    """Return the data files after `commits`. `files` are the data files before these commits."""
     by_path = {file.path: file for file in files}
     for commit in commits:
         by_path |= {file.path: file for file in data_files(commit.added)}

@@ -22,7 +22,7 @@ ADDRESSES = 8
     ZSTD_BOUND, ZSTD_DECOMPRESS, ZSTD_CONTEXT, LZ4_DECOMPRESS, LZ4_CONTEXT, CRC32C,
     ZSTD_COMPRESS, ZSTD_COMPRESS_CONTEXT,
 ) = range(ADDRESSES)  # fmt: skip
-ZSTD_MORE_BYTES = 128  # zstd adds at most these, and a 256th of the records' bytes
+ZSTD_MORE_BYTES = 128  # zstd adds at most this, plus a 256th of the records' bytes
 NOT_COMPUTED = -2  # the checksums were not compared
 NOT_HERE = -1  # the bound of a batch that these kernels cannot decompress
 

@@ -76,7 +76,7 @@ def payload_of(
     codecs = codec_kernels.payload_bounds(data, table, native.addresses(), max_bytes, bounds)
     if not codecs and len(table):
         plain = _plain(data, table, enough_bytes)
-        if len(plain.data) < 2 * (plain.ends - plain.starts).sum():  # the bytes between are few
+        if len(plain.data) < 2 * (plain.ends - plain.starts).sum():  # few other bytes
             return plain
     return _Decompression(data, table, bounds, max_bytes, max(1, enough_bytes)).payload()
 

@@ -77,7 +77,7 @@ def _as_python() -> dict[str, Any]:
     """Return the globals of the kernels' module, with each kernel as a Python function."""
     names = dict(vars(codec_kernels))
     for name, kernel in vars(codec_kernels).items():
-        function = getattr(kernel, "py_func", kernel)  # itself where numba is switched off
+        function = getattr(kernel, "py_func", kernel)  # the kernel itself without numba
         if isinstance(function, FunctionType) and function.__module__ == codec_kernels.__name__:
             names[name] = FunctionType(function.__code__, names, name)
     return names

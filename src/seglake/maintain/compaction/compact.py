@@ -204,7 +204,7 @@ def compact_topic(
             swap.show(table.snapshot())
             return report
         with announce(table, swap.attempt_id, topic):
-            # Read the version again: an erasure may have removed records before the announcement.
+            # Read the version again. An erasure may have removed records before the announcement.
             newest = table.snapshot()
             views = {view.partition: view for view in newest.partitions(topic)}
             standing = [log for log in due if _is_current(views[log.partition], log)]

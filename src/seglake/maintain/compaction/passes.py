@@ -350,8 +350,8 @@ def _is_too_young(row: SegmentRow, policy: CompactionPolicy, now_ms: int) -> boo
 # Between the passes, the records to keep are found bucket by bucket. Their offsets are written by
 # segment.
 #
-# A record is kept if it is the last one of its key, unless it is a tombstone whose delete horizon
-# has passed (`Cleaner.shouldRetainRecord`).
+# The last record of each key is kept, unless it is a tombstone whose delete horizon has passed
+# (`Cleaner.shouldRetainRecord`).
 
 # Kinds of blobs: all offsets to keep, and the offsets of the fresh tombstones among them.
 SURVIVORS, TOMBSTONES = 0, 1
@@ -585,8 +585,8 @@ class LatestPerKey(RecordFilter):
         return flags
 
 
-BUCKET_ROWS = 1_250_000  # a reduce task has a table of 48 MiB for it
-_MOST_BLOBS = 3_000_000  # of a log partition: the driver holds a row for each
+BUCKET_ROWS = 1_250_000  # keys of a bucket, whose table takes 48 MiB
+_MOST_BLOBS = 3_000_000  # of a log partition, because the driver has a row for each
 
 GroupReplacement = tuple[Sequence[SegmentRow], SegmentRow]
 """The segments of a group, and the segment that replaces them."""

@@ -160,7 +160,7 @@ def _find(
     """Find the attempts. An attempt that has written since `oldest_ms` may still run."""
 
     def unnamed_objects() -> tuple[Unnamed, NamedFiles]:
-        # A young data file that no commit names must name nothing, see `find_unreferenced`.
+        # Ignore the rows of young data files that no commit names, see `find_unreferenced`.
         never_named = UnreferencedFiles.from_table(table, now_ms=clock_ms)
         marked = table.attempts_without_marker(table.newest_files())
         return find_unreferenced(
@@ -268,7 +268,7 @@ class OldObjects:
             and self._attempts.has_ended(layout.parse_segment_key(key).attempt_id)
         }  # fmt: skip
         logs = [item for key, item in ended.items() if key.endswith(".log")]
-        # Key indexes hold hashes of keys. Replaced key indexes may belong to logs that are kept.
+        # Key indexes contain hashes of keys. A replaced key index may belong to a log that is kept.
         yield from (item for key, item in ended.items() if key.endswith(f".{layout.KEY_INDEX}"))
         work = partial(may_have_hits, self._criteria.keys)
         holds = tasks.map(work, [StoredLog(item.key, item.size) for item in logs])
@@ -499,7 +499,7 @@ class _Erasure:
         self._tags = TagErasure(self._table, report.topic, self._logs)
 
     def show(self, *, vacuum: bool) -> None:
-        """Fill in the report of a dry run."""
+        """Fill in the report of a dry run. With `vacuum`, it has the objects to delete."""
         attempts = self._find_attempts()
         rows = self._find(self._table.snapshot())
         self.report.running = attempts.running
@@ -623,7 +623,7 @@ class _Erasure:
         because it may remove records of an attempt that was still running before.
         """
         self._says_so, report = True, self.report
-        # The attempt before has ended without a commit.
+        # The previous attempt has ended without a commit.
         report.attempt_id = new_attempt()
         self._begin_attempt()
         with announce(self._table, report.attempt_id, report.topic, self._logs.attempts):

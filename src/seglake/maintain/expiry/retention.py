@@ -131,7 +131,7 @@ def delete_records(
 ) -> DeleteRecordsResult:
     """Delete the records of partitions below an offset, or before a time, in one commit.
 
-    After an error, nothing has changed. Only after a StoreError, the commit may have been made.
+    After a StoreError, the commit may have been made. After any other error, nothing has changed.
 
     Args:
         root: The folder or URI of the lake.

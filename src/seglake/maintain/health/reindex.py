@@ -168,7 +168,8 @@ def checked_batches(
 ) -> BatchTable:
     """Check every record of a log, and return its batch table.
 
-    If `keys` is passed, the records are added to it. Raises what `rebuild_index_files` raises.
+    If `keys` is passed, it receives the keys of the records. Raises what `rebuild_index_files`
+    raises.
     """
     check_size(row, "log", LakeLogs(store).size(row.key("log")))
     log = LogSegment.of_row(row)

@@ -88,7 +88,10 @@ Progress = Callable[[int, int], None]  # the amount that is done, and the total
 
 
 def logged(unit: str) -> Progress:
-    """Return a function that logs the progress of one piece of work, at most once an interval."""
+    """Return a function that logs the progress of one piece of work, at most once every 30 s.
+
+    `line_every` changes this interval.
+    """
     pace = Pace(unit)
 
     def log(done: int, total: int) -> None:
@@ -522,7 +525,7 @@ class SegmentTasks(NamedTuple):
         return SegmentTasks(store, engine_of(spark), progress or logged("bytes of log"))
 
     def within(self, before: int, total: int) -> SegmentTasks:
-        """Return these tasks with progress as a part of `total` bytes, after the first `before`."""
+        """Return tasks that report progress from `before` bytes on, as a part of `total` bytes."""
         return self._replace(progress=lambda done, _: self.progress(before + done, total))
 
     def map(self, work: Callable[[Store, _Stored], Any], rows: Sequence[_Stored]) -> list[Any]:

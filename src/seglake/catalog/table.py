@@ -349,7 +349,7 @@ class CatalogTable:
         return pa.concat_tables(tables[topic]) if tables else FILE_SCHEMAS[kind].empty_table()
 
     def latest_rows(self, files: Collection[DataFile], kind: Kind, topic: str, n: int) -> pa.Table:
-        """Return the `n` rows of runs or of maintenance that finished last, and maybe more rows.
+        """Return the `n` run or maintenance rows that finished last, and maybe more rows.
 
         `files` are data files of a version. Files that cannot have one of these rows are not read.
         """

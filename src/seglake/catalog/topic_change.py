@@ -140,7 +140,7 @@ class TopicChange(NamedTuple):
     forgotten: Collection[str]
 
     def tables(self) -> dict[tuple[Kind, str], pa.Table]:
-        """Return the new rows by kind and topic."""
+        """Return the new rows as the content of data files, by kind and topic."""
         kinds: dict[tuple[Kind, str], list[Row]] = defaultdict(list)
         for row in self.rows:
             kinds[row.KIND, row.topic].append(row)
@@ -195,10 +195,11 @@ def _rows_at(partitions: Int64s, base_offsets: Int64s) -> Callable[[pa.Table], p
 
 
 def check_change(change: Change, topic: str, base: Snapshot) -> TopicChange:
-    """Check a change of a topic that continues the version `base`, and return its rows.
+    """Check a change of a topic that continues the version `base`, and return the checked change.
 
-    Raises CorruptData if the log would then have a hole or an overlap. Raises UsageError for rows
-    of another topic, for a change without rows, and for rows that contradict rows of `base`.
+    Raises CorruptData if the log would have a hole or an overlap after the change. Raises
+    UsageError for rows of another topic, for a change without rows, and for rows that contradict
+    rows of `base`.
     """
     rows, replaced = change.rows, change.replaced
     if topic != layout.WHOLE_LAKE:

@@ -254,7 +254,7 @@ def argument(value: Any) -> Any:
 
 
 def result(value: Any) -> Any:
-    """Convert NumPy numbers in a result to Python numbers, like a call of machine code."""
+    """Convert NumPy numbers in a result to Python numbers, which machine code would return."""
     if isinstance(value, tuple):
         return tuple(map(result, value))
     return value.item() if isinstance(value, np.generic) else value

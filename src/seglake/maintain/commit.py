@@ -189,12 +189,18 @@ class Clock:
 
     @property
     def earlier_ms(self) -> int:
-        """Return the earlier time (ms), which decides what is old. Raises StoreError."""
+        """Return the earlier time (ms) of both clocks, which decides what is old enough.
+
+        Raises StoreError.
+        """
         return min(self.machine_ms, self._stored_ms)
 
     @property
     def later_ms(self) -> int:
-        """Return the later time (ms), from which new delays are counted. Raises StoreError."""
+        """Return the later time (ms) of both clocks, from which new delays are counted.
+
+        Raises StoreError.
+        """
         return max(self.machine_ms, self._stored_ms)
 
     @cached_property

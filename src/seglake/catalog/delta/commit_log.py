@@ -151,9 +151,9 @@ class DeltaLog:
     def since(self, version: int, most: int = 2**63) -> list[DeltaCommit]:
         """Return the commits after a version. At least the first `most` are returned, maybe more.
 
-        The list is empty if there are no later commits, or if the next commit was deleted (see
-        `has`). It is also empty if the newest commit that was read earlier no longer exists,
-        because the table may have been rebuilt.
+        The list is empty without a later commit, or if the next commit was deleted (see `has`). It
+        is also empty if the newest commit that was read earlier no longer exists, because the table
+        may have been rebuilt.
         """
         commits = self._after(version, most)
         if self._seen and commits and not self.is_same_table():

@@ -1,4 +1,4 @@
-"""Read the data files of a version, and make snapshots from them."""
+"""Read the data files of a version, and make its snapshot from them."""
 
 import itertools
 from collections import defaultdict
@@ -52,7 +52,10 @@ def data_files(added: Iterable[AddedFile]) -> frozenset[DataFile]:
 
 
 def last_finished_files(files: Sequence[DataFile], count: int) -> list[DataFile]:
-    """Return the files, all of one kind, that may have one of the `count` last finished rows."""
+    """Return the files that may have one of the `count` rows with the latest `finished_at_ms`.
+
+    All files must have the same kind.
+    """
     spans = [file.bounds.get("finished_at_ms", ALL_TIMES) for file in files]
     since, left = INT64_MIN, count
     for (begin, _), file in sorted(zip(spans, files, strict=True), reverse=True):

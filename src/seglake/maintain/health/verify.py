@@ -46,7 +46,7 @@ _IN_A_SNAPSHOT = {"segment", "topic", "partition"}  # the kinds of rows that a s
 
 @dataclass(repr=False)
 class VerifyResult(MaintenanceReport):
-    """The findings in one version of the lake. The version is sound if there are no findings.
+    """The findings in one version of the lake. A sound version has no findings.
 
     A missing object is also a finding. `orphans` are the keys of objects that no retained version
     names. Failed or running attempts wrote them, and they are harmless.
@@ -66,7 +66,7 @@ class VerifyResult(MaintenanceReport):
 
     @property
     def exit_code(self) -> int:
-        """Return 0 if there are no findings, else 1."""
+        """Return 1 if there is any finding, else 0."""
         return 1 if self.findings else 0
 
 

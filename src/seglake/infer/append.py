@@ -71,8 +71,8 @@ def append(  # noqa: PLR0913  # these are the settings that most topics need
         topic: The name of the topic. It is created if it does not exist.
         time: The field with the event time, or two fields with the date and the time of day.
             Default: the field with times, if there is only one.
-        key: The field or fields of the key. () sets no key. Default: the field that looks like a
-            key, if there is only one; no key if there is none.
+        key: The field or fields of the key. () sets no key. Default: the only field that looks like
+            a key, or no key without such a field.
         zone: The IANA zone of times without a zone, such as "UTC" or "Europe/Berlin".
         run_id: See `run_pipeline`. Required for rows.
         interval: See `run_pipeline`.
@@ -132,7 +132,7 @@ def _paths(data: Any) -> list[str] | None:
 def _rows(data: Any) -> tuple[Sample, InputFrame, list[str]]:
     """Return a sample of the rows, the rows as input with an order column, and the column names.
 
-    Raises InputError if there are no rows.
+    Raises InputError for data without rows.
     """
     rows: InputFrame
     if hasattr(data, "sparkSession"):

@@ -2,8 +2,8 @@
 
 After a lost race the attempt continues the newest version. The attempt is planned again if, in that
 version, another attempt has committed the run, the topic has files of its input or another number
-of partitions, or rejects that a redrive takes over are no longer open. Otherwise its rows are
-committed again, after the rows of the other runs.
+of partitions, or a redrive would take over rejects that another commit closed. Otherwise its rows
+are committed again, after the rows of the other runs.
 
 Only maintenance reads the success marker next to an attempt's manifest. A run is committed even if
 its marker cannot be written.

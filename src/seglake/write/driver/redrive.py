@@ -461,7 +461,7 @@ class RedriveInput(FileInput):
         self._plan(listed, plan_splits(anew, files, pipeline))
 
     def _plan(self, listed: Mapping[str, ChosenRejects], anew: Sequence[Split]) -> None:
-        """Set the splits, ordered by path. `anew` has the splits of files that are read whole."""
+        """Set the splits, ordered by path. The passed splits are of files that are read whole."""
         whole: dict[str, list[Split]] = {}
         for split in anew:
             whole.setdefault(split.file.path, []).append(split)

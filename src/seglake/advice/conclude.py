@@ -38,7 +38,8 @@ class AbsentFields(NamedTuple):
     """The fields that the settings use and no row has, to detect misspelt names.
 
     `fields` is None if no row was checked. `names` has the field names of one row, which are
-    suggested instead. Only JSON lines can have missing fields. In other formats, they are an error.
+    suggested instead. `fields` is not empty only for JSON lines. In other formats, a missing field
+    is an error.
     """
 
     fields: list[str] | None = None
@@ -50,7 +51,7 @@ class AbsentFields(NamedTuple):
         return AbsentFields(fields, [*islice(_member_names(row), _NAMES)] if fields else [])
 
     def merge(self, others: AbsentFields) -> AbsentFields:
-        """Return the fields that are missing both in these rows and in the rows of `others`."""
+        """Return the fields that are missing in these rows and also in the rows of `others`."""
         if self.fields is None or others.fields is None:
             return others if self.fields is None else self
         fields = [name for name in self.fields if name in others.fields]

@@ -17,7 +17,7 @@ HALF_A_YEAR_MS = 183 * 86_400_000
 
 
 class FileTimes(NamedTuple):
-    """A summary of the times (ms) of consecutive records of a file. Without records, they are -1.
+    """A summary of the times of consecutive records of a file, in ms. Missing times are -1.
 
     `records` is the number of records, and `early` the number with a time in January 1970.
     `first_ms` and `last_ms` are the times of the first and the last record. `from_ms` and `to_ms`

@@ -60,9 +60,9 @@ class Pipeline(Section):
 
     @property
     def row_number(self) -> str | None:
-        """Return the column that orders a DataFrame's rows: the order column or offset field.
+        """Return `input.order_column`, or else `topic.offset_field`, or None if neither is set.
 
-        Return None if neither is set.
+        This column orders the rows of a DataFrame.
         """
         return self.input.order_column or self.topic.offset_field
 

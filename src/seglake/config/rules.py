@@ -38,7 +38,7 @@ def _names(value: object) -> object:
 
 
 def _key_field(value: object) -> object:
-    """Check a part of a record key: a field name, or a list of alternative names.
+    """Check a part of a record key, which is a field name or a list of alternative names.
 
     Return the name, or the list as a tuple.
     """
@@ -114,7 +114,7 @@ def _encoding(name: str) -> str:
 
 
 def _other_encodings(name: str) -> str:
-    """Return a hint with up to three equally similar encodings, common ones (`_USUAL`) first."""
+    """Return a hint with the most similar encodings (up to three), those in `_USUAL` first."""
     encodings = sorted({*aliases, *aliases.values()} - _NO_ENCODINGS)
     spelled = re.sub(r"[^a-z0-9]+", "_", name.lower())
     near = get_close_matches(spelled, encodings, len(encodings))

@@ -34,7 +34,7 @@ _OUR_KEYS = {"partition_field", "offset_field"}
 
 
 def _key(name: str) -> str:
-    """Return the key in the pipeline file for a Python field: dots instead of underscores.
+    """Return the key in the pipeline file for a Python field, with dots instead of underscores.
 
     Keys that Kafka does not have keep their underscores.
     """
@@ -230,7 +230,7 @@ class Topic(Section):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Return the settings that the catalog stores as JSON, by key: all except `IDENTITY`.
+        """Return the settings that the catalog stores as JSON, by key. `IDENTITY` is left out.
 
         A lifecycle setting is left out if it has its default value, because lakes of earlier
         versions do not have these settings.

@@ -213,8 +213,9 @@ def _fit_typed(values: Sequence[str]) -> _Fit | None:
 def _with_clock(sample: Sample, date: str) -> tuple[tuple[str, str], _Fit] | None:
     """Find the field with the time of day for the field `date`, which has only dates.
 
-    It is the field after `date`, or a field whose name suggests times. Return the names of both
-    fields, and the format of their texts joined by a blank; None if there is no such field.
+    It is the field after `date`, or a field whose name suggests times. Return the names of `date`
+    and of this field, and the format of their texts joined by a blank. Return None if there is no
+    such field.
     """
     names = [*sample.fields]
     after = names[names.index(date) + 1 :][:1]
@@ -273,7 +274,7 @@ def _zone(
 ) -> tuple[dict[str, Any], list[Finding]]:
     """Return the setting `zone` if times have no zone, or a zone that cannot be read.
 
-    Also return the findings about zones. Without such times, both are empty.
+    Also return the findings about zones. Without such times, setting and findings are empty.
     """
     if form in EPOCH_POWERS or (form and re.search("%[zZ]", form)):
         return {}, []

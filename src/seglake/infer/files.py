@@ -120,7 +120,7 @@ def choose_files(
 
 
 def sampled_files(files: Sequence[SourceFile]) -> list[SourceFile]:
-    """Return a sample of up to eight files: five far apart in the list, and the three largest."""
+    """Return up to eight files, of which five are far apart in the list and three the largest."""
     spread = {at * (len(files) - 1) // (_SPREAD - 1) for at in range(_SPREAD)}
     largest = sorted(range(len(files)), key=lambda at: -files[at].size)[:_LARGEST]
     return [files[at] for at in sorted({*spread, *largest})]
@@ -197,7 +197,7 @@ def _suffix(file: SourceFile) -> str:
 
 
 def _exclusion(file: SourceFile, among: Sequence[SourceFile]) -> str:
-    """Return a glob that matches only `file` among the files: its name, with folders if needed."""
+    """Return a glob with the name of `file` that matches no other file. Add folders if needed."""
     parts = file.path.split("/")
     ends = ("/".join(parts[-depth:]) for depth in range(1, len(parts)))
     end = next(

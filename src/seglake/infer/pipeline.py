@@ -184,7 +184,7 @@ def _choices(
 
 
 def _topic_name(paths: Sequence[str]) -> str:
-    """Return a topic name for input paths: the common prefix of their names, or their folder."""
+    """Return a topic name from the common prefix of the paths' names, or else their folder."""
     names = {_last_name(path) for path in paths}
     if len(names) == 1:
         return names.pop()

@@ -119,9 +119,9 @@ def _encode_base64(
 
 
 def text_or_base64(data: bytes, most: int | None = None) -> str | dict[str, str]:
-    """Convert bytes to a JSON value: text if they are UTF-8, else {"base64": …}.
+    """Convert UTF-8 bytes to text, and other bytes to {"base64": …}, for JSON.
 
-    The text is cut after `most` characters, and other data after `most` bytes.
+    Text is cut after `most` characters, and other data after `most` bytes.
     """
     try:
         return data.decode()[:most]

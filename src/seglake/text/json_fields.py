@@ -119,9 +119,9 @@ class JsonFields:
         return fine
 
     def text(self, name: str) -> Spans:
-        """Return a field of each text: strings without quotes and escapes, others unchanged.
+        """Return, for each text, the value of a field, or null if it is missing or null.
 
-        It is null if the field is missing or null.
+        Strings have no quotes and escapes, and other values are unchanged.
         """
         return self._resolved(*self._values(name))
 
@@ -166,7 +166,7 @@ class JsonFields:
         return Spans(self._data, starts, lengths)
 
     def json(self, name: str) -> Spans:
-        """Return a field of each text as JSON, unchanged, or null if it is missing or null."""
+        """Return, for each text, the unchanged JSON of a field, or null if missing or null."""
         starts, lengths, kinds = self._values(name)
         string = (kinds == PLAIN) | (kinds == ESCAPED)
         return Spans(self._data, starts - string, (lengths + 2 * string).astype(np.int32))

@@ -1,4 +1,4 @@
-"""Preview an ingest: list the input files, and parse a sample of their rows.
+"""Preview an ingest by listing the input files and parsing a sample of their rows.
 
 A check writes nothing, and needs neither a lake nor Spark.
 """
@@ -77,7 +77,7 @@ class SampledRow:
 
 @dataclass(frozen=True)
 class CheckResult:
-    """The result of a check: the files of a pipeline, and a sample of their rows.
+    """The result of a check, with the files of a pipeline and a sample of their rows.
 
     `files` is the number of files and `size_bytes` their stored size. `first_files` describes up to
     five of them. `paths` has the paths of all files, and is not in `as_dict`. `left_out` maps the
@@ -214,7 +214,7 @@ class _Sampler(NamedTuple):
         """Yield (path, chunk, line numbers, texts of times, findings) for each chunk of a split.
 
         The line numbers count from 0. The texts are None if every time can be read. The findings
-        are the ones that only a check searches for: rows that are not UTF-8, and objects as keys.
+        are about rows that are not UTF-8 and about objects as keys, which an ingest does not check.
         """
         pipeline, settings = self.pipeline, self.pipeline.timestamp
         if not (split.is_whole or pipeline.input.columnar):

@@ -31,14 +31,14 @@ _ROW_BYTES = 256  # memory of a quarantined row in addition to its raw bytes
 
 
 class SplitOrigin(NamedTuple):
-    """The origin of a split: its file, and the number of lines before the split in that file."""
+    """The file of a split, and the number of lines before the split in this file."""
 
     path: str
     lines_before: int
 
 
 def split_origins(splits: list[Split], counts: Mapping[int, SplitCount]) -> dict[int, SplitOrigin]:
-    """Return split number → origin, from the line counts of the splits of each file."""
+    """Return split number → origin. `counts` has the number of lines in each split."""
     by_split: dict[int, SplitOrigin] = {}
     path, lines_before = "", 0
     for split in splits:

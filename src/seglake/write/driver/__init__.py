@@ -1,1 +1,1 @@
-"""Drive a run: list the input, plan, start the tasks, commit and report."""
+"""Drive a run. The driver lists the input, plans, starts the tasks, commits and reports."""

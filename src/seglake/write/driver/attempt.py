@@ -1,4 +1,4 @@
-"""Define an attempt: one try at a run, with the inputs of all its steps."""
+"""Define `Attempt`, which is one try at a run and has the inputs of all its steps."""
 
 from collections.abc import Collection
 from contextlib import AbstractContextManager
@@ -26,7 +26,7 @@ from seglake.write.rows.records import RowLimits
 
 
 class DeclaredRun(NamedTuple):
-    """A run as its caller declares it: its id, and the interval of event times that it covers."""
+    """The id of a run, and the interval of event times that the run declares to cover."""
 
     run_id: str
     interval: tuple[int, int] | None = None  # [start_ms, end_ms)

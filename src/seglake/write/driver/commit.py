@@ -309,7 +309,10 @@ class Placement:
         return min(_TIMES * appended, _MOST_RESERVED)
 
     def _copy(self, newest: Snapshot, deltas: dict[int, int]) -> None:
-        """Copy the segments of the partitions in `deltas` (partition → number of offsets)."""
+        """Copy the segments of the partitions in `deltas` to later offsets.
+
+        `deltas` maps partitions to the numbers that are added to offsets.
+        """
         attempt = self._attempt
         # Stop if the attempt was abandoned: an erasure may have finished its search and would miss
         # the copies.

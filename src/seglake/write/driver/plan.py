@@ -36,8 +36,8 @@ _UNIT_SHIFT = 32  # a blob's name is (unit << 32 | number in the unit)
 class Blobs:
     """All blobs that have records, as columns with one item per blob.
 
-    `first` and `last` are ranks: they order the `Place` of each blob's first and last record among
-    the first and last records of all blobs. Equal places have equal ranks.
+    `first` and `last` are the ranks of the `Place` of each blob's first and last record, among the
+    first and last records of all blobs. Equal places have equal ranks.
     """
 
     partition: Int64s

@@ -254,9 +254,9 @@ class _RedriveCall:
         return _Open(chain, expired, rejects_left(upkeep).get(attempt_id), erasures)
 
     def _have_left(self, before: _Open, newest: Snapshot) -> bool:
-        """Return whether the open rejects in a newer version differ from those in `before`.
+        """Return whether the version `newest` has other open rejects of the run than `before`.
 
-        True if `_open` raises UsageError: the next plan raises this error again.
+        Also return True if `_open` raises UsageError, because the next plan raises it again.
         """
         try:
             return self._open(newest) != before

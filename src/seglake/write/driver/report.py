@@ -1,8 +1,8 @@
-"""Report the result of a run: counts of rows, records and rejects, and the duration of each step.
+"""Report the result of a run, with counts of rows and records and the duration of each step.
 
 The report of a failed attempt is stored with its exit code and error, so that `seglake run-status`
-and `seglake quarantine` can show it: cluster modes lose exit codes and standard output. A process
-that is killed stores no report.
+and `seglake quarantine` can show it. This is necessary because cluster modes lose exit codes and
+standard output. A process that is killed stores no report.
 """
 
 from __future__ import annotations

@@ -189,7 +189,7 @@ def _as_declared(
 
 @contextmanager
 def _naming_the_run(table: CatalogTable, base: Snapshot, report: Report) -> Iterator[None]:
-    """Add a run id to ChangedFiles errors of the block: the run that ingested the changed file.
+    """Add the id of the run that ingested the changed file to ChangedFiles errors of the block.
 
     If several runs ingested it, this is the newest run of this pipeline, or else of any pipeline.
     """

@@ -1,4 +1,4 @@
-"""Determine the input of a run: the files that the topic does not have yet, or a DataFrame."""
+"""Determine the input of a run, which is a DataFrame or files that the topic does not have yet."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def known_versions(sources: pa.Table) -> dict[str, list[FileVersion]]:
 
 
 def select_files(files: FileList, versions_of: Mapping[str, list[FileVersion]]) -> InputSelection:
-    """Divide files into new, skipped and changed ones. `versions_of` are the topic's versions."""
+    """Divide files into new, skipped and changed files, by the topic's versions of each path."""
     new, changed, skips = list[SourceFile](), list[SourceFile](), list[bool]()
     for file in files:
         versions = versions_of.get(file.path)
@@ -226,7 +226,7 @@ Sources = Callable[[Snapshot, Collection[str]], pa.Table]  # source rows of path
 
 
 class RunInput(ABC):
-    """The input of an attempt: files, the rejects of another run, or a DataFrame.
+    """The input of an attempt, which is files, the rejects of another run, or a DataFrame.
 
     `selection` has the files that are read, skipped and changed. `owners` are the attempts that
     ingested the skipped and changed files before. `order_column` is the order column of a

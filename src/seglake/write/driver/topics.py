@@ -168,5 +168,5 @@ def _partitioner(topic: Topic) -> str:
 
 
 def append_time(snapshot: Snapshot, topic: str, now_ms: int) -> int:
-    """Return the append time in ms: the larger of `now_ms` and the topic's largest timestamp."""
+    """Return the larger of `now_ms` and the topic's largest timestamp, as append time in ms."""
     return max([now_ms, *(view.largest_timestamp for view in snapshot.find_partitions(topic))])

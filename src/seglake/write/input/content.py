@@ -1,4 +1,4 @@
-"""Read the content of input files: fetch, decompress, read archives, and convert to UTF-8."""
+"""Fetch and decompress input files, read the members of archives, and convert text to UTF-8."""
 
 from __future__ import annotations
 

@@ -134,10 +134,10 @@ def _without_cut(rows: Spans) -> Int32s:
 
 
 def decode_rows(rows: Spans, encoding: str) -> Spans:
-    """Convert quarantined rows to UTF-8. Only rows that are not valid UTF-8 are decoded.
+    """Convert quarantined rows to UTF-8. Rows that are already valid UTF-8 do not change.
 
-    They are decoded from `encoding`. If this creates a line feed, which would divide the row, the
-    line feed becomes an invalid byte, so that the row is rejected again.
+    Other rows are decoded from `encoding`. If this creates a line feed, which would divide the row,
+    the line feed becomes an invalid byte, so that the row is rejected again.
     """
     wrong = np.flatnonzero(invalid_utf8(*rows))
     if not len(wrong):

@@ -82,7 +82,7 @@ class MissingPath(InputError):
 
 
 class ListedInputs(NamedTuple):
-    """The result of a listing: the input files, sorted by path, and the files that are left out.
+    """The input files that a listing found, sorted by path, and the files that are left out.
 
     `missing` are input paths that do not exist. `left_out` maps the path of each excluded file to
     the reason, except for empty files with hidden names, such as `_SUCCESS`. `one_file` groups the
@@ -332,7 +332,7 @@ def _where(path: str) -> str:
 
 
 def _is_folder(path: str, store: InputStore) -> bool:
-    """Return whether a folder exists: in a bucket, whether there are objects below it.
+    """Return whether a folder exists. In a bucket, this requires that objects are below it.
 
     A bucket itself is assumed to exist.
     """

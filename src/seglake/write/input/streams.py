@@ -94,10 +94,7 @@ class RawFile(io.RawIOBase):
         return size
 
     def _read(self, view: memoryview) -> int:
-        """Read bytes into the beginning of `view`, and return their number.
-
-        They begin at the current position.
-        """
+        """Read bytes at the current position into the beginning of `view`. Return their number."""
         if self._local is not None:
             size = os.preadv(self._local.fileno(), [view], self._position)
             if size == 0:

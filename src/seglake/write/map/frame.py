@@ -126,7 +126,7 @@ class MapFrame(NamedTuple):
         return pack_rows(spool.rows())
 
     def blobs(self, batches: Iterable[pa.RecordBatch], unit: int = 0) -> Iterator[Blob]:
-        """Yield the blobs of one unit: records, rejects, and a summary at the end."""
+        """Yield the blobs of one unit, with records and rejects, and a summary at the end."""
         pipeline, limits = self.settings.pipeline, self.settings.limits
         summary = UnitSummary(self.settings.interval)
         summary.begin(unit)
@@ -163,7 +163,7 @@ class MapFrame(NamedTuple):
 
 
 def _together(batches: Iterable[pa.RecordBatch], max_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Join small adjacent batches, and cut large ones, to batches of about `max_bytes`."""
+    """Join small adjacent batches, and cut large batches, so that all have about `max_bytes`."""
     joined: list[pa.RecordBatch] = []
     size = rows = 0
     for batch in batches:

@@ -1,4 +1,4 @@
-"""Map one unit: read its splits, turn their rows into records, then sort and encode the records.
+"""Read the splits of a unit, convert their rows to records, and sort and encode the records.
 
 A unit is a group of consecutive splits. Together they have about `task.split_bytes`, or more in a
 large run (see `gather`). Many small files share a unit. Units depend only on the input list and the
@@ -170,7 +170,7 @@ def read_every_row(
 def make_blobs(
     unit: Unit, files: InputStore, settings: MapSettings, read: Reader = read_every_row
 ) -> Iterator[Blob]:
-    """Yield the blobs of a unit: records or record batches, rejects, and a summary at the end.
+    """Yield the blobs of a unit, with records or batches and rejects, and a summary at the end.
 
     `read` yields the records and rejects of a split.
     """
@@ -261,7 +261,7 @@ _RANGE_BYTES = 16 * 2**20  # records that become blobs together; half if input w
 class MapSizes(NamedTuple):
     """The sizes of units and blobs on the map side of a run, in bytes.
 
-    They depend on the input and the settings, never on the cluster. `unit_bytes` is the stored
+    The sizes depend on the input and the settings, never on the cluster. `unit_bytes` is the stored
     input of a unit, and `blob_bytes` the size of the records of a blob. `gather_bytes` is the size
     of the records that a unit gathers before it makes blobs. If it is 0, each chunk is made into
     separate blobs.
@@ -583,7 +583,7 @@ class IntervalTimes(NamedTuple):
         return IntervalTimes(int(chosen.sum()), int(timestamps.min()), int(timestamps.max()))
 
     def merge(self, other: IntervalTimes) -> IntervalTimes:
-        """Return the count and range of these records and other records together."""
+        """Return the count and the range of times of these and the other records together."""
         if self.inside is None or other.inside is None:
             return other if self.inside is None else self
         lows = [each.low_ms for each in (self, other) if each.low_ms >= 0]

@@ -1,4 +1,4 @@
-"""Run reduce tasks: merge the blobs of a piece (a part of a log partition), and write segments."""
+"""Run reduce tasks, which merge blobs of a part of a log partition and write it as segments."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from seglake.write.spool.spool import (
 
 
 class PieceBounds(NamedTuple):
-    """The bounds of a piece: the records of a log partition in [start, end) of the total order."""
+    """The bounds [start, end) of a piece in the total order of a log partition's records."""
 
     partition: int
     start: Place
@@ -48,7 +48,7 @@ class PieceBounds(NamedTuple):
 
 
 class ReducePiece(NamedTuple):
-    """A piece: the log partition and attempt that it belongs to, and its offsets.
+    """A piece of a log partition, with its attempt and its offsets.
 
     If `end_offset` (exclusive) is not None, the segments must cover all offsets up to it, because
     another piece follows and records keep their offsets. Otherwise the piece ends after its last
@@ -191,7 +191,7 @@ def _within(records: PlacedRecords, bounds: PieceBounds) -> PlacedRecords:
 class CoveredOffsets(NamedTuple):
     """The offsets [start, end) of a log partition that record batches must cover.
 
-    If `end` is None, they end after the last record. Error messages contain `name`.
+    If `end` is None, the covered offsets end after the last record. Error messages contain `name`.
     """
 
     name: str

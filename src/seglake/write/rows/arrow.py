@@ -44,9 +44,9 @@ def leaf_names(fields: Iterable[Any]) -> list[str]:
 
 
 def leaves(column: Any) -> Iterator[Any]:
-    """Yield the columns inside structs and lists of a column, at any depth, without these types.
+    """Yield the columns that are nested in a column at any depth, without structs and lists.
 
-    A column that is neither a struct nor a list is yielded itself.
+    If the column is neither a struct nor a list, yield the column itself.
     """
     if pa.types.is_struct(column.type):
         for at in range(column.type.num_fields):

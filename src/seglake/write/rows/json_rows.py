@@ -1,4 +1,4 @@
-"""Read rows that are JSON objects: lines, or the events in the arrays of larger documents."""
+"""Read JSON objects as rows, from lines or from the arrays of events in larger documents."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ class JsonRows(LineRows):
         self.reasons = _REASONS[-self._fields.verdicts]
 
     def field(self, name: str) -> Spans:
-        """Return the values of a field: strings without quotes and escapes, others unchanged.
+        """Return the values of a field, or null in rows without it.
 
-        A missing field is null.
+        Strings have no quotes and escapes, and other values are unchanged.
         """
         return self._fields.text(name)
 

@@ -1,4 +1,4 @@
-"""Read line formats: split a stream into chunks of whole lines. Each line is a row.
+"""Split a stream of text into chunks of whole lines, for formats in which each line is a row.
 
 A line ends at LF. If there is a CR in front of the LF, it belongs to the line end. Chunks depend
 only on the file's bytes, the split and the settings, not on how many bytes a read returns. If a
@@ -135,9 +135,9 @@ def open_streams(split: Split, store: InputStore) -> Iterator[SplitStream]:
 
 
 class ChunkBounds(NamedTuple):
-    """The bounds of a chunk: the largest number of rows, and a size in bytes.
+    """The largest number of rows in a chunk, and the size in bytes after which a chunk ends.
 
-    A chunk ends after the row that reaches `size_bytes`.
+    A chunk includes the row that reaches `size_bytes`.
     """
 
     rows: int

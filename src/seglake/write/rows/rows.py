@@ -83,7 +83,7 @@ REASON_TEXTS = np.array([reason.text for reason in Reason])
 
 
 def similar_names_hint(name: str, names: Sequence[str], where: str) -> str:
-    """Return a hint for a name that does not exist: up to two similar names, or a list of names.
+    """Return a hint for a name that does not exist, with similar names or a list of all names.
 
     `where` is the subject of the sentence that lists the first of `names`, such as "the file".
     """
@@ -151,9 +151,9 @@ class Rows(Protocol):
 
 
 def time_texts(rows: Rows, settings: Timestamp) -> Spans:
-    """Return the text of each row's time: all time fields, joined by spaces.
+    """Return the texts of all time fields of each row, joined by spaces.
 
-    Null if one of the fields is missing.
+    The result is null if one of the fields is missing.
     """
     return join_fields([rows.field(name) for name in settings.names], b" ")
 
@@ -178,10 +178,10 @@ class Format(ABC):
     def value_settings(
         self, files: Sequence[SourceFile], store: InputStore, pipeline: Pipeline
     ) -> dict[str, Any]:
-        """Return the `value.*` settings for a topic whose values are raw lines of these files.
+        """Return the value format, as settings, of values that are raw lines of these files.
 
-        They set how fields are found in the values. Return {} if the lines are JSON objects, which
-        need no setting, or if they have no known fields. Raises InputError.
+        Return {} if the lines are JSON objects, which need no setting, or if they have no known
+        fields. Raises InputError.
         """
         del files, store, pipeline
         return {}

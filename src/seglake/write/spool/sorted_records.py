@@ -33,11 +33,11 @@ class SortedRecords:
         return len(self.sort_keys)
 
     def part(self, start: int, end: int) -> SortedRecords:
-        """Return the records [start, end). They share the buffers of the bodies."""
+        """Return the records [start, end). Their bodies are not copied."""
         return self.take(slice(start, end))
 
     def take(self, order: Int64s | slice) -> SortedRecords:
-        """Return the records at the positions `order`. They share the buffers of the bodies."""
+        """Return the records at the positions `order`. Their bodies are not copied."""
         ties = None if self.tie_breakers is None else self.tie_breakers[order]
         sort_keys = self.sort_keys[order]
         timestamps = sort_keys if self.by_time else self.timestamps[order]
@@ -88,9 +88,9 @@ def join_records(parts: Sequence[SortedRecords]) -> SortedRecords:
 
 
 class Place(NamedTuple):
-    """A position in the total order: a record's sort key and tie-breaker, and its blob.
+    """A position in the total order, given by a record's sort key and tie-breaker and its blob.
 
-    Blobs are identified by unit and by number in the unit.
+    `blob` is the number of the blob in its unit.
     """
 
     sort_key: int

@@ -69,7 +69,7 @@ class SpillBuffer:
 
 
 def _folder() -> str:
-    """Return a folder for temporary files: one of Spark's local folders, or else `TMPDIR`."""
+    """Return one of Spark's local folders, or else `TMPDIR`, for temporary files."""
     folders = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")
     return folders[os.getpid() % len(folders)] or tempfile.gettempdir()
 

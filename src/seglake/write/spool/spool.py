@@ -88,7 +88,7 @@ _ROWS = 1024  # number of rows that are Python objects at a time
 
 
 class Blob(NamedTuple):
-    """A blob: its data, and the columns of its SPOOLED row that the map side fills in."""
+    """The data of a blob, and the columns of its SPOOLED row that the map side fills in."""
 
     kind: int
     unit: int  # number of the input unit, in the order of the input list
@@ -207,7 +207,7 @@ def _size(parts: Sequence[Buffer]) -> int:
 
 
 class SpooledBlob(NamedTuple):
-    """A blob that was read from the spool: its SPOOLED row, and its data."""
+    """The SPOOLED row and the data of a blob that was read from the spool."""
 
     row: dict[str, Any]
     data: Buffer

@@ -183,7 +183,7 @@ def _fault(path: str, header: Header, other: Header, pipeline: Pipeline) -> str:
 
 
 def _change(first: _Headed, other: _Headed) -> str:
-    """Return the message for two different headers that both have all used columns."""
+    """Return the message for two different headers that are both valid for the pipeline."""
     names = (*first.header, *other.header)
     differing = [name for name in names if (name in first.header) != (name in other.header)]
     return (

@@ -171,7 +171,7 @@ def _require_fields(path: str, schema: Mapping[str, pa.DataType], pipeline: Pipe
 def _changes(
     names: Sequence[str], first: Mapping[str, pa.DataType], other: Mapping[str, pa.DataType]
 ) -> Iterator[str]:
-    """Yield the names of changed columns, with both types if both files have the column."""
+    """Yield the names of changed columns, with the two types if each file has the column."""
     for name in names:
         both = name in first and name in other
         kinds = f" is {other[name]}, not {first[name]}" if both else ""

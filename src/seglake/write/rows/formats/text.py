@@ -237,9 +237,9 @@ class _EventReader:
         return EventChunk(Spans.nulls(0), lines.numbers, np.zeros(0, np.bool_), *counts)
 
     def _known_end(self) -> int:
-        """Return the end of the lines that can be matched now.
+        """Return the end of the lines in the buffer that can be compared with the pattern.
 
-        These are complete lines, and an incomplete line if it has more than `_max_bytes`.
+        An incomplete line can only be compared if it has more than `_max_bytes`.
         """
         buffer = self.buffer
         end = buffer.filled

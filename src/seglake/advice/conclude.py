@@ -38,8 +38,8 @@ class AbsentFields(NamedTuple):
     """The fields that the settings use and no row has, to detect misspelt names.
 
     `fields` is None if no row was checked. `names` has the field names of one row, which are
-    suggested instead. `fields` is not empty only for JSON lines. In other formats, a missing field
-    is an error.
+    suggested instead. Only JSON lines can have such fields, because a missing field is an error in
+    other formats.
     """
 
     fields: list[str] | None = None

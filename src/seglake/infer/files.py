@@ -221,9 +221,10 @@ def read_first_lines(files: Iterable[SourceFile], store: InputStore) -> FirstLin
 def read_each(
     files: Iterable[SourceFile], read: Callable[[SourceFile], Item]
 ) -> tuple[dict[SourceFile, Item], Refused]:
-    """Call `read` for each file. Return file → result, and file → message of its InputError.
+    """Call `read` for each file. Return file → result, and file → error message.
 
-    Raises InputError if `read` fails for all files.
+    An error is an InputError that `read` raises for a file. Raises InputError if `read` fails for
+    all files.
     """
     items, refused = dict[SourceFile, Item](), Refused()
     for file in files:

@@ -88,7 +88,7 @@ def join_records(parts: Sequence[SortedRecords]) -> SortedRecords:
 
 
 class Place(NamedTuple):
-    """A position in the total order, given by a record's sort key and tie-breaker and its blob.
+    """The sort columns and the blob of a record, which define a position in the total order.
 
     `blob` is the number of the blob in its unit.
     """

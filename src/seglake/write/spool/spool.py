@@ -162,7 +162,7 @@ class SpoolWriter:
         self._held, self._held_bytes = [], 0
 
     def _put(self, row: dict[str, Any], parts: Sequence[Any]) -> None:
-        """Write the data of a blob, and set the object, bytes and checksum in its row."""
+        """Write the data of a blob, and set its address and checksum in its SPOOLED row."""
         if self._end and self._end + _size(parts) > self._object_bytes:
             self._open.close()  # publish the object, and begin another
             self._objects.append(new_blobs_key(self._attempt_id))

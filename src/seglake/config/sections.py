@@ -99,7 +99,7 @@ class Timestamp(Section):
 
     @property
     def named(self) -> str:
-        """Return the setting of the time fields and its value, for messages."""
+        """Return `timestamp.field` or `timestamp.fields` with its value, as text for messages."""
         if self.field is not None:
             return f"timestamp.field {self.field!r}"
         return f"timestamp.fields {', '.join(map(repr, self.fields))}"

@@ -1,4 +1,4 @@
-"""Append files or rows to a topic without a pipeline file, with inferred settings."""
+"""Append files or rows to a topic. Settings are inferred instead of read from a pipeline file."""
 
 from __future__ import annotations
 

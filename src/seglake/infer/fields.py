@@ -348,9 +348,10 @@ def choose_key(sample: Sample, times: Collection[str]) -> tuple[KeyChoice | None
 
 
 def _key_rank(name: str) -> tuple[int, ...] | None:
-    """Return the rank of a field's name as a key, smallest first; None if it is not a key's name.
+    """Return the rank of a field's name as a key, or None if it does not look like a key's name.
 
-    The rank depends on the word for a key, on whether the field is an id or a name, and on depth.
+    The smallest rank is the best. It depends on the word for a key, on whether the field is an id
+    or a name, and on the depth.
     """
     name = _AFTER.sub("", name)
     words = _words(name)

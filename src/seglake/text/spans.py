@@ -86,7 +86,7 @@ def _one_buffer(columns: Sequence[Spans]) -> list[Spans]:
 
 
 def join_fields(fields: Sequence[Spans], separator: bytes) -> Spans:
-    """Join the fields of each row with the separator between them. Null if any field is null."""
+    """Join the fields of each row with a separator. A row with a null field becomes null."""
     if len(fields) == 1:
         return fields[0]
     between = constant(separator, len(fields[0]))

@@ -103,7 +103,7 @@ def field_finder(value_format: ValueFormat, names: Iterable[str]) -> Finder:
 
 
 def declared_names(value_format: ValueFormat) -> list[str]:
-    """Return the field names in a value format: CSV columns or named groups. [] for JSON."""
+    """Return the CSV columns or named groups in a value format. JSON values give []."""
     parts: dict[str, Any] = json.loads(value_format or "{}")
     declared = parts.get("columns") or named_groups(parts.get("pattern") or "")
     return [name for name in declared if name]

@@ -305,7 +305,7 @@ def _names_below(raw: Spans, name: str) -> list[str]:
 
 
 def _text(spans: Spans, at: int, most: int | None) -> str | None:
-    """Return item `at` as text, cut at `most` bytes with "…". None for null."""
+    """Return item `at` as text, cut at `most` bytes with "…". A null item gives None."""
     start, length = int(spans.starts[at]), int(spans.lengths[at])
     if length < 0:
         return None

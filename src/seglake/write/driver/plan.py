@@ -125,7 +125,7 @@ def cut_partitions(blobs: Blobs, max_bytes: int) -> list[PieceBounds]:
 def assign(blobs: Blobs, pieces: Sequence[PieceBounds]) -> BlobAssignment:
     """Assign each blob to the pieces that may contain its records.
 
-    The pieces of a log partition must be adjacent, from `FIRST` to `LAST`.
+    The bounds of the pieces of a log partition must be adjacent, from `FIRST` to `LAST`.
     """
     width = 2 * len(blobs) + 2  # above every rank, so that log partitions do not overlap
     partitions = np.array([piece.partition for piece in pieces], np.int64)

@@ -660,7 +660,7 @@ class _RejectReader:
                 yield extract(chosen, pipeline, settings.limits, path, 0, path_line)
 
     def _from_raw(self, split: Split, settings: MapSettings) -> Iterator[ExtractedChunk]:
-        """Yield the records and rejects of rows, read from their raw bytes in the quarantine."""
+        """Yield the records and rejects of rows whose raw bytes are read from the quarantine."""
         pipeline, path = settings.pipeline, split.file.path
         rejects, keys = self._chosen[split.number]
         form, encoding = FORMATS[pipeline.input.format], pipeline.input.encoding
@@ -742,7 +742,7 @@ class ListRejects(NamedTuple):
     attempt_id: str
 
     def __call__(self, key: str) -> dict[str, Rejected]:
-        """Return the rejects without raw bytes, in the order of the quarantine file `key`."""
+        """Return path of the source file → rejects in the quarantine file `key`, in its order."""
         rows = read_rejects(self.store, key, [self.attempt_id])
         parts = [np.zeros(0, REJECT)]
         for batch in rows.to_batches(max_chunksize=_ROWS):
@@ -823,7 +823,7 @@ class ChosenRows:
         return self._rows.take_raw(self._at[rows])
 
     def field(self, name: str) -> Spans:
-        """Return the values of a field as bytes; null if a row has no value."""
+        """Return the values of a field as bytes, or null in rows without a value."""
         return self._rows.field(name).take(self._at)
 
     def times(self, name: str, form: TimeFormat) -> Times:

@@ -301,7 +301,7 @@ class FileInput(RunInput):
     def value_settings(self) -> Mapping[str, Any]:
         """Return the settings `value.*` that the input format finds. May raise InputError.
 
-        Empty unless values are raw lines: other values are JSON, which needs no setting.
+        The result is empty if values are not raw lines, because JSON values need no setting.
         """
         if self._pipeline.value_source != "line":
             return {}

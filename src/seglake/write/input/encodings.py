@@ -123,7 +123,7 @@ def _encoded(code: int, encoding: str) -> bytes:
 
 
 def _without_cut(rows: Spans) -> Int32s:
-    """Return the lengths of rows without an incomplete character at their end, in bytes."""
+    """Return the length of each row in bytes, without an incomplete character at its end."""
     lengths = rows.lengths.copy()
     for back, least in ((1, 0xC0), (2, 0xE0), (3, 0xF0)):
         at = np.maximum(rows.starts + lengths - back, 0)

@@ -583,7 +583,7 @@ class IntervalTimes(NamedTuple):
         return IntervalTimes(int(chosen.sum()), int(timestamps.min()), int(timestamps.max()))
 
     def merge(self, other: IntervalTimes) -> IntervalTimes:
-        """Return the count and the range of times of these and the other records together."""
+        """Combine the counts and the ranges of times of two groups of records."""
         if self.inside is None or other.inside is None:
             return other if self.inside is None else self
         lows = [each.low_ms for each in (self, other) if each.low_ms >= 0]

@@ -157,9 +157,9 @@ class ArrowRows:
         return None
 
     def _column(self, name: str) -> Any:
-        """Return the column `name`, or field b of the struct column a for the name "a.b".
+        """Return the column `name`. Without such a column, "a.b" is field b of struct column a.
 
-        Raises InputError if there is no such column.
+        Raises InputError if this field does not exist either.
         """
         names = self._batch.schema.names
         first, *rest = [name] if name in names else name.split(".")

@@ -72,7 +72,7 @@ class JsonRows(LineRows):
         return times
 
     def absent(self, names: Iterable[str]) -> MissingFields | None:
-        """Return the fields that no row has, not even as null; None if no row can be parsed."""
+        """Return the fields that no row has, not even as null, or None if no row can be parsed."""
         parsed = np.flatnonzero(self.reasons == Reason.NONE)
         if not len(parsed):
             return None

@@ -1,16 +1,16 @@
-"""Read and commit a published table: a Delta table with the decoded segments of one topic.
+"""Read and commit published tables, which are Delta tables with the decoded records of a topic.
 
 A data file has the visible records of one segment. Its name identifies the segment and the attempt
-that wrote it, because a name survives checkpoints, and a file that no commit names has one, too.
-The property `seglake.lake` has the lake's identity, and the app transaction `seglake/<lake>` has
-the version of the lake that the table shows. A publisher could commit an old version last:
+that wrote it, because checkpoints keep names, and even a file that no commit names has a name. The
+property `seglake.lake` has the lake's identity, and the app transaction `seglake/<lake>` has the
+version of the lake that the table shows. A publisher must not commit an old version last:
 
     1. Publisher A reads version 7 of the lake, and pauses.
     2. An erasure commits version 8, and publisher B publishes it.
-    3. Publisher A commits version 7: the table has the erased records again.
+    3. Publisher A commits version 7. The table has the erased records again.
 
-So a publisher reads the table, then the lake, and its commit must be the next one of the table.
-Whichever commit comes between makes it lose, and it reads both again.
+So a publisher reads the table, then the lake, and its commit must be the next commit of the table.
+If another commit was made in between, the publisher loses, and reads the table and the lake again.
 """
 
 from __future__ import annotations
@@ -56,9 +56,10 @@ _TEMPORARY = re.compile(r"\.[0-9a-f]{32}\.tmp$")
 
 
 class PublishedSegment(NamedTuple):
-    """What a data file has: the records of a segment from `first_offset` on, with some columns.
+    """The identity of a data file's content, the records of a segment from `first_offset` on.
 
-    `columns` is a digest of everything but the log that the content depends on.
+    `columns` is the digest of everything except the log that decides the content, see
+    `columns_digest`.
     """
 
     partition: int
@@ -70,16 +71,16 @@ class PublishedSegment(NamedTuple):
 
     @property
     def log(self) -> tuple[int, int, str]:
-        """Return what identifies the segment's log: partition, base offset, attempt."""
+        """Return partition, base offset and attempt, which identify the segment's log."""
         return self.partition, self.base_offset, self.attempt_id
 
     def path(self, attempt_id: str) -> str:
-        """Return the path, relative to the table's folder, of such a file by an attempt."""
+        """Return the path of a file with this content by an attempt, below the table's folder."""
         return f"{'-'.join(map(str, self))}-{attempt_id.replace('-', '')}.parquet"
 
     @staticmethod
     def parse(path: str) -> PublishedSegment | None:
-        """Return what the file with this path has, or None if no publisher wrote it."""
+        """Parse the path of a data file. Return None if no publisher wrote the file."""
         match = _NAME.fullmatch(path)
         if match is None:
             return None
@@ -111,13 +112,13 @@ class TableVersion(NamedTuple):
     foreign: list[str]
 
     def segments(self) -> dict[str, PublishedSegment]:
-        """Return what each file has, without files of other programs. Two may have the same."""
+        """Return the content of each file of a publisher by path. Two files may have the same."""
         parsed = {path: PublishedSegment.parse(path) for path in sorted(self.files)}
         return {path: segment for path, segment in parsed.items() if segment}
 
 
 class PublishedTable:
-    """A published table of a lake. It need not exist.
+    """A published table of a lake, which may not exist yet.
 
     Args:
         store: The store of the lake.
@@ -135,9 +136,9 @@ class PublishedTable:
             self.store = open_store(parent, store.storage_options)
 
     def read(self, *, replace: bool = False) -> TableVersion | None:
-        """Return the newest version, or None without a table.
+        """Return the newest version of the table, or None if the table does not exist.
 
-        With `replace`, the table may be of another lake or topic.
+        With `replace`, the table may be a table of another lake or topic.
 
         Raises:
             UsageError: The table is of another lake or topic.
@@ -184,7 +185,7 @@ class PublishedTable:
             shows: The version of the lake that the table then shows.
             added: The files to add.
             removed: The paths of the files to remove.
-            changes: Whether the rows change, or are only in other files.
+            changes: False if the added files have the same rows as the removed files.
 
         Raises:
             CommitConflict: Another commit came first.
@@ -218,24 +219,25 @@ class PublishedTable:
         return [definition_action(found.id, schema, [], properties, now_ms())]
 
     def fence(self) -> None:
-        """Commit nothing: publishers that have read the table lose, and read the lake again.
+        """Commit a fence, so that publishers that have read the table lose and read the lake again.
 
-        Does nothing without a table. Raises StoreError, CorruptData and CommitConflict.
+        Nothing is committed if the table does not exist. Raises StoreError, CorruptData and
+        CommitConflict.
         """
         log = self._log()
         if self.exists():
             log.fence(lambda: (delta_rs.newest_version(log), []))
 
     def exists(self) -> bool:
-        """Return whether there is a table. Raises StoreError."""
+        """Return whether the table exists. Raises StoreError."""
         return delta_rs.exists(self.store, self.folder)
 
     def old_files(self, newest: Callable[[], Snapshot]) -> list[str]:
-        """Return the paths of the data files, named or not, of segments that the lake has not.
+        """Return the paths of all data files whose segments the lake does not have.
 
-        Files of other programs are among them, because they may have any record. `newest` returns
-        the newest version of the lake. It is called after the files are listed, so each segment of
-        a file that it does not have is gone for good.
+        These include files that no commit names, and files of other programs, which may have any
+        record. `newest` returns the newest version of the lake. It is called after the files are
+        listed, so no later version has the segment of a returned file.
         """
         keys = [item.key.removeprefix(f"{self.folder}/") for item in self.store.list(self.folder)]
         live = {each.log for each in wanted_segments(newest(), self._topic, "")}
@@ -243,19 +245,19 @@ class PublishedTable:
         return [path for path in there if _log_of(path) not in live]
 
     def files_of(self, attempt_id: str) -> list[str]:
-        """Return the paths of all data files that an attempt wrote, named or not."""
+        """Return the paths of all data files of an attempt, even if no commit names them."""
         name = f"-{attempt_id.replace('-', '')}.parquet"
         keys = (item.key for item in self.store.list(self.folder) if name in item.key)
         return [key.removeprefix(f"{self.folder}/") for key in keys]
 
     def delete(self, paths: Iterable[str]) -> None:
-        """Delete data files that the newest version does not name, and that no commit will name."""
+        """Delete the files that the newest version does not name. No later commit may name them."""
         there = self.read()
         named: Collection[str] = there.files if there else ()
         self.store.delete([f"{self.folder}/{path}" for path in paths if path not in named])
 
     def keep_newest(self) -> None:
-        """Delete all versions but the newest, because their statistics may have erased values."""
+        """Delete all older versions, because their statistics may have erased values."""
         delta_rs.keep_newest(self._log())
 
     def _log(self) -> DeltaLog:
@@ -270,9 +272,9 @@ class PublishedTable:
 
 
 def locate(store: Store, topic: str, table: str | None) -> str:
-    """Return the path of a table as its row has it: below the root, or a URI without secrets.
+    """Return the path of a table for its row, relative to the lake's root, or else a URI.
 
-    Raises UsageError for a place where a table cannot be, and ConfigError for a URI with secrets.
+    Raises UsageError if a table cannot be there, and ConfigError for a URI with secrets.
     """
     if table is None:
         return f"{layout.TABLES}/{topic}"
@@ -300,12 +302,12 @@ def _is_inside(path: str) -> bool:
 
 
 def published_tables(table: CatalogTable, snapshot: Snapshot, topic: str) -> list[TableRow]:
-    """Return the rows of the tables of a topic that are not forgotten, sorted by path."""
+    """Return the rows of the tables of a topic that the lake publishes, sorted by path."""
     return [row for row in known_tables(table, snapshot, topic) if row.state == "published"]
 
 
 def known_tables(table: CatalogTable, snapshot: Snapshot, topic: str) -> list[TableRow]:
-    """Return the current rows of the tables of a topic, sorted by path, forgotten ones too."""
+    """Return the current rows of all tables of a topic, even of forgotten ones, sorted by path."""
     rows = rows_of(TableRow, topic, table.rows(snapshot, "table", topic))
     return list(newest_tables(rows).values())
 
@@ -317,7 +319,7 @@ def newest_tables(rows: Iterable[TableRow]) -> dict[str, TableRow]:
 
 
 def columns_digest(row: TableRow, snapshot: Snapshot) -> str:
-    """Return the digest of everything but the log that the rows of a table depend on."""
+    """Return a digest of the columns and value format, which decide how a table's rows are made."""
     settings = {**json.loads(row.settings), "strict": None}
     parts = [_FORMAT, settings, snapshot.topic(row.topic).value_format]
     return sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:8]
@@ -326,7 +328,7 @@ def columns_digest(row: TableRow, snapshot: Snapshot) -> str:
 def wanted_segments(
     snapshot: Snapshot, topic: str, columns: str
 ) -> dict[PublishedSegment, tuple[PartitionView, int]]:
-    """Return what the files of a table must have, with the view and position of each segment.
+    """Return the contents that a table's files must have, with view and position of each segment.
 
     If the log starts in a segment with gaps, the segment may have no visible record.
     """
@@ -347,9 +349,10 @@ def wanted_segments(
 
 
 def highest_shown(store: Store, lake: str, rows: Iterable[TableRow]) -> int:
-    """Return the highest version of the lake that one of these tables shows, or -1.
+    """Return the highest version of the lake that one of the tables shows, or -1.
 
-    A table that cannot be read is only logged: its next publish is refused if it shows more.
+    If a table cannot be read, a warning is logged. If it shows a higher version, its next publish
+    is refused.
     """
     highest = -1
     for row in newest_tables(rows).values():

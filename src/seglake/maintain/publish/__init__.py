@@ -1,1 +1,1 @@
-"""Published tables: decode segments of a topic to a Delta table that equals the log."""
+"""Publish a topic as a Delta table, whose rows are the decoded records of the log."""

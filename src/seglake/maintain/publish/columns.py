@@ -22,7 +22,7 @@ from seglake.text.spans import from_arrow
 from seglake.text.utf8 import invalid_utf8
 from seglake.text.value_fields import Finder, field_finder
 
-pc: Any = pyarrow.compute  # its stubs require the type of each item
+pc: Any = pyarrow.compute  # its type stubs require the type of each item
 Array = Any  # a pa.Array, for the same reason
 Flags = Any  # an array of bool
 
@@ -31,17 +31,19 @@ TableFields = Mapping[str, str | Sequence[str]] | Sequence[str]
 
 _MICROS = pa.timestamp("us", tz="UTC")
 _LOG: dict[str, Any] = {"partition": pa.int32(), "offset": pa.int64(), "timestamp": _MICROS}
-_MOST_MS = INT64_MAX // 1000  # the last time that Delta's microseconds can hold
+_MOST_MS = INT64_MAX // 1000  # the largest time in ms that Delta can store in microseconds
 _FORBIDDEN = re.compile(r"[ ,;{}()\n\t=]|^$")  # in names of columns, by Delta
 _KEYS = {"binary": pa.binary(), "string": pa.string()}
 
 
 @dataclass(frozen=True)
 class TableColumns:
-    """The columns of a table, next to partition, offset, timestamp, key and headers.
+    """The optional columns of a published table, and how values are converted.
 
-    `fields` maps a column to its field and the type of the field. `key` is the type of the key.
-    With `strict`, a value that does not fit is an error, and otherwise null.
+    Every table has the columns partition, offset, timestamp, key and headers. `fields` maps each
+    further column to its field and type. `value` and `timestamp_ms` are whether the table has these
+    columns. `key` is the type of the key. A value that does not fit its type is an error if
+    `strict`, else null.
     """
 
     fields: Mapping[str, tuple[str, str]]
@@ -52,7 +54,7 @@ class TableColumns:
 
     @staticmethod
     def of(fields: TableFields, **options: Any) -> TableColumns:
-        """Return the checked columns. Raises UsageError for a forbidden name."""
+        """Return columns for `fields`, see `publish`. Raises UsageError for invalid columns."""
         if isinstance(fields, str):
             raise UsageError(f"fields must be a list of names or a dictionary: [{fields!r}]")
         pairs = fields if isinstance(fields, Mapping) else dict.fromkeys(fields, "string")
@@ -92,7 +94,10 @@ class TableColumns:
 
     @staticmethod
     def parse(text: str) -> dict[str, tuple[str, str]]:
-        """Parse fields of a command line, such as `user,status:int32,at=created at:timestamp`."""
+        """Parse `--fields` of a command line, as in `user,status:int32,at=created at:timestamp`.
+
+        Return column → (field, type). The type is "string" by default.
+        """
         fields = {}
         for each in filter(None, map(str.strip, text.split(","))):
             name, _, source = each.rpartition("=")
@@ -102,24 +107,24 @@ class TableColumns:
         return fields
 
     def dump(self) -> str:
-        """Return the columns as JSON, for the catalog."""
+        """Return the columns as JSON, as the table's row in the catalog stores them."""
         return json.dumps(asdict(self))
 
     @staticmethod
     def load(settings: str) -> TableColumns:
-        """Return the columns with some settings, the inverse of `dump`."""
+        """Return the columns from `settings`, the result of `dump`."""
         found = json.loads(settings)
         return TableColumns.of(found.pop("fields"), **found)
 
     @property
     def read(self) -> list[str]:
-        """Return the columns to read from the log."""
+        """Return the names of the columns to read from the log."""
         value = ["value"] if self.value or self.fields else []
         return ["partition", "offset", "timestamp", "key", "headers", *value]
 
     @property
     def schema(self) -> pa.Schema:
-        """Return the columns of the table."""
+        """Return the Arrow schema of the table."""
         own = self._fields()
         kinds = {each.name: each.type for each in own.columns} if own else {}
         columns = dict(_LOG)
@@ -134,16 +139,17 @@ class TableColumns:
         return pa.schema(columns)
 
     def finder(self, value_format: ValueFormat) -> Finder | None:
-        """Return what finds the fields in values of a format."""
+        """Return the finder of the fields in values of a format, or None without fields."""
         own = self._fields()
         return field_finder(value_format, own.kinds) if own else None
 
     def convert(
         self, read: pa.RecordBatch, find: Finder | None, misfits: Counter[str]
     ) -> pa.RecordBatch:
-        """Return records of the log as rows of the table. Count the values that do not fit.
+        """Convert records of the log to rows of the table.
 
-        Raises UsageError for such a value if `strict`.
+        Values that do not fit the type of their column become null, and are counted in `misfits` by
+        column. If `strict`, they raise UsageError.
         """
         ms = np.asarray(read["timestamp"].cast(pa.int64()))
         columns: dict[str, Array] = {name: read[name] for name in ("partition", "offset")}
@@ -186,5 +192,5 @@ class TableColumns:
 
 
 def _micros(times: Array, keep: Flags) -> Array:
-    """Return times (ms) in microseconds, with null where not `keep`."""
+    """Convert times from ms to microseconds. Times that `keep` does not mark become null."""
     return pc.if_else(pa.array(keep), times, None).cast(_MICROS)

@@ -31,24 +31,24 @@ _YEARS = range(*np.array(["0001", "9999"], "M8[us]").view("i8").tolist())
 
 
 class SegmentToPublish(NamedTuple):
-    """A segment, and what its file must have."""
+    """A segment to decode, and the identity of the content of its data file."""
 
     segment: LogSegment
     content: PublishedSegment
 
     @property
     def log_bytes(self) -> int:
-        """Return the bytes of log to decode."""
+        """Return the number of bytes of the log to decode."""
         return self.segment.log_bytes
 
 
 @dataclass(frozen=True)
 class FileWriter:
-    """The task: write the file of a segment in `folder` of `store`, for an attempt.
+    """The task that writes the data file of one segment to `folder` of `store`, for an attempt.
 
-    About `memory_bytes` are in use at any time. Raises AttemptAbandoned, because an erasure may
-    have read this folder, UsageError for a value that does not fit if the columns are strict,
-    CorruptData and StoreError.
+    It uses about `memory_bytes` of memory. It raises AttemptAbandoned if an erasure abandoned the
+    attempt, because the erasure has already listed the folder. If the columns are strict, it raises
+    UsageError for a value that does not fit. It also raises CorruptData and StoreError.
     """
 
     columns: TableColumns
@@ -59,7 +59,7 @@ class FileWriter:
     memory_bytes: int
 
     def __call__(self, lake: Store, work: SegmentToPublish) -> tuple[NewFile, Counter[str]]:
-        """Return the new file, and the number of values that do not fit in each column."""
+        """Write the file, and return it with the number of values that do not fit by column."""
         require_not_abandoned(lake, self.attempt_id)
         path, schema, misfits = (
             work.content.path(self.attempt_id),
@@ -79,7 +79,7 @@ class FileWriter:
     def _groups(
         self, lake: Store, work: SegmentToPublish, misfits: Counter[str]
     ) -> Iterator[pa.Table]:
-        """Yield the rows of the file, a row group at a time."""
+        """Yield the rows of the file, as one table for each row group."""
         segment, find = work.segment, self.columns.finder(self.value_format)
         first = work.content.first_offset
         window = Window() if first == segment.base_offset else Window(start_offset=first)
@@ -97,7 +97,7 @@ class FileWriter:
 
 
 class _Sink(io.RawIOBase):
-    """A file object over a stream of a store, which counts the bytes."""
+    """A file object that writes to a stream of a store, and counts the bytes."""
 
     def __init__(self, stream: Writer) -> None:
         super().__init__()
@@ -117,7 +117,7 @@ class _Sink(io.RawIOBase):
 
 
 def _statistics(metadata: Any, schema: pa.Schema) -> dict[str, Any]:
-    """Return Delta's statistics of a file: of its offsets, times and fields, not of keys."""
+    """Return Delta's statistics of all columns of a file except key, value and headers."""
     found: dict[str, dict[str, Any]] = {"minValues": {}, "maxValues": {}, "nullCount": {}}
     groups = [metadata.row_group(n) for n in range(metadata.num_row_groups)]
     for number in range(metadata.num_columns if groups else 0):
@@ -139,7 +139,7 @@ def _statistics(metadata: Any, schema: pa.Schema) -> dict[str, Any]:
 
 
 def _plain(value: Any, kind: pa.DataType) -> Any:
-    """Return a value of Parquet's statistics as Delta has it, or None without such a form."""
+    """Convert a value of Parquet's statistics to Delta's form, or to None if Delta has no form."""
     if pa.types.is_timestamp(kind):
         if value not in _YEARS:
             return None

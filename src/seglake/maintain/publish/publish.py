@@ -1,28 +1,28 @@
-"""Publish a topic as a Delta table: make its files equal to the segments of one lake version.
+"""Publish a topic as a Delta table, whose files equal the segments of one version of the lake.
 
-A publish has no state but the table and the lake:
+A publish stores no state besides the table and the lake. It works in these steps:
 
     1. The first publish commits a row of the table to the catalog, so that erasures know the table.
     2. Read the newest version of the table, then the newest version of the lake. The order
-       matters, see `catalog.published`. End if the files are the segments.
-    3. Announce the attempt, because it copies records: an erasure waits for it, or abandons it.
-    4. Read the lake again, and after a lost try the table before it. Decode each segment that has
-       no file, and remember the new file.
+       matters, see `catalog.published`. End if the table has exactly one file for each segment.
+    3. Announce the attempt. It copies records, so an erasure waits for it or abandons it.
+    4. Read the lake again. After a lost try, first read the table again. Decode each segment that
+       has no file yet, and remember the new file.
     5. Stop if an erasure or a vacuum has abandoned the attempt.
-    6. Commit to the table: the new files, the removal of all files that have no segment, and the
-       version of the lake. After another commit, or a failure of storage, continue with step 4.
-       What a commit with a lost reply has added is then in the table.
+    6. Commit to the table. The commit adds the new files, removes all files that have no segment,
+       and sets the version of the lake. After a lost race or a failure of storage, continue with
+       step 4. If a commit succeeded and its reply was lost, its files are then in the table.
     7. Delete the files that no commit names, and the announcement.
 
 An erasure fences the tables of its topic after its commit. So a publisher that read the lake before
-that commit, and paused for any time, loses, and then finds that it was abandoned. `clear_tables`
+that commit loses, even if it pauses for long, and then finds that it was abandoned. `clear_tables`
 deletes files that a publisher may be about to commit, so it works in this order:
 
-    1. List the files, then read the lake. The segment of a listed file that the lake does not have
-       is gone for good.
-    2. Publish, or commit a fence. A later publisher has read the lake after step 1, and does not
-       want these files.
-    3. Delete them. Repeat from step 1 until no such file is left.
+    1. List the files, then read the lake. If the lake does not have the segment of a listed file,
+       no later version has it.
+    2. Publish, or commit a fence. A publisher that commits later has read the lake after step 1, so
+       it does not add these files.
+    3. Delete these files. Repeat from step 1 until no such file remains.
 """
 
 from __future__ import annotations
@@ -76,12 +76,14 @@ _CLEARINGS = 10  # tries to delete the files that other programs and abandoned p
 
 @dataclass(repr=False)
 class PublishResult(MaintenanceReport):
-    """The result of a publish. `version` is the table's version, and `lake_version` what it shows.
+    """The result of a publish.
 
-    `added` files with `rows` came, and `removed` files went. If `data_change` is false, these only
-    hold the same rows in other files. `misfits` counts the values of each column that are null
-    because they do not fit. `mended` names what other programs had changed. `created` is set if
-    there was no table, and `forgotten` if the lake no longer knows it.
+    `version` is the table's version, which has the records of version `lake_version` of the lake.
+    `added` is the number of new files, which have `rows` rows, and `removed` is the number of
+    removed files. If `data_change` is false, the new files have the same rows as the removed files.
+    `misfits` counts the values in each column that are null because they do not fit. `mended` has
+    the changes of other programs that this publish corrected. `created` is whether the table did
+    not exist, and `forgotten` whether the lake has forgotten it.
     """
 
     topic: str
@@ -119,25 +121,27 @@ def publish(  # noqa: PLR0913  # each is an option of the command
 ) -> PublishResult:
     """Publish a topic as a Delta table whose rows are the records of one version of the lake.
 
-    Only segments that are not in the table yet are decoded. The lake remembers the columns: without
-    any argument for columns, a later call keeps them. With one, it gives all of them again.
+    Only segments that are not in the table yet are decoded. The lake stores the columns. A later
+    call without an argument for columns keeps them. A call with such an argument replaces all of
+    them.
 
     Args:
         root: The folder or URI of the lake.
         topic: The topic.
         table: The path or URI of the table, by default `tables/<topic>` in the lake.
-        fields: Column → type, or (field, type), for columns of fields of the values. The types are
-            the types of `read_range(fields=…)`. A list of names has columns of text.
-        value: Whether to have a column with the whole value.
-        key: The type of the column with the key, "binary" or "string".
-        timestamp_ms: Whether to have a column with the timestamp in milliseconds.
-        strict: Whether a value that does not fit is an error. Otherwise it is null, and counted.
-        replace: Publish again from the beginning, also over a table of another lake or topic, or
-            one that shows a higher version than the lake has.
-        forget: Keep the table, and forget it: the lake does not publish or erase in it any more.
-        dry_run: Write nothing. The report has what would be done.
-        memory_bytes: The memory for each task.
-        spark: Decodes on its executors. Without it, this process decodes.
+        fields: Column → type, or (field, type), for columns with fields of the values. The types
+            are the types of `read_range(fields=…)`. A list of names gives columns of text.
+        value: Whether to add a column with the whole value.
+        key: The type of the key's column, "binary" or "string".
+        timestamp_ms: Whether to add a column with the timestamp in milliseconds.
+        strict: Whether a value that does not fit is an error. Otherwise, it is null and counted.
+        replace: Publish again from the beginning, even over a table of another lake or topic, or
+            over a table with a higher version than the lake has.
+        forget: Keep the table, but forget it, so that the lake no longer publishes to it or erases
+            records in it.
+        dry_run: Write nothing, and only report what a publish would do.
+        memory_bytes: The memory for each task in bytes.
+        spark: Runs the work on its executors. Without it, this process runs the work.
         storage_options: Options of the stores.
         progress: Called with the bytes of log that are done, and the total.
 
@@ -146,11 +150,11 @@ def publish(  # noqa: PLR0913  # each is an option of the command
 
     Raises:
         UnknownTopic: There is no such topic.
-        UsageError: A column cannot be, a value does not fit and `strict` is set, or the table is of
-            another lake or topic, or of a higher version than the lake has.
+        UsageError: A column is invalid, a value does not fit and `strict` is set, or the table has
+            another lake or topic, or a higher version than the lake.
         CorruptData: A log is damaged, or the table needs features that Seglake does not support.
         AttemptAbandoned: An erasure abandoned the attempt.
-        CommitConflict: Other commits won again and again.
+        CommitConflict: Concurrent commits won all retries.
         StoreError: Storage failed.
 
     Example:
@@ -193,7 +197,7 @@ def _row_at(table: CatalogTable, snapshot: Snapshot, topic: str, path: str) -> T
 
 
 def _register(table: CatalogTable, row: TableRow) -> None:
-    """Commit the row of a table, unless its path has this row already."""
+    """Commit the row of a table to the catalog, unless the catalog already has it."""
     report = TopicReport(row.topic)
 
     def plan(base: Snapshot) -> Change | None:
@@ -211,7 +215,11 @@ def _is_same(before: TableRow, row: TableRow) -> bool:
 
 
 class _Plan:
-    """What makes a table equal to the log of a version of the lake."""
+    """The changes that make a table equal to the log in one version of the lake.
+
+    `wanted` has the segments that the table must have. `usable` returns whether the file with a
+    path may be kept. `kept` and `removed` are paths of files, and `missing` are segments.
+    """
 
     def __init__(
         self,
@@ -235,8 +243,8 @@ class _Plan:
     def is_rearranged(self, added: Mapping[PublishedSegment, NewFile]) -> bool:
         """Return whether the new files have exactly the rows of the removed files.
 
-        A segment never has a record that an earlier segment of its offsets did not have. So they
-        have the same rows if they are from the same offsets, and are as many.
+        A segment never has a record that an earlier segment with its offsets did not have. So the
+        rows are equal if the ranges of offsets and the numbers of rows are equal.
         """
         gone = {path: PublishedSegment.parse(path) for path in self.removed}
         if self.base is None or self.base.foreign or None in gone.values() or not added:
@@ -249,7 +257,7 @@ class _Plan:
 def _extents(
     some: Iterable[tuple[PublishedSegment, int]],
 ) -> dict[tuple[int, str], tuple[int, int, int]]:
-    """Return first offset, end offset and rows of the files of each partition and its columns."""
+    """Return (first offset, end offset, rows) of all files of each partition and column digest."""
     found = dict[tuple[int, str], tuple[int, int, int]]()
     for each, rows in some:
         key = each.partition, each.columns
@@ -259,7 +267,7 @@ def _extents(
 
 
 class _Publisher:
-    """One publish of a table. It fills in its report."""
+    """One publish of a table, which fills in its report."""
 
     def __init__(
         self, catalog: CatalogTable, row: TableRow, tasks: SegmentTasks, *, replace: bool,
@@ -275,7 +283,10 @@ class _Publisher:
         self.report = PublishResult(row.topic, self._table.uri)
 
     def plan(self, base: TableVersion | None = None) -> _Plan:
-        """Read the table, unless `base` is passed, then the lake. Raises what `publish` raises."""
+        """Read the table, or use `base`, then read the lake. Return the changes to make.
+
+        Raises what `publish` raises.
+        """
         base = base or self._table.read(replace=self._replace)
         snapshot = self._catalog.snapshot(topics=[self._row.topic])
         # Another publisher may have given the table other columns, or forgotten it.
@@ -304,7 +315,7 @@ class _Publisher:
     def carry_out(self, attempt_id: str, base: TableVersion | None, *, force: bool) -> None:
         """Write and commit until the table equals the log. Raises what `publish` raises.
 
-        `base` is a version of the table that was read before.
+        `base` is a version of the table that was already read, for the first try.
         """
         while True:
             try:
@@ -323,7 +334,7 @@ class _Publisher:
             self._table.delete(self._table.files_of(attempt_id))
 
     def _carry_out(self, plan: _Plan, attempt_id: str, *, force: bool) -> bool:
-        """Return whether the table equals the log now."""
+        """Carry out a plan. Return whether the table equals the log now."""
         report, columns = self.report, TableColumns.load(self._row.settings)
         if plan.base is None:
             self._table.create(columns.schema)
@@ -345,7 +356,7 @@ class _Publisher:
         return True
 
     def _write(self, plan: _Plan, columns: TableColumns, attempt_id: str) -> None:
-        """Write the missing files that this publish has not written yet."""
+        """Write the missing files of a plan that this publish has not written yet."""
         left = [each for each in plan.missing if each not in self._written]
         if not left:
             return
@@ -359,11 +370,11 @@ class _Publisher:
             self._written[each], self._misfits[each] = file, misfits
 
     def _may_keep(self, path: str) -> bool:
-        """Return whether a file of the table may stay. With `replace`, only own files may."""
+        """Return whether a file of the table may be kept. With `replace`, only own files may be."""
         return not self._replace or any(path == file.path for file in self._written.values())
 
     def give_up(self, attempt_id: str) -> None:
-        """Delete the files of this publish that no commit names, and that none can name later."""
+        """Delete the files of this publish that no commit names, after a fence. Ignore errors."""
         with suppress(SeglakeError):
             if files := self._table.files_of(attempt_id):
                 # An earlier commit may still arrive. A fence makes it lose.
@@ -382,9 +393,10 @@ def publish_in(
     memory_bytes: int = MEMORY_BYTES,
     is_known: bool = True,
 ) -> PublishResult:
-    """Publish a table that the catalog knows. With `force`, commit even without a change.
+    """Publish a table that has a row in the catalog, and return the result.
 
-    `is_known` is false at the first publish. Raises what `publish` raises.
+    With `force`, commit even if the table already equals the log. `is_known` is false at the first
+    publish. Raises what `publish` raises.
     """
     work = _Publisher(catalog, row, tasks, replace=replace, memory_bytes=memory_bytes)
     plan, report = work.plan(), work.report
@@ -407,10 +419,10 @@ def publish_in(
 def clear_tables(
     catalog: CatalogTable, rows: Iterable[TableRow], tasks: SegmentTasks, *, vacuum: bool
 ) -> dict[str, str]:
-    """Let no table get erased records any more. With `vacuum`, delete those that tables have.
+    """Fence tables, so that no publisher adds erased records. With `vacuum`, also delete these.
 
     Call this after the commit that removes the records. Return the tables that may still have such
-    records, and why.
+    records, each with the reason.
     """
     left = {}
     for row in rows:

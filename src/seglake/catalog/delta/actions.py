@@ -59,10 +59,10 @@ class AddedFile(NamedTuple):
 class DeltaCommit(NamedTuple):
     """A commit of a Delta table.
 
-    `removed` maps the path of each removed file to whether its removal changes rows. `operation`
-    and `engine` are from the description by its writer. `fences` is true for a fence, which is
-    committed before files are deleted that a commit in progress may name. `begins` is true for the
-    first commit of a rebuilt table, which follows no commit although its number is not 0.
+    `removed` maps the path of each removed file to whether that changes rows. `operation` and
+    `engine` are from the description by its writer. `fences` is true for a fence: its writer is
+    about to delete files that a commit in progress may name. `begins` is true for the first commit
+    of a rebuilt table, which follows no commit although its number is not 0.
     """
 
     version: int

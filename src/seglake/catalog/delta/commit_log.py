@@ -42,7 +42,7 @@ from seglake.limits import REQUESTS
 from seglake.store import Store
 
 CHECKPOINT_INTERVAL = 25
-_ACTIONS_A_COMMIT = 250  # actions that a checkpoint may write, for each commit since the last
+_ACTIONS_A_COMMIT = 250  # actions that a checkpoint may write, for each commit since the last one
 _A_DAY_MS = 86_400_000  # the shortest retention of commits that the contract allows
 _COMMIT = re.compile(r".*/(\d{20})\.json")
 _NUMBERED = re.compile(r".*/_delta_log/(\d{20})\..+")
@@ -249,11 +249,11 @@ class DeltaLog:
         self._seen = commits[0] if commits else self._seen
 
     def foreign_commits(self, version: int) -> list[DeltaCommit]:
-        """Return the commits up to `version` that follow Seglake's last commit, newest first."""
+        """Return the commits up to a version and after Seglake's last one, newest first."""
         return _before_ours(self._commits_back_from(version))
 
     def _commits_back_from(self, version: int, checked: int = -1) -> list[DeltaCommit]:
-        """Return the commits from a version back to Seglake's last commit or to `checked` + 1."""
+        """Return the commits from a version back to Seglake's last one or to `checked` + 1."""
         commits: list[DeltaCommit] = []
         ahead = 1
         while not any(commit.is_ours for commit in commits):
@@ -285,10 +285,7 @@ class DeltaLog:
         return sorted(key for number, key in there if number <= version)
 
     def _checkpoint_and_commits(self, version: int) -> tuple[int, list[tuple[int, str]]]:
-        """Return the version of the last checkpoint up to `version`, or -1, and files of the log.
-
-        The files are the files of the checkpoint and all commits after it, as (version, key).
-        """
+        """Return the last checkpoint up to a version, or -1, and its files and later commits."""
         commits, checkpoints = list[tuple[int, str]](), list[tuple[int, str]]()
         for item in self.store.list(f"{self.folder}/_delta_log"):
             if match := LOGGED.fullmatch(item.key):

@@ -226,7 +226,7 @@ def open_table(log: DeltaLog) -> DeltaTable:
 
 
 class TableDescription(NamedTuple):
-    """The definition of a published table at one version, and its version of an app transaction."""
+    """A version of a table that Seglake publishes: its definition, and one app transaction."""
 
     version: int
     id: str
@@ -236,9 +236,7 @@ class TableDescription(NamedTuple):
 
 
 def describe(log: DeltaLog, application: str) -> tuple[TableDescription, list[AddedFile]]:
-    """Return the description of a table's newest version, and the files of that version.
-
-    The description includes the version of the app transaction `application`, or None.
+    """Return the newest version of a table with its files, and the version of an app transaction.
 
     Raises what `open_table` raises.
     """

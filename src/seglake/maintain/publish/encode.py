@@ -97,7 +97,7 @@ class FileWriter:
 
 
 class _Sink(io.RawIOBase):
-    """A file object that writes to a stream of a store, and counts the bytes."""
+    """A file object over a stream of a store, which counts the bytes."""
 
     def __init__(self, stream: Writer) -> None:
         super().__init__()

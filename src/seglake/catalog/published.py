@@ -112,7 +112,10 @@ class TableVersion(NamedTuple):
     foreign: list[str]
 
     def segments(self) -> dict[str, PublishedSegment]:
-        """Return the content of each file of a publisher by path. Two files may have the same."""
+        """Return the content of each file that a publisher wrote, by the file's path.
+
+        Two files may have the same content.
+        """
         parsed = {path: PublishedSegment.parse(path) for path in sorted(self.files)}
         return {path: segment for path, segment in parsed.items() if segment}
 

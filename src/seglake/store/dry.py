@@ -126,4 +126,4 @@ class NullSink:
     """A stream that drops its bytes. The code that writes to it counts them."""
 
     def write(self, data: Data) -> None:
-        """Do nothing."""
+        """Drop `data`."""

@@ -178,10 +178,11 @@ class PartitionView:
         added: Segments | None = None,
         removed: Int64s | None = None,
     ) -> PartitionView:
-        """Return a view of this log partition with a new row, added and removed segments.
+        """Return the view of this log partition in a newer version.
 
-        `row` is ignored unless its sequence is higher. `removed` are base offsets of segments.
-        Raises CorruptData if the segments of the result have a hole or an overlap.
+        `row` is a newer partition row, and is ignored unless its sequence is higher. `added` are
+        the new segments, and `removed` the base offsets of the removed segments. Raises CorruptData
+        if the segments of the result have a hole or an overlap.
         """
         segments = self.segments
         bounds: dict[str, Any] = {}
@@ -314,7 +315,7 @@ class Snapshot:
         return set(self._unread.names())
 
     def read(self, topics: Iterable[str] | None = None) -> Snapshot:
-        """Read the rows of `topics`, by default of all topics, now. Return this snapshot."""
+        """Read the rows of `topics`, by default of all unread topics, and return this snapshot."""
         with self._lock:
             asked = self._unread.names() if topics is None else topics
             self._take([topic for topic in asked if topic in self._unread])

@@ -1,1 +1,1 @@
-"""Erase keys from a topic, from its records, its rejects, and the objects that contain them."""
+"""Erase the records and rejects with some keys from a topic, and from old objects and tags."""

@@ -491,7 +491,7 @@ class _Erasure:
         self._says_so = False  # whether to commit even if there is nothing to erase
 
     def _begin_attempt(self) -> None:
-        """Start a new attempt under the id in the report."""
+        """Forget the segments of an earlier attempt, and use the attempt id in the report."""
         report = self.report
         self._logs = LogErasure(
             self._table, report.topic, self._criteria.keys, report.attempt_id, self._tasks

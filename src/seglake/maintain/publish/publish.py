@@ -419,8 +419,9 @@ def publish_in(
 def clear_tables(
     catalog: CatalogTable, rows: Iterable[TableRow], tasks: SegmentTasks, *, vacuum: bool
 ) -> dict[str, str]:
-    """Fence tables, so that no publisher adds erased records. With `vacuum`, also delete these.
+    """Fence tables, so that no publisher adds erased records to them.
 
+    With `vacuum`, the tables are also published, and files with erased records are deleted.
     Call this after the commit that removes the records. Return the tables that may still have such
     records, each with the reason.
     """

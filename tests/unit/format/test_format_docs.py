@@ -53,11 +53,11 @@ def test_layouts(words: str, dtype: np.dtype[Any]) -> None:
 def test_sizes_in_sentences() -> None:
     assert f"From byte {batch.OVERHEAD} on" in TEXT
     assert f"from byte {batch.CRC_START} on" in TEXT
-    assert f"{index.OFFSET_ENTRY.itemsize} bytes an entry, offsets" in TEXT
-    assert f"{index.TIME_ENTRY.itemsize} bytes an entry, timestamps" in TEXT
-    assert f"{zonemap.FENCE_SPAN} to a fence; of 2,731 to 16,384 blocks 128" in TEXT
+    assert f"has {index.OFFSET_ENTRY.itemsize} bytes. Offsets" in TEXT
+    assert f"has {index.TIME_ENTRY.itemsize} bytes. Timestamps" in TEXT
+    assert "2,731 to 16,384 blocks, 256 up to 65,536 blocks" in TEXT
+    assert f"otherwise {zonemap.FENCE_SPAN}." in TEXT
     assert [zonemap.span_of(blocks) for blocks in (2_730, 2_731)] == [512, 128]
-    assert "up to 65,536" in TEXT
     assert [zonemap.span_of(blocks) for blocks in (16_384, 16_385, 65_536)] == [128, 256, 256]
     assert zonemap.span_of(65_537) == 512
     header = {name: meaning for _, _, name, meaning in table_after("Header, 32 bytes:")}

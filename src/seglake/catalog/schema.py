@@ -79,7 +79,7 @@ class SegmentRow(WithSegmentId):
 
     `min_timestamp`, `max_timestamp` and `created_at_ms` are milliseconds since the epoch. Columns
     with `_bytes` are file sizes, and columns with `_crc32c` are checksums of whole files.
-    `max_lateness_ms` is the largest difference between a timestamp and an earlier, larger one.
+    `max_lateness_ms` is the largest time by which a record is older than an earlier record.
     `index_interval_kind` is bytes, records or ms. `index_attempt_id` differs from `attempt_id` if
     the index files were rebuilt. `external` is the URI of a log that is stored outside the lake.
     `keyindex_bytes` and its checksum are None for a segment without a key index. `keyindex_of` has

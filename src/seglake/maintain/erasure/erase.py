@@ -348,15 +348,15 @@ _SHORTEST_WAIT_S, _LONGEST_WAIT_S = 1, 30  # between two searches for running at
 class EraseResult(TopicReport):
     """The result of an erasure, or of its dry run.
 
-    It has the number of keys, but not the keys. `segments` is the number of segments that were
-    written again without `records` records. `rejects` were removed from the quarantine, including
-    rejects that a killed erasure had left there. `rejects_left` counts the remaining rejects of
-    each attempt that lost rejects. `samples` is the number of rows removed from the samples of
-    failed runs. `tags` counts the records removed from each tag, by its name. `deleted` are the
-    keys of the old objects that were deleted. `running` attempts began in the meantime. After they
-    have ended, the erasure must be repeated. `tables` maps each published table that may still have
-    erased records to the reason. They have them until their next publish and vacuum, or because a
-    requested vacuum failed. In the second case, they are also in `uncleared`.
+    It has the number of keys, but not the keys. `segments` is the number of rewritten segments, and
+    `records` the number of records removed from them. `rejects` is the number of rejects removed
+    from the quarantine, including rejects that a killed erasure had left there. `rejects_left` has
+    the number of remaining rejects of each attempt that lost rejects. `samples` is the number of
+    rows removed from the samples of failed runs. `tags` has the number of records removed from each
+    tag, by name. `deleted` are the keys of the old objects that were deleted. `running` attempts
+    began in the meantime. After they have ended, the erasure must be repeated. `tables` has each
+    published table that may still have erased records, with the reason. A table keeps them until
+    its next publish and vacuum. If a requested vacuum failed, the table is also in `uncleared`.
     """
 
     dry_run: bool = False

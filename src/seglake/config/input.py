@@ -65,7 +65,7 @@ class Input(Section):
         description="ingest only these files of a folder or a glob: globs for file names or, with "
         "a `/`, for paths below the folder",
     )
-    exclude: Globs = Field(default=(), description="leave out these files; globs as in `include`")
+    exclude: Globs = Field(default=(), description="leave out these files (globs)")
     format: Annotated[FormatName, BeforeValidator(_format)] = Field(
         description="how to read a file; `dataframe`: the DataFrame that `seglake.ingest` gets"
     )
@@ -99,7 +99,7 @@ class Input(Section):
     delimiter: OneByte = Field(
         default=",", description="csv: separator of fields, one ASCII character"
     )
-    quote: OneByte = Field(default='"', description="csv: quote around a field; doubled inside one")
+    quote: OneByte = Field(default='"', description="csv: quote around a field, doubled inside it")
     escape: Escape | None = Field(
         default=None,
         description='csv: `"\\\\"` for files that MySQL or Spark\'s `df.write.csv` wrote: inside '

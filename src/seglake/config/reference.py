@@ -40,7 +40,7 @@ _LIFECYCLE = """### Lifecycle settings
 
 More keys of `[topic]`, for [the later life of a topic](lifecycle.md). The pipeline that creates a
 topic may set them. After that, only `seglake alter ROOT TOPIC KEY=VALUE` changes them, and a
-pipeline with another value is refused. They are not part of a run's fingerprint.
+pipeline with another value is refused.
 
 """
 

@@ -67,7 +67,7 @@ class Topic(Section):
         '`pipeline.order = "arrival"`',
     )
     message_timestamp_type: Literal["CreateTime", "LogAppendTime"] = Field(
-        default="CreateTime", description="the time of the event, or the start of the run"
+        default="CreateTime", description="timestamps are times of events, or the start of the run"
     )
     segment_bytes: Size = Field(
         default=2**30, ge=14, le=INT32_MAX, description="largest size of a `.log` file"
@@ -85,10 +85,10 @@ class Topic(Section):
         description="add an index entry after more than this number of bytes; 0: for every batch",
     )
     index_interval_records: int | None = Field(
-        default=None, ge=1, le=INT64_MAX, description="instead of bytes: number of records"
+        default=None, ge=1, le=INT64_MAX, description="number of records between index entries"
     )
     index_interval_ms: Ms | None = Field(
-        default=None, ge=1, description="instead of bytes: interval of event time"
+        default=None, ge=1, description="event time between index entries"
     )
     index_keys: bool = Field(
         default=False,
@@ -111,7 +111,7 @@ class Topic(Section):
         default=(), description="csv: names of the columns, in order; an empty name skips a column"
     )
     value_delimiter: OneByte = Field(default=",", description="csv: separator of fields")
-    value_quote: OneByte = Field(default='"', description="csv: quotes a field; doubled inside one")
+    value_quote: OneByte = Field(default='"', description="csv: quote around a field")
     value_escape: Escape | None = Field(
         default=None, description="csv: character that escapes a quote or itself inside quotes"
     )
@@ -156,7 +156,7 @@ class Topic(Section):
     )
     cleanup_policy: CleanupPolicy = Field(
         default="delete",
-        description="`delete` permits retention, `compact` compaction; or both: `compact,delete`",
+        description="`delete` for retention, `compact` for compaction, or both: `compact,delete`",
     )
     delete_retention_ms: Ms = Field(
         default=86_400_000, ge=0, description="how long compaction keeps a tombstone"
@@ -182,8 +182,8 @@ class Topic(Section):
     message_timestamp_after_max_ms: Ms = Field(
         default=INT64_MAX,
         ge=0,
-        description="rows whose time is more than this after the same end (or start) are "
-        "quarantined; default: no limit (in Kafka: an hour)",
+        description="like `message.timestamp.before.max.ms`, for times after that end or start; "
+        "default: no limit (in Kafka: an hour)",
     )
     kafka_topic_id: TopicId | None = Field(
         default=None,

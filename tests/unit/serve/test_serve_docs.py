@@ -1,4 +1,4 @@
-"""docs/serve.md says what there is: each setting of the server, and the versions of each API."""
+"""docs/server.md says what there is: each setting of the server, and the versions of each API."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from seglake.serve.settings import Address, Settings
 from tests.harness.lake_server import Wire, serving
 from tests.makers.lakes import Event, LakeMaker
 
-PAGE = (Path(__file__).parents[3] / "docs" / "serve.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs" / "server.md").read_text()
 READING = {
     "ApiVersions": 18, "Metadata": 3, "ListOffsets": 2, "Fetch": 1, "OffsetForLeaderEpoch": 23,
     "Produce": 0, "FindCoordinator": 10,

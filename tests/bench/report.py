@@ -29,12 +29,12 @@ _INTRODUCTION = """\
 <!-- Written by `make bench`. Do not edit: change tests/bench and run it again. -->
 
 For engineers who ask whether Seglake is fast enough for their work, and what is faster. Example: a
-speed of 5 relative to Spark writing Delta means that Seglake took a fifth of Spark's time for the
-same events.
+speed of 5, relative to Spark writing Delta, means that Seglake took a fifth of the time that Spark
+took for the same events.
 
-All programs of a comparison ran in one run on the same events, in turns and in random order,
-after a warm-up. Their files were in the page cache. A ratio is the median of the ratios of all
-turns. Ratios carry over to other machines; times and rates do not.
+All programs of a comparison ran in turns, in random order, on the same events, after a warm-up.
+Their files were in the page cache. A ratio is the median of the ratios of all turns. On another
+machine, ratios are similar, but times and rates are not.
 """
 
 _OF_THE_PAGE = """\
@@ -42,9 +42,9 @@ _OF_THE_PAGE = """\
 to `build/benchmarks.json`.
 
 *Time* and *arrival* are the orders of a topic. Topics use zstd. *New times* were not looked up
-before. *With other work*, the caller writes some MiB of other memory before each call. Vortex,
-Lance and Parquet are files of the same events, sorted by time. A *padded read* ends late enough
-for every late record. The bytes *needed* are the record batches that have a record of the window.
+before. *With other work*, the caller writes some MiB of other memory before each call. The files of
+Vortex, Lance and Parquet have the same events, sorted by time. A *padded read* has a later end, so
+that it contains late records. The bytes *needed* are the record batches with a record of the window.
 """
 
 

@@ -1,7 +1,9 @@
 """What all tests share: markers by folder, Hypothesis profiles, the folder of real logs."""
 
 import gc
+import multiprocessing
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -58,6 +60,20 @@ def _no_wait_for_the_disk() -> Iterator[None]:
     """No test cuts the power: tests/simulation/power.py builds what that would leave."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda _fd: None)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_temporary_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Processes that tests kill leave their temporary files where pytest deletes them."""
+    folder = str(tmp_path_factory.mktemp("t"))
+    of_spark = f"{os.environ['SPARK_SUBMIT_OPTS']} -Djava.io.tmpdir={folder}"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tempfile, "tempdir", folder)
+        # Else multiprocessing would delete a folder of its own there after pytest did.
+        patch.setitem(vars(multiprocessing.current_process())["_config"], "tempdir", folder)
+        patch.setenv("TMPDIR", folder)
+        patch.setenv("SPARK_SUBMIT_OPTS", of_spark)
         yield
 
 

@@ -1,7 +1,7 @@
 """A reader of lakes that shares no code with Seglake.
 
-It uses the standard library, zstandard, and pyarrow for the catalog's Parquet alone; its author
-knew Seglake's sources. What it relies on stands in docs/format.md and docs/catalog.md. It reads a
+It uses the standard library, libraries of the codecs, and pyarrow for the catalog's Parquet; its
+author knew Seglake's sources. What it relies on stands in docs/format.md and docs/catalog.md. It reads a
 lake in a local folder, checks every checksum it meets, and prefers few lines to speed. `python
 independent_reader.py LAKE TOPIC START END` prints the records of a window of time, in milliseconds.
 """
@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
+import cramjam
+import lz4.frame
 import pyarrow.parquet as pq
 import zstandard
 
@@ -177,9 +179,7 @@ class Bytes:
 
 def decompressed(data: bytes, codec: int) -> bytes:
     """The records behind a batch's header."""
-    if codec == 2 and not data.startswith(b"\x82SNAPPY\x00"):
-        return snappy_block(data)
-    return (bytes, gunzip, xerial, lz4_frame, unzstd)[codec](data)
+    return (bytes, gunzip, unsnappy, lz4.frame.decompress, unzstd)[codec](data)
 
 
 def gunzip(data: bytes) -> bytes:
@@ -197,73 +197,16 @@ def unzstd(data: bytes) -> bytes:
     return zstandard.ZstdDecompressor().decompressobj(read_across_frames=True).decompress(data)
 
 
-def xerial(data: bytes) -> bytes:
-    """Snappy blocks, each behind its length, after 16 bytes of header."""
+def unsnappy(data: bytes) -> bytes:
+    """A raw block, or blocks behind their lengths after Xerial's header of 16 bytes."""
+    if not data.startswith(b"\x82SNAPPY\x00"):
+        return bytes(cramjam.snappy.decompress_raw(data))
     out, at = b"", 16
     while at < len(data):
         (size,) = struct.unpack_from(">i", data, at)
-        out += snappy_block(data[at + 4 : at + 4 + size])
+        out += bytes(cramjam.snappy.decompress_raw(data[at + 4 : at + 4 + size]))
         at += 4 + size
     return out
-
-
-def snappy_block(data: bytes) -> bytes:
-    """A raw snappy block: its size, then literals and copies."""
-    source, out = Bytes(data), bytearray()
-    size = source.unsigned()
-    while len(out) < size:
-        (tag,) = source.take(1)
-        kind, rest = tag & 3, tag >> 2
-        if kind == 0:
-            extra = max(rest - 59, 0)
-            length = int.from_bytes(source.take(extra), "little") if extra else rest
-            out += source.take(length + 1)
-        elif kind == 1:
-            copy(out, tag >> 5 << 8 | source.take(1)[0], (rest & 7) + 4)
-        else:
-            copy(out, int.from_bytes(source.take(kind * kind // 2), "little"), rest + 1)
-    return bytes(out)
-
-
-def copy(out: bytearray, distance: int, length: int) -> None:
-    """Append bytes from `distance` back; they may reach into themselves."""
-    check(0 < distance <= len(out), "a copy from before the first byte")
-    for _ in range(length):
-        out.append(out[-distance])
-
-
-def lz4_frame(data: bytes) -> bytes:
-    """One LZ4 frame of independent blocks; the checksum of its header is not looked at."""
-    source, out = Bytes(data), bytearray()
-    magic, flags, _sizes = struct.unpack("<IBB", source.take(6))
-    check(magic == 0x184D2204, "no LZ4 frame")
-    source.take((8 if flags & 8 else 0) + (4 if flags & 1 else 0) + 1)
-    while word := int.from_bytes(source.take(4), "little"):
-        block = source.take(word & 0x7FFFFFFF)
-        out += block if word >> 31 else lz4_block(block)
-        source.take(4 if flags & 16 else 0)
-    return bytes(out)
-
-
-def lz4_block(data: bytes) -> bytes:
-    """Sequences of literals and copies; the last has literals alone."""
-    source, out = Bytes(data), bytearray()
-
-    def length(nibble: int) -> int:
-        while nibble >= 15 and (nibble - 15) % 255 == 0:
-            (byte,) = source.take(1)
-            nibble += byte
-            if byte < 255:
-                break
-        return nibble
-
-    while source.at < len(data):
-        (token,) = source.take(1)
-        out += source.take(length(token >> 4))
-        if source.at < len(data):
-            distance = int.from_bytes(source.take(2), "little")
-            copy(out, distance, length(token & 15) + 4)
-    return bytes(out)
 
 
 # ------------------------------------------------------------------ segments

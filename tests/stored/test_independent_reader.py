@@ -21,7 +21,7 @@ from tests.stored.independent_reader import Lake, Record
 RUNS = [*runs.runs(), *runs.of_gzip()]
 TOPICS = sorted({run.settings["topic"]["name"] for run in RUNS})
 READER = Path(__file__).with_name("independent_reader.py")
-OWN_LIBRARIES = {"zstandard", "pyarrow"}
+OWN_LIBRARIES = {"cramjam", "lz4", "zstandard", "pyarrow"}
 
 
 @pytest.fixture(scope="module")

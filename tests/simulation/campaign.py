@@ -79,7 +79,7 @@ def play(seed: int, *, until: float = float("inf"), step: int = 1, most: int = 1
     return account
 
 
-def differing(seed: int, count: int = 3) -> list[str]:
+def differing(seed: int, count: int = 1) -> list[str]:
     """Where histories that are played twice are not the same call for call."""
     found = []
     for each in range(seed, seed + count):

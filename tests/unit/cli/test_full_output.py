@@ -43,13 +43,12 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return maker.root
 
 
-def told(command: list[object], output: Path | None = FULL, unbuffered: str = "") -> str:
+def told(command: list[object], output: Path | None = FULL) -> str:
     """What a command with a full standard output says; its exit code is 1."""
     with (output or Path(os.devnull)).open("wb") as stdout:
         done = subprocess.run(
             [sys.executable, *map(str, command)], stdout=stdout, stderr=subprocess.PIPE,
             text=True, check=False, timeout=90,
-            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
         )  # fmt: skip
     assert done.returncode == 1, done.stderr
     return done.stderr
@@ -62,12 +61,6 @@ def test_a_read(root: Path, options: str) -> None:
     errors = told(["-m", "seglake", "read", root, "events", *options.split()])
     assert errors.count("\n") == 1
     assert "standard output: No space left on device" in errors
-
-
-@pytest.mark.parametrize("unbuffered", rest_but(["", "1"], "1"))
-def test_a_short_report(root: Path, unbuffered: str) -> None:
-    errors = told(["-m", "seglake", "metrics", root], unbuffered=unbuffered)
-    assert errors == "seglake: standard output: No space left on device\n"
 
 
 def test_a_job() -> None:
@@ -99,7 +92,7 @@ def test_output_fails_only_commands_that_did_not_commit(
 ) -> None:
     maker = LakeMaker(tmp_path / "lake")
     maker.run({0: [Event(1_700_000_000_000, b"k", b"v")]})
-    for command, code in ((["erase", "--key", "k"], 0), (["segments"], int(is_lost))):
+    for command, code in ((["erase", "--key", "k"], 0), *[(["segments"], 1)] * is_lost):
         done = run_in_shell(redirection, command[0], maker.root, "events", *command[1:])
         assert (done.returncode, b"Traceback" in done.stderr) == (code, False), done.stderr
         assert ("2>" in redirection) or done.stderr.count(b"\n") == is_lost
@@ -108,7 +101,7 @@ def test_output_fails_only_commands_that_did_not_commit(
     )
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252:surrogateescape"])
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252:surrogateescape"])
 def test_characters_that_an_encoding_lacks_are_escaped(root: Path, encoding: str) -> None:
     environment = {**os.environ, "PYTHONIOENCODING": encoding}
     table = run_in_shell("", "segments", root, "events", PYTHONIOENCODING=encoding)

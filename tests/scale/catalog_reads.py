@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import multiprocessing
 import os
-import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -317,24 +315,3 @@ def _next_run(root: Path, history: History, files: int) -> tuple[Pipeline, str]:
         write_file(path, [Line(T)])
     changes: dict[str, Any] = {"topic": {"name": TOPIC, "partitions": history.partitions}}
     return pipeline_of(root / "lake", paths, **changes), history.run_id(history.runs + done)
-
-
-def peak_mb(measure: Callable[..., Outcome], *how: Any) -> tuple[Outcome, int]:
-    """What a function reads in a process of its own, and how many MB of memory it adds at most.
-
-    That is beside what the process has when everything is imported.
-    """
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        return pool.apply(_with_peak, (measure, *how))
-
-
-def _with_peak(measure: Callable[..., Outcome], *how: Any) -> tuple[Outcome, int]:
-    before = _peak_kb()
-    outcome = measure(*how)
-    return outcome, (_peak_kb() - before) // 1000
-
-
-def _peak_kb() -> int:
-    """The most memory that this process has had, without that of the process it came from."""
-    (line,) = re.findall(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
-    return int(line)

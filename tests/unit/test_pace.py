@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import logging
-import re
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import pyarrow as pa
 import pytest
 
-from seglake.engine import Amounts, LocalEngine, SegmentTasks, SparkEngine, logged
-from seglake.maintain.compaction.compact import compact_topic
-from seglake.maintain.compaction.passes import CompactionOptions
-from seglake.maintain.erasure.erase import erase
+from seglake.engine import Amounts, LocalEngine, logged
 from seglake.maintain.health.verify import verify
-from seglake.maintain.undo import undo
 from seglake.terminal.progress import (
     EVERY_S,
     Pace,
@@ -27,13 +21,8 @@ from seglake.terminal.progress import (
     periodically,
     report_wait,
 )
-from seglake.terminal.wording import short_bytes
 from seglake.write.driver.report import Report, silent
-from seglake.write.reduce.tasks import CountSpanningBlobs, SpanningBlob
 from tests.makers.lakes import Event, LakeMaker
-from tests.makers.raw_events import ingest
-from tests.makers.redriven import Event as RawEvent
-from tests.makers.redriven import pipeline_of, redriven, write
 
 
 class Clock:
@@ -149,77 +138,3 @@ def test_engine_and_maintenance_log_their_progress(
     verify(str(tmp_path), deep=False)
     logged("tasks")(1, 2)
     assert "done" not in caplog.text
-
-
-def _said(caplog: pytest.LogCaptureFixture) -> set[str]:
-    """What was counted since the last call, as "rejects" or "B of log"."""
-    amounts = [re.search(r" of [\d.,]+ (.*) done, ", line) for line in caplog.messages]
-    caplog.clear()
-    return {amount[1] for amount in amounts if amount}
-
-
-@pytest.fixture
-def lines(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
-    """The log, with a line after each task."""
-    caplog.set_level(logging.INFO, logger="seglake")
-    with line_every(0.0):
-        yield caplog
-
-
-def test_no_work_on_rejects_is_counted_in_tasks(
-    tmp_path: Path, lines: pytest.LogCaptureFixture
-) -> None:
-    root, paths = tmp_path / "lake", [tmp_path / "in" / name for name in ("1.jsonl", "2.jsonl")]
-    for path in paths:
-        write(path, "jsonl", [RawEvent(times) for times in "abbc"])
-    ingest(pipeline_of(root, paths, "jsonl", "a"), "day")
-    assert "6 of 6 rejects done" in lines.text
-    assert _said(lines) == {"B", "records", "rejects"}
-    redriven(pipeline_of(root, paths, "jsonl", "b"), "day")
-    size = short_bytes(sum(path.stat().st_size for path in paths))
-    assert f"{size} of {size} done" in lines.text  # it reads both files again
-    assert _said(lines) == {"files of rejects", "B", "records", "rejects"}
-    erase(str(root), "events", raw_containing=b'"c"', vacuum=True)
-    assert _said(lines) == {"files of rejects", "KiB of rejects"}
-    undo(str(root), "events", "day")
-    assert _said(lines) == {"B of log"}
-
-
-def test_a_pass_of_compaction_is_counted_in_bytes_of_log_and_keys(
-    tmp_path: Path, lines: pytest.LogCaptureFixture
-) -> None:
-    maker = LakeMaker(tmp_path, settings={"cleanup.policy": "compact"})
-    for _ in range(3):
-        maker.run({0: [Event(5, b"k", b"v")]})
-    size = short_bytes(maker.files("log")[0].stat().st_size * 3)
-    options = CompactionOptions(force=True, now_ms=10**13, progress=logged("bytes of log"))
-    compact_topic(maker.catalog, "events", LocalEngine(), options)
-    assert f"{size} of {size} of log in this wave done" in lines.text
-    assert _said(lines) == {"B of log", "B of log in this wave", "keys in this wave"}
-
-
-class _Sized(NamedTuple):
-    log_bytes: int
-
-
-def test_segments_that_spark_reads_are_counted_in_bytes_of_log(
-    lines: pytest.LogCaptureFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    engine = SparkEngine()
-    monkeypatch.setattr(engine, "map", LocalEngine().map)
-    monkeypatch.setattr(engine, "cores_for", lambda _: 1)
-    tasks = SegmentTasks(LakeMaker(tmp_path).store, engine, logged("bytes of log"))
-    rows = [_Sized(700), _Sized(300)]
-    assert tasks.map(lambda _, row: row.log_bytes + 1, rows) == [701, 301]
-    assert "700 B of 700 B of log in this wave done" in lines.text
-    assert "1,000 B of 1,000 B of log done" in lines.text
-
-
-def test_straddling_blobs_are_counted_in_records(tmp_path: Path) -> None:
-    blobs = [
-        SpanningBlob(number, {}, pa.table({"records": [count]}))
-        for number, count in enumerate([5, 7, 9])
-    ]
-    task = CountSpanningBlobs(LakeMaker(tmp_path).store)
-    records = Amounts.of(task, [blobs[:2], blobs[2:]])
-    assert records == ("records of straddling blobs", [12, 9])

@@ -48,14 +48,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_redrive_of_a_run_without_rejects_says_so(folder: Path) -> None:
-    Path("in.jsonl").write_text(f'{{"ts":{T}}}\n')
-    told("ingest", "--conf-file", "web.toml", "--local", "--run-id", "1")
-    said = told("redrive", "--conf-file", "web.toml", "--local", "--run-id", "1").splitlines()
-    assert said[0] == "nothing to redrive: run '1' has no open rejects"
-    assert said[1].strip() == "redrive"
-
-
 def test_a_run_that_was_redriven_tells_what_is_still_open(folder: Path) -> None:
     told("ingest", "--conf-file", "web.toml", "--local", "--run-id", "1")
     status = "run-status", "lake", "events", "--run-id", "1"
@@ -111,13 +103,6 @@ def test_a_header_that_no_record_has_is_told(tmp_path: Path) -> None:
     said = told("find", tmp_path / "some", *find)
     assert "has the header 'Trce'; did you mean 'trace'?" in said
     assert "has the header" not in told("find", tmp_path / "some", "events", "--header", "trace=2")
-
-
-def test_a_lake_that_is_a_file_is_named(folder: Path) -> None:
-    with pytest.raises(StoreError) as error:
-        told("ingest", "--conf-file", "web.toml", "--local", "--root", folder / "in.jsonl")
-    said = f"{folder}/in.jsonl; there is a file where a folder is needed: name another folder"
-    assert str(error.value) == said
 
 
 def test_settings_in_utf_16_are_told_how_to_be_saved(folder: Path) -> None:

@@ -31,6 +31,7 @@ import json
 import re
 import uuid
 from typing import Any, Literal, NamedTuple, get_args
+from urllib.parse import unquote
 
 from seglake.errors import CorruptData, UsageError
 from seglake.limits import INT32_MAX, INT64_MAX
@@ -89,11 +90,12 @@ DECODED_ROOT = r"the path of a lake cannot have a backslash, or % with two digit
 
 
 def is_decoded(root: str) -> bool:
-    """Return whether delta-rs would read and write another folder than the local folder `root`.
+    """Return whether delta-rs would read and write another folder than `root`.
 
-    delta-rs decodes `%20` and treats a backslash as a slash, even in a path that is not a URI.
+    delta-rs decodes `%20` even in a path and in a decoded URI, and treats a backslash as a slash.
     """
-    return "://" not in root and re.search(r"%[0-9A-Fa-f]{2}|\\", root) is not None
+    path = unquote(root) if "://" in root else root
+    return re.search(r"%[0-9A-Fa-f]{2}|\\", path) is not None
 
 
 def is_topic_name(name: str) -> bool:

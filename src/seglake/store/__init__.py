@@ -51,6 +51,12 @@ def open_store(uri: str, storage_options: Mapping[str, str] | None = None) -> St
     """
     options = dict(storage_options or {})
     scheme, colon, rest = uri.partition(":")
+    # A query may have a secret, so the message does not repeat it.
+    if colon and (scheme == "file" or rest.startswith("//")) and set("?#") & {*rest}:
+        raise ConfigError(
+            f"a {scheme}: URI must not have a query string or a fragment; use storage options, "
+            f"the environment for secrets, and %3F and %23 for ? and # in a name"
+        )
     if scheme == "file" and colon:
         return local_store(unquote(urlsplit(uri).path), options)
     if not rest.startswith("//"):
@@ -64,12 +70,6 @@ def open_store(uri: str, storage_options: Mapping[str, str] | None = None) -> St
     user, at, _ = urlsplit(uri).netloc.rpartition("@")
     if at and (":" in user or not scheme.startswith("abfs")):
         raise ConfigError(f"a {scheme}: URI must not contain credentials; use the environment")
-    # A query may have a secret, so the message does not repeat it.
-    if "?" in rest or "#" in rest:
-        raise ConfigError(
-            f"a {scheme}: URI must not have a query string or a fragment; use storage options, "
-            f"the environment for secrets, and %3F and %23 for ? and # in a key"
-        )
     # Local disks need no obstore, so import it late.
     from seglake.store.object_store import object_store  # noqa: PLC0415
 

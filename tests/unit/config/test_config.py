@@ -49,15 +49,18 @@ def problem(folder: Path, text: str = GOOD, **overrides: Any) -> str:
     return str(caught.value).replace(str(folder), "")
 
 
-@pytest.mark.parametrize("name", ["a%20b", "feature%2Fx", "a\\b"])
+DECODED = ["{}/a%20b", "{}/feature%2Fx", "{}/a\\b", "file://{}/a%5Cb", "s3://b/a%2520b"]
+
+
+@pytest.mark.parametrize("root", DECODED)
 def test_a_root_that_is_decoded_is_refused_before_anything_is_written(
-    tmp_path: Path, name: str
+    tmp_path: Path, root: str
 ) -> None:
-    root = tmp_path / name
-    assert "pipeline.root" in problem(tmp_path, **{"pipeline.root": str(root)})
+    root = root.format(tmp_path)
+    assert "pipeline.root" in problem(tmp_path, **{"pipeline.root": root})
     with pytest.raises(UsageError, match="rename it"):
-        CatalogTable.create(open_store(str(root)))
-    assert not root.exists()
+        CatalogTable.create(open_store(root))
+    assert len([*tmp_path.iterdir()]) == 1  # the pipeline
 
 
 def test_defaults_are_those_of_kafka(tmp_path: Path) -> None:

@@ -335,7 +335,7 @@ def test_open_store__spellings_of_a_local_root(tmp_path: Path, spelled: str) -> 
     assert pickle.loads(pickle.dumps(store)).read("k", 0, 1) == b"x"
 
 
-@pytest.mark.parametrize("uri", ["hdfs://host/x", "ftp://x/y", "s3://key:secret@bucket/x"])
+@pytest.mark.parametrize("uri", ["hdfs://h/x", "ftp://x/y", "s3://k:s@bucket/x", "file:///x#y"])
 def test_open_store__refuses(uri: str) -> None:
     with pytest.raises(ConfigError):
         open_store(uri)

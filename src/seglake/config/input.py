@@ -23,6 +23,8 @@ from seglake.config.sections import Section
 from seglake.text.patterns import named_groups
 
 FormatName = Literal["jsonl", "csv", "parquet", "avro", "text", "dataframe"]
+Codec = Literal["gzip", "bz2", "zstd"]
+Compression = Literal["auto", "none", Codec]
 
 
 class InputFormat(NamedTuple):
@@ -69,7 +71,7 @@ class Input(Section):
     format: Annotated[FormatName, BeforeValidator(_format)] = Field(
         description="how to read a file; `dataframe`: the DataFrame that `seglake.ingest` gets"
     )
-    compression: Literal["auto", "none", "gzip", "bz2", "zstd"] = Field(
+    compression: Compression = Field(
         default="auto",
         description="`auto` detects it by a file's first bytes; `none` does not unpack tar "
         "archives",

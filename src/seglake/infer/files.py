@@ -17,7 +17,7 @@ from seglake.advice.json_shapes import EventArray, events_of
 from seglake.config import Input
 from seglake.errors import InputError
 from seglake.write.input.binaries import NO_TEXT, describe_binary, is_binary
-from seglake.write.input.codecs import HEAD_BYTES, detect_codec
+from seglake.write.input.codecs import HEAD_BYTES, SUFFIXES, detect_codec
 from seglake.write.input.content import InputStore
 from seglake.write.input.encodings import UTF_8
 from seglake.write.input.files import SourceFile
@@ -28,18 +28,13 @@ _SPREAD, _LARGEST = 5, 3  # number of sampled files: far apart in the listing, a
 _SAMPLED_BYTES, _LONGEST_LINE_BYTES = 1 << 18, 1 << 24
 _SAMPLED_LINES = 1000
 _LOOKED_AT = 10
-_CODECS = "gz", "bz2", "zst", "zstd"
 _HASH = r"(?![0-9A-Fa-f]{8,}\b|[0-9A-Z]{8,}\b)"  # E1.2026-11-20-03.b68daeed.gz has no suffix
-_SUFFIX = re.compile(
-    rf"\.{_HASH}([A-Za-z]\w*?)(?:-\d[\d_T:-]*)?(?:\.(?:{'|'.join(_CODECS)}|[\d_T:-]+))*$"
-)
+_SUFFIX = re.compile(rf"\.{_HASH}([A-Za-z]\w*?)(?:-\d[\d_T:-]*)?(?:\.(?:{SUFFIXES}|[\d_T:-]+))*$")
 _PARTITION_FOLDER = re.compile(r"(?<=/)([A-Za-z_][\w.-]*)=[^/]*(?=/)")  # day=2026-11-01
-_MARKS = (  # UTF-32 first, because its little-endian mark begins with UTF-16's mark
-    (codecs.BOM_UTF32_LE, "utf-32"),
-    (codecs.BOM_UTF32_BE, "utf-32"),
-    (codecs.BOM_UTF16_LE, "utf-16"),
-    (codecs.BOM_UTF16_BE, "utf-16"),
-)
+_MARKS = {  # UTF-32 first, because its little-endian mark begins with UTF-16's mark
+    "utf-32": (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE),
+    "utf-16": (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE),
+}
 _FEW_DAMAGED = 0.01  # share of lines that may be damaged
 
 Item = TypeVar("Item")
@@ -193,7 +188,7 @@ def _suffix(file: SourceFile) -> str:
     For example, "jsonl" for "a.jsonl.1.gz", or "" without a suffix.
     """
     match = _SUFFIX.search(file.path.rpartition("/")[2])
-    return match[1] if match and match[1] not in _CODECS else ""
+    return match[1] if match and not re.fullmatch(SUFFIXES, match[1]) else ""
 
 
 def _exclusion(file: SourceFile, among: Sequence[SourceFile]) -> str:
@@ -250,8 +245,8 @@ class _FirstBytes(NamedTuple):
 
     def encoding(self) -> str:
         """Guess the encoding from a byte order mark, from zero bytes, or from invalid UTF-8."""
-        for mark, name in _MARKS:
-            if self.data.startswith(mark):
+        for name, marks in _MARKS.items():
+            if self.data.startswith(marks):
                 return name
         if b"\0" in self.data:
             for first, name in ((0, "utf-16-be"), (1, "utf-16-le")):

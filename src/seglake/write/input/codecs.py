@@ -12,10 +12,11 @@ import tarfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from seglake.config.input import Codec
 from seglake.errors import InputError
 from seglake.write.input.binaries import describe_binary
 from seglake.write.input.files import PARQUET_MARK
@@ -24,15 +25,13 @@ from seglake.write.input.streams import RawFile, ReadAhead
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-Codec = Literal["gzip", "bz2", "zstd"]
-
 HEAD_BYTES = 16
-_MAGIC: tuple[tuple[re.Pattern[bytes], Codec], ...] = (
-    (re.compile(rb"\x1f\x8b\x08"), "gzip"),
-    (re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"), "bz2"),
-    # A frame, or a frame to skip.
-    (re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"), "zstd"),
-)
+_CODECS: dict[Codec, tuple[bytes, str]] = {  # expressions for the first bytes, and the suffix
+    "gzip": (rb"\x1f\x8b\x08", "gz"),
+    "bz2": (rb"BZh[1-9](1AY&SY|\x17rE8P\x90)", "bz2"),
+    "zstd": (rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18", "zstd?"),  # a frame, or one to skip
+}
+SUFFIXES = "|".join(suffix for _, suffix in _CODECS.values())
 _REFUSED = {  # first bytes → (name of the format, command that unpacks it)
     b"PK\x03\x04": ("a zip archive", "unzip"),
     b"\xfd7zXZ\x00": ("xz", "xz -d"),
@@ -51,20 +50,19 @@ def detect_codec(head: bytes, path: str) -> Codec | None:
     """
     if not head.startswith(PARQUET_MARK) and (remark := describe_binary(head)):
         raise InputError(f"{path}: {remark}")
-    refused = next((_REFUSED[magic] for magic in _REFUSED if head.startswith(magic)), None)
-    if refused is not None and path.lower().endswith(_SHEETS):
-        raise InputError(f"{path}: this is a spreadsheet. Save it as CSV")
-    if refused is not None:
-        name, command = refused
-        raise InputError(
-            f"{path}: this is {name}. Unpack it with `{command} FILE`; only gzip, bz2, zstd, tar "
-            f"and plain files can be read"
-        )
+    for magic, (name, command) in _REFUSED.items():
+        if head.startswith(magic) and path.lower().endswith(_SHEETS):
+            raise InputError(f"{path}: this is a spreadsheet. Save it as CSV")
+        if head.startswith(magic):
+            raise InputError(
+                f"{path}: this is {name}. Unpack it with `{command} FILE`; only "
+                f"{', '.join(_CODECS)}, tar and plain files can be read"
+            )
     return _named(head)
 
 
 def _named(head: bytes) -> Codec | None:
-    return next((name for magic, name in _MAGIC if magic.match(head)), None)
+    return next((name for name, (magic, _) in _CODECS.items() if re.match(magic, head)), None)
 
 
 def decompress_stream(raw: RawFile, codec: Codec | None, path: str) -> Content:
@@ -127,7 +125,7 @@ class Content:
 
     def _remedy(self) -> str:
         codec = _named(self.raw.part(0, HEAD_BYTES))
-        if self._what in get_args(Codec) and codec != self._what:
+        if self._what in _CODECS and codec != self._what:
             return f"it does not begin like {self._what}. Correct input.compression"
         return "write the file again"
 

@@ -9,17 +9,15 @@ import sys
 import tarfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
+from seglake.config.input import Codec, Compression
 from seglake.errors import InputError, MissingObject, StoreError
 from seglake.store import Listed, RefusedKey, Store, open_store
-from seglake.write.input.codecs import HEAD_BYTES, Codec, Content, decompress_stream, detect_codec
+from seglake.write.input.codecs import HEAD_BYTES, Content, decompress_stream, detect_codec
 from seglake.write.input.encodings import UTF_8, Utf8Stream, is_single_byte, utf8_size
 from seglake.write.input.files import FileVersion, SourceFile, locate
 from seglake.write.input.streams import FIRST_BYTES, ByteStream, RawFile
-
-Compression = Literal["auto", "none", "gzip", "bz2", "zstd"]
-
 
 _SPECIAL = {stat.S_IFIFO: "pipe", stat.S_IFSOCK: "socket", stat.S_IFCHR: "device"}
 

@@ -122,11 +122,8 @@ def infer_settings(
         chosen_key, other_keys, settings = None, [], {"key.fields": [*key], **settings}
     choices = dict(_choices(sample, chosen, chosen_key))
     choices |= {name: Choice(value, "") for name, value in settings.items()}
-    findings = [*sample.findings]
-    if chosen is not None:
-        findings += chosen.findings
-    else:
-        findings.append(Finding("no-time", facts={"fields": [*sample.fields][:20]}))
+    no_time = Finding("no-time", facts={"fields": [*sample.fields][:20]})
+    findings = [*sample.findings, *([no_time] if chosen is None else chosen.findings)]
     if other_times:
         findings.append(Finding("other-times", facts={"fields": other_times[:10]}))
     if chosen_key is not None:

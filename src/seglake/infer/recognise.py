@@ -34,6 +34,7 @@ from seglake.infer.files import (
     sampled_files,
 )
 from seglake.times.candidates import candidate_formats, candidates_at_start, expression_for
+from seglake.times.instants import format_ms
 from seglake.write.input.binaries import AVRO_MARK
 from seglake.write.input.content import InputStore
 from seglake.write.input.encodings import UTF_8
@@ -271,10 +272,11 @@ def _json_lines(heads: Sequence[FirstLines], lines: Sequence[str]) -> Sample | N
 
 
 def _with_dates(value: Any) -> Any:
-    """Replace MongoDB's {"$date": …} in a JSON value by its text or its milliseconds."""
+    """Replace MongoDB's {"$date": …} in a JSON value by ISO 8601 text."""
     if isinstance(value, dict) and value.keys() == {"$date"}:
         date = value["$date"]
-        return date.get("$numberLong") if isinstance(date, dict) else date
+        ms = date.get("$numberLong") if isinstance(date, dict) else date
+        return format_ms(int(str(ms))) if re.fullmatch(r"-?\d{1,19}", str(ms)) else ms
     if isinstance(value, dict):
         return {name: _with_dates(member) for name, member in value.items()}
     return value
@@ -474,19 +476,24 @@ _COMMON_LOG = r"\d{2}/[A-Z][a-z]{2}/\d{4}:\d{2}:\d{2}:\d{2} [+-]\d{4}"
 _SYSLOG_TIME = r"[A-Z][a-z]{2} [ \d]?\d \d{2}:\d{2}:\d{2}(?:\.\d+)?"
 _RFC_5424_TIME = r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(?:\.\d+)?(?:Z|[+-]\d{2}:\d{2})"
 _REQUEST = r'"(?P<request>(?:[^"\\]|\\.)*)" (?P<status>\d{3}|-)'
-_LOGS = {  # kind → (pattern of an event, pattern of the first line if events have several lines)
-    "an access log": (
-        rf"(?P<client>\S+) \S+ (?P<user>\S+) \[(?P<time>{_COMMON_LOG})\] {_REQUEST}",
-        "",
+_LOGS = {  # by kind: the pattern of an event
+    "an access log": (rf"(?P<client>\S+) \S+ (?P<user>\S+) \[(?P<time>{_COMMON_LOG})\] {_REQUEST}"),
+    "an access log of S3": (
+        rf"\S+ (?P<bucket>\S+) \[(?P<time>{_COMMON_LOG})\] (?P<client>\S+) (?P<user>\S+) "
+    ),
+    "an access log of AWS's load balancer": (
+        rf"[a-z]\w+ (?P<time>{_RFC_5424_TIME}) (?P<balancer>\S+) (?P<client>\S+):\d+ "
     ),
     "syslog": (
-        rf"(?:<\d{{1,3}}>)?(?P<time>{_SYSLOG_TIME}) (?P<host>[^\s\[\]]+) (?P<process>[^\s\[:]+)",
-        rf"(?:<\d{{1,3}}>)?{_SYSLOG_TIME}",
+        rf"(?:<\d{{1,3}}>)?(?P<time>{_SYSLOG_TIME}) (?P<host>[^\s\[\]]+) (?P<process>[^\s\[:]+)"
     ),
     "syslog (RFC 5424)": (
-        rf"<\d{{1,3}}>1 (?P<time>{_RFC_5424_TIME}) (?P<host>\S+) (?P<process>\S+)",
-        r"<\d{1,3}>1 ",
+        rf"<\d{{1,3}}>1 (?P<time>{_RFC_5424_TIME}) (?P<host>\S+) (?P<process>\S+)"
     ),
+}
+_STARTS = {  # of events with several lines
+    "syslog": rf"(?:<\d{{1,3}}>)?{_SYSLOG_TIME}",
+    "syslog (RFC 5424)": r"<\d{1,3}>1 ",
 }
 _LEVEL = r"(?P<level>TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|SEVERE|CRITICAL|FATAL)\b"
 _QUOTED = r'"(?:[^"\\]|\\.)*"'
@@ -498,7 +505,8 @@ _MOST_KEYS = 20
 
 
 def _well_known_log(heads: Sequence[FirstLines], lines: Sequence[str]) -> Sample | None:
-    for kind, (pattern, start) in _LOGS.items():
+    for kind, pattern in _LOGS.items():
+        start = _STARTS.get(kind, "")
         events = [line for line in lines if not start or re.match(start, line)]
         matches = sum(bool(re.match(pattern, line)) for line in events)
         if matches and matches >= 0.99 * len(events) and 2 * len(events) > len(lines):

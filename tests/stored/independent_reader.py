@@ -1,8 +1,8 @@
 """A reader of lakes that shares no code with Seglake.
 
 It uses the standard library, libraries of the codecs, and pyarrow for the catalog's Parquet; its
-author knew Seglake's sources. What it relies on stands in docs/format.md and docs/catalog.md. It reads a
-lake in a local folder, checks every checksum it meets, and prefers few lines to speed. `python
+author knew Seglake's sources. It relies on docs/format.md and docs/catalog.md. It reads a lake in a
+local folder, checks every checksum it meets, and prefers few lines to speed. `python
 independent_reader.py LAKE TOPIC START END` prints the records of a window of time, in milliseconds.
 """
 

@@ -18,7 +18,7 @@ PROJECT = Path(__file__).parents[1]
 BUDGETS = {  # what is counted: (budget, goal)
     "lines of code in src": (45_891, 42_500),
     "modules in src": (284, 330),
-    "lines of code in tests": (64_246, 62_000),
+    "lines of code in tests": (64_243, 62_000),
     "settings": (79, 79),
     "commands in --help": (29, 30),
 }

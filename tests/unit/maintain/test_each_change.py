@@ -14,7 +14,8 @@ from seglake.catalog.delta.commit_log import DeltaLog
 from seglake.catalog.table import CatalogTable
 from seglake.errors import CommitConflict, CorruptData, StoreError, UnknownTopic, UsageError
 from seglake.layout import LOG_TABLE, success_key
-from seglake.maintain.health.repair import rebuild_catalog
+from seglake.maintain.health.repair import rebuild_catalog, repair_indexes
+from seglake.maintain.health.verify import verify
 from tests.harness.meanwhile import before_first
 from tests.harness.observed import observe
 from tests.makers.compacted import set_topic
@@ -33,6 +34,11 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "reindex": seglake.reindex,
     "retain": lambda root, topic: seglake.retain(root, topic)[0],
     "undo": lambda root, topic: seglake.undo(root, topic, "1", force=True),
+}
+OTHERS: dict[str, Callable[..., Any]] = {
+    "maintain": seglake.maintain_lake,
+    "repair": lambda root, topic: repair_indexes(root, topics=["events", topic]),
+    "verify": lambda root, topic: verify(root, topics=[topic]),
 }
 READING_LOGS = ("compact", "erase", "reindex")  # a merge leaves out a damaged log
 
@@ -58,14 +64,14 @@ def test_history_has_the_command_and_a_rebuild_keeps_what_it_did(root: str, name
     assert observe(root) == before
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_unknown_topic_and_missing_lake_are_errors(root: str, name: str) -> None:
+@pytest.mark.parametrize("call", [*COMMANDS.values(), *OTHERS.values()])
+def test_unknown_topic_and_missing_lake_are_errors(root: str, call: Callable[..., Any]) -> None:
     version = open_catalog(root).snapshot().version
     with pytest.raises(UnknownTopic, match="'nope'"):
-        COMMANDS[name](root, "nope")
+        call(root, "nope")
     assert open_catalog(root).snapshot().version == version
     with pytest.raises(UsageError):
-        COMMANDS[name](f"{root}-none", "events")
+        call(f"{root}-none", "events")
     assert not Path(f"{root}-none").exists()
 
 

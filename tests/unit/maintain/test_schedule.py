@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 import seglake
 from seglake.cli.app import app
 from seglake.engine import LocalEngine
-from seglake.errors import CommitConflict, UnknownTopic, UsageError
+from seglake.errors import CommitConflict, UsageError
 from seglake.maintain import schedule
 from seglake.maintain.expiry.retention import retain_topic
 from seglake.maintain.health.verify import verify
@@ -138,13 +138,6 @@ def test_a_dry_run_shows_what_earlier_parts_leave_to_later_ones(tmp_path: Path) 
 
 
 _OWN = {"dry_run", "version", "attempt_id", "started_at_ms", "now_ms"}
-
-
-def test_unknown_topic_and_missing_lake_are_errors(root: str, tmp_path: Path) -> None:
-    with pytest.raises(UnknownTopic):
-        seglake.maintain_lake(root, "none")
-    with pytest.raises(UsageError, match="there is no lake"):
-        seglake.maintain_lake(str(tmp_path / "nothing"))
 
 
 # ------------------------------------------------------------------ rejects

@@ -21,7 +21,7 @@ from seglake.catalog.delta import commit_log, delta_rs
 from seglake.catalog.schema import Row
 from seglake.catalog.table import CatalogTable
 from seglake.cli.app import app
-from seglake.errors import CorruptData, SeglakeError, UnknownTopic, UsageError, VersionExpired
+from seglake.errors import CorruptData, SeglakeError, UsageError, VersionExpired
 from seglake.format.index import IndexPolicy
 from seglake.layout import REBUILDING, manifest_key, new_attempt, success_key
 from seglake.maintain.health.reindex import reindex
@@ -130,12 +130,6 @@ def test_only_what_storage_refuses__needs_no_commit(
     refuse(monkeypatch, maker, maker.files("zonemap")[0].relative_to(maker.root).as_posix())
     (report,) = repair_indexes(str(maker.root))
     assert (report.version, report.segments, len(report.damaged)) == (-1, 0, 1)
-
-
-def test_topics__that_do_not_exist_are_refused(maker: LakeMaker) -> None:
-    with pytest.raises(UnknownTopic, match="nope"):
-        repair_indexes(str(maker.root), topics=["events", "nope"])
-    assert repair_indexes(str(maker.root), topics=["events"]) == []
 
 
 @given(st.lists(st.sampled_from(["run", "reindex", "dense", "delete"]), max_size=6))

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seglake.catalog.schema import FILE_SCHEMAS, MaintenanceRow, SegmentRow
-from seglake.errors import UnknownTopic, UsageError
 from seglake.layout import REBUILDING, SUFFIXES, new_attempt
 from seglake.maintain.health.reindex import reindex
 from seglake.maintain.health.verify import verify
@@ -250,14 +249,6 @@ def test_a_damaged_commit_of_the_catalog__is_a_finding(tmp_path: Path) -> None:
     (finding,) = verify(str(tmp_path)).findings
     assert (finding.kind, finding.partition) == ("catalog", -1)
     assert "catalog/log" in finding.file + finding.problem
-
-
-def test_verify_refuses_an_unknown_topic_and_a_missing_lake(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="there is no lake"):
-        verify(str(tmp_path / "none"))
-    make(tmp_path)
-    with pytest.raises(UnknownTopic, match="nope"):
-        verify(str(tmp_path), topics=["nope"])
 
 
 @pytest.mark.parametrize("at_once", [1, 3, 10_000])

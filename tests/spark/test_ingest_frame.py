@@ -164,6 +164,8 @@ def test_variants_become_json_and_types_outside_arrow_are_named(
         bad = rows.selectExpr("id", "ts", f"{expression} odd")
         with pytest.raises(InputError, match=r"DataFrame: column odd\b"):
             seglake.ingest(bad, settings_of(tmp_path, key={}, value={"columns": ["odd"]}))
+        with pytest.raises(InputError, match=r"DataFrame: column odd\b"):
+            seglake.append(bad, tmp_path, "odd", time="ts", run_id="1")
 
 
 def test_the_order_column_belongs_to_the_settings_of_a_run(

@@ -20,6 +20,7 @@ from seglake.write.api import Interval, declare_run
 from seglake.write.driver.report import Progress, Report, silent
 from seglake.write.driver.run import ingest_files, ingest_rows
 from seglake.write.driver.run_input import InputBatches, InputFrame
+from seglake.write.map.frame import require_arrow_types
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -138,6 +139,7 @@ def _rows(data: Any) -> tuple[Sample, InputFrame, list[str]]:
     if hasattr(data, "sparkSession"):
         from pyspark.sql.functions import monotonically_increasing_id  # noqa: PLC0415  # an extra
 
+        require_arrow_types(data)
         table = data.limit(_SAMPLED_ROWS).toArrow()
         rows = InputFrame(data.withColumn(_ROW, monotonically_increasing_id()), _ROW)
     else:
@@ -150,7 +152,9 @@ def _rows(data: Any) -> tuple[Sample, InputFrame, list[str]]:
     if not len(table):
         raise InputError("data has no rows, so no settings can be inferred. Pass at least one row")
     settings = {"format": "dataframe", "order_column": _ROW}
-    sample = sample_tables(settings, [table], "rows of a table")
+    sample = sample_tables(
+        settings, [table], "rows; order_column must name a column that numbers them"
+    )
     return sample._replace(size_bytes=int(getattr(data, "nbytes", 0))), rows, table.column_names
 
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _ROWS_WITH_LISTS = 1024
 _DDL = "packed binary"
-_NOT_IN_ARROW = re.compile(r"(?:^|[<,:])interval (?:year|month)|[<,:]variant(?!:)")
+_NOT_IN_ARROW = re.compile(r"(?:^|[<,:])interval(?! day| hour| min| sec)\b|[<,:]variant(?!:)")
 
 
 @contextmanager
@@ -57,6 +57,17 @@ def short_batches(frame: DataFrame) -> Iterator[None]:
         conf.set(_BATCH_ROWS, before)
 
 
+def require_arrow_types(frame: DataFrame) -> None:
+    """Raise InputError for a column of a type that Arrow does not have."""
+    for name, kind in frame.dtypes:
+        if _NOT_IN_ARROW.search(kind):
+            how = "to_json" if "variant" in kind else "cast to a string"
+            raise InputError(
+                f"DataFrame: column {name} has type {kind}, which cannot be read: convert it, "
+                f"such as with {how}, or drop it"
+            )
+
+
 class MapFrame(NamedTuple):
     """The map task that writes a DataFrame's rows as blobs, and returns their SPOOLED rows."""
 
@@ -69,16 +80,9 @@ class MapFrame(NamedTuple):
         """Write the blobs of all partitions to the spool, and return their SPOOLED rows.
 
         Spark may run a task again after a failure. Only rows of the successful try are returned.
-        Raises ConfigError if Spark is older than 4.0, and InputError for a column type that Arrow
-        does not have.
+        Raises ConfigError if Spark is older than 4.0; see also `require_arrow_types`.
         """
-        for name, kind in frame.dtypes:
-            if _NOT_IN_ARROW.search(kind):
-                how = "to_json" if "variant" in kind else "cast to a string"
-                raise InputError(
-                    f"DataFrame: column {name} has type {kind}, which cannot be read: convert it, "
-                    f"such as with {how}, or drop it"
-                )
+        require_arrow_types(frame)
         variants = tuple(kind == "variant" for _, kind in frame.dtypes)
         task = self._replace(columns=tuple(frame.columns), variants=variants)
         with original_errors(), short_batches(frame):

@@ -94,8 +94,7 @@ def is_decoded(root: str) -> bool:
 
     delta-rs decodes `%20` even in a path and in a decoded URI, and treats a backslash as a slash.
     """
-    path = unquote(root) if "://" in root else root
-    return re.search(r"%[0-9A-Fa-f]{2}|\\", path) is not None
+    return re.search(r"%[0-9A-Fa-f]{2}|\\", unquote(root) if "://" in root else root) is not None
 
 
 def is_topic_name(name: str) -> bool:

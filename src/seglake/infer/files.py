@@ -195,10 +195,8 @@ def _exclusion(file: SourceFile, among: Sequence[SourceFile]) -> str:
     """Return a glob with the name of `file` that matches no other file. Add folders if needed."""
     parts = file.path.split("/")
     ends = ("/".join(parts[-depth:]) for depth in range(1, len(parts)))
-    end = next(
-        (end for end in ends if sum(each.path.endswith(f"/{end}") for each in among) == 1),
-        parts[-1],
-    )
+    unique = (end for end in ends if sum(each.path.endswith(f"/{end}") for each in among) == 1)
+    end = next(unique, parts[-1])
     return f"{'**/' * ('/' in end)}{escape(end)}"
 
 

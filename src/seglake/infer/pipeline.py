@@ -194,11 +194,7 @@ def _topic_name(paths: Sequence[str]) -> str:
 
 def _last_name(path: str) -> str:
     """Return the last name in a path without wildcards, converted to a valid topic name."""
-    parts = [
-        part
-        for part in re.split(r"[/\\]+", path)
-        if part.strip(".") and not re.search(r"[*?\[]", part)
-    ]
+    parts = [p for p in re.split(r"[/\\]+", path) if p.strip(".") and not re.search(r"[*?\[]", p)]
     last = parts[-1] if parts else "" if "://" in path else Path(path).resolve().name
     stem = last.removeprefix(".").split(".")[0] if "." in last.strip(".") else last
     return re.sub(r"[^A-Za-z0-9_-]+", "-", stem).strip("-")[:100] or "events"

@@ -326,9 +326,8 @@ def _csv(heads: Sequence[FirstLines], lines: Sequence[str]) -> Sample | None:
                 found = _table(rows, delimiter, escape, lines, others)
                 if found is not None and found.settings["format"] == "csv":
                     found.settings.update({"escape": escape} if escape else {})
-                    found.settings.update(
-                        {"null_values": [r"\N"]} if any(map(null.search, lines)) else {}
-                    )
+                    if any(map(null.search, lines)):
+                        found.settings["null_values"] = [r"\N"]
                 return found
     return None
 

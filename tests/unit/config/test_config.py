@@ -49,13 +49,8 @@ def problem(folder: Path, text: str = GOOD, **overrides: Any) -> str:
     return str(caught.value).replace(str(folder), "")
 
 
-DECODED = ["{}/a%20b", "{}/feature%2Fx", "{}/a\\b", "file://{}/a%5Cb", "s3://b/a%2520b"]
-
-
-@pytest.mark.parametrize("root", DECODED)
-def test_a_root_that_is_decoded_is_refused_before_anything_is_written(
-    tmp_path: Path, root: str
-) -> None:
+@pytest.mark.parametrize("root", ["{}/a%2Fx", "{}/a\\b", "file://{}/a%5Cb", "s3://b/a%2520b"])
+def test_a_root_that_is_decoded_is_refused_without_a_write(tmp_path: Path, root: str) -> None:
     root = root.format(tmp_path)
     assert "pipeline.root" in problem(tmp_path, **{"pipeline.root": root})
     with pytest.raises(UsageError, match="rename it"):

@@ -444,7 +444,6 @@ COPIED = {
 def test_patterns_to_copy_read_their_logs(tmp_path: Path) -> None:
     page = (Path(__file__).parents[3] / "docs/files.md").read_text()
     found = re.findall(r"\| `'(.*)'` \| `([^`]*)`(, with `timestamp.year`)? \|", page)
-    assert len(found) == len(COPIED)
     for (pattern, form, year), log in zip(found, COPIED.values(), strict=True):
         (tmp_path / "a.log").write_bytes(lines(log))
         times = {"field": "time", "format": form} | ({"year": 2026} if year else {})

@@ -37,7 +37,6 @@ _REFUSED = {  # first bytes → (name of the format, command that unpacks it)
     b"\xfd7zXZ\x00": ("xz", "xz -d"),
     b"\x04\x22\x4d\x18": ("lz4", "lz4 -d"),
 }
-_SHEETS = (".xlsx", ".xlsm", ".ods")  # each is a zip archive
 _READ_BYTES = 1 << 18  # read in one step from a compressed file
 
 
@@ -51,7 +50,7 @@ def detect_codec(head: bytes, path: str) -> Codec | None:
     if not head.startswith(PARQUET_MARK) and (remark := describe_binary(head)):
         raise InputError(f"{path}: {remark}")
     for magic, (name, command) in _REFUSED.items():
-        if head.startswith(magic) and path.lower().endswith(_SHEETS):
+        if head.startswith(magic) and path.lower().endswith((".xlsx", ".xlsm", ".ods")):
             raise InputError(f"{path}: this is a spreadsheet. Save it as CSV")
         if head.startswith(magic):
             raise InputError(
@@ -124,8 +123,7 @@ class Content:
             ) from problem
 
     def _remedy(self) -> str:
-        codec = _named(self.raw.part(0, HEAD_BYTES))
-        if self._what in _CODECS and codec != self._what:
+        if self._what in _CODECS and _named(self.raw.part(0, HEAD_BYTES)) != self._what:
             return f"it does not begin like {self._what}. Correct input.compression"
         return "write the file again"
 

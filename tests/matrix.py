@@ -26,7 +26,7 @@ ON_SPARK = [
     "tests/spark/test_session.py", "tests/spark/test_cli_ingest.py",
     "tests/spark/test_ingest_frame.py", "tests/spark/test_datasource_docs.py",
     "tests/spark/test_datasource.py", "tests/spark/test_events_between.py",
-    "tests/spark/test_datasource_stream.py",
+    "tests/spark/test_datasource_stream.py", "tests/spark/test_publish_in_spark.py",
     "tests/spark/test_ingest_jobs.py::test_a_bad_setting_is_told_before_anything_starts",
 ]  # fmt: skip
 

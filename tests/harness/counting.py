@@ -85,9 +85,9 @@ class CountingStore:
         with self._store.writer(key, durable=durable) as stream:
             yield _CountingWriter(stream, lambda size: self._count(requests=0, written=size))
 
-    def list(self, prefix: str = "") -> Iterator[Listed]:
+    def list(self, prefix: str = "", after: str = "") -> Iterator[Listed]:
         self._count()
-        return self._store.list(prefix)
+        return self._store.list(prefix, after)
 
     def delete(self, keys: Iterable[str]) -> None:
         self._count()

@@ -45,8 +45,12 @@ class DamagedStore:
     def stat(self, key: str) -> Stat:
         return Stat(self.size(key), 0, None)
 
-    def list(self, prefix: str = "") -> Iterator[Listed]:
-        return (Listed(key, len(data), 0) for key, data in self.sound.items() if key > prefix)
+    def list(self, prefix: str = "", after: str = "") -> Iterator[Listed]:
+        return (
+            Listed(key, len(data), 0)
+            for key, data in self.sound.items()
+            if key > max(prefix, after)
+        )
 
 
 def flipped(data: bytes, places: Iterable[int], bits: Iterable[int] = range(8)) -> Iterator[bytes]:

@@ -71,15 +71,18 @@ def test_publish_survives_a_fault_at_each_write(
     require_equal(lake, "events")
 
 
-def test_requests_on_the_table_do_not_grow_with_its_files(
-    lake: str, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+def test_publish_of_one_run_makes_ten_requests_and_reads_no_other_file(
+    place: str, tmp_path: Path, proxy: Proxy, through: Callable[..., None]
 ) -> None:
-    seglake.publish(lake, "events", fields=FIELDS)
-    seglake.alter(lake, "events", {"retention.ms": 2**60})
-    with monkeypatch.context() as patch:
-        patch.setenv("AWS_ENDPOINT_URL", proxy.endpoint)
-        proxy.seen.clear()
-        assert seglake.publish(lake, "events").status == "already done"
-        asked = [each for each in proxy.seen if "/tables/" in each.path]
-        assert not [each for each in asked if each.path.endswith(".parquet")]
-        assert len(asked) <= 10
+    maker = LakeMaker(tmp_path / "lake")
+    for number in range(9):  # the last checkpoint of the table is four commits old
+        maker.run({0: [Event(number, b"k", b"{}")]})
+        if number < 8:
+            seglake.publish(str(tmp_path / "lake"), "events", fields=FIELDS)
+    copy_lake(str(tmp_path / "lake"), place)
+    through(lambda: seglake.publish(place, "events"))
+    asked = [each for each in proxy.seen if "/tables/" in each.path]
+    files = {each.path for each in asked if each.path.endswith(".parquet")}
+    assert len({path for path in files if "checkpoint" not in path}) == 1
+    assert len(asked) <= 10
+    require_equal(place, "events")

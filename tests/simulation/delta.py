@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import json
 import re
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple
 
-import pyarrow as pa
-from deltalake import Schema
-from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from seglake.catalog.delta.actions import AddedFile
 from seglake.errors import MissingObject, StoreError
@@ -85,7 +82,6 @@ class SimTable:
 
     opener: ClassVar[Callable[[str], Store]]
     now_ms: ClassVar[Callable[[], int]]
-    new_id: ClassVar[Callable[[], uuid.UUID]]
 
     def __init__(
         self, uri: str, version: int | None = None, storage_options: Mapping[str, str] | None = None
@@ -96,33 +92,6 @@ class SimTable:
             raise OverflowError
         with _errors():
             self._state = self._loaded(version)
-
-    @staticmethod
-    def create(
-        uri: str,
-        schema: pa.Schema,
-        *,
-        partition_by: list[str],
-        configuration: Mapping[str, str],
-        **_: Any,
-    ) -> None:
-        """Make version 0 unless there is a table."""
-        store = SimTable.opener(uri)
-        with _errors():
-            if any(_LOGGED.fullmatch(each.key) for each in store.list("_delta_log")):
-                return
-            metadata = {
-                "id": str(SimTable.new_id()),
-                "schemaString": Schema.from_arrow(schema).to_json(),
-                "partitionColumns": partition_by,
-                "configuration": dict(configuration),
-                "createdTime": SimTable.now_ms(),
-            }
-            info = {"operation": "CREATE TABLE", "engineInfo": "delta-rs:simulated"}
-            lines = [{"protocol": {}}, {"metaData": metadata}, {"commitInfo": info}]
-            data = "\n".join(map(json.dumps, lines)).encode()
-            if not store.put_if_absent(_commit_key(0), data):
-                raise CommitFailedError("version 0 exists")
 
     def version(self) -> int:
         return self._state.version
@@ -137,9 +106,6 @@ class SimTable:
 
     def schema(self) -> _Schema:
         return _Schema((self._state.metadata or {})["schemaString"])
-
-    def transaction_version(self, application: str) -> int | None:
-        return self._state.transactions.get(application)
 
     def update_incremental(self) -> None:
         """Go on to the newest version."""
@@ -252,6 +218,17 @@ class _errors:  # noqa: N801  # a block, like those of contextlib
 
 def _commit_key(version: int) -> str:
     return f"_delta_log/{version:020}.json"
+
+
+def checkpoint_actions(data: bytes) -> list[Action]:
+    """As that of `actions`."""
+    state = State(*json.loads(data))
+    return [
+        {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
+        {"metaData": state.metadata},
+        *({"txn": {"appId": name, "version": n}} for name, n in state.transactions.items()),
+        *({"add": action} for action in state.files.values()),
+    ]
 
 
 def live_files(table: SimTable, _partition_by: Iterable[str]) -> Iterator[AddedFile]:

@@ -225,7 +225,7 @@ def install() -> None:
     for module in _modules():
         _replace(module, instead)
     table = delta.SimTable
-    table.opener, table.new_id = open_store, IDS.uuid4
+    table.opener = open_store
     table.now_ms = lambda: CLOCK.time_ns() // 1_000_000
     for owner, name, value in _edges():
         setattr(owner, name, value)
@@ -237,6 +237,7 @@ def _edges() -> Iterator[tuple[Any, str, Any]]:
     yield data_files, "pq", _Tables
     yield delta_rs, "DeltaTable", delta.SimTable
     yield delta_rs, "live_files", delta.live_files
+    yield commit_log, "checkpoint_actions", delta.checkpoint_actions
     yield TableContract, "check", _checked_once(TableContract.check)
     yield engine, "CORES", 1
     yield Pace, "line", lambda *_: None  # it goes by the real clock

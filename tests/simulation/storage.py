@@ -162,11 +162,11 @@ class SimStore:
     def sync(self, key: str) -> None:
         """Everything is durable."""
 
-    def list(self, prefix: str = "") -> Iterator[Listed]:
+    def list(self, prefix: str = "", after: str = "") -> Iterator[Listed]:
         folder = self.full(prefix.rstrip("/")) + "/" if prefix else f"{self._folder}/"
         if prefix == CHRONICLES and not self._bucket.keys(folder):
             return  # no call: most histories are as they were before there were any
-        last = folder
+        last = max(folder, f"{self._folder}/{after}")
         while True:
             page = partial(self._listed, folder, last)
             some: Sequence[Listed] = self._call("list", prefix, page)

@@ -18,9 +18,10 @@ from __future__ import annotations
 import json
 import logging
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from hashlib import sha256
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -36,12 +37,12 @@ from seglake.catalog.delta.actions import (
     remove_action,
 )
 from seglake.catalog.delta.commit_log import DeltaLog
-from seglake.catalog.delta.table_contract import LAKE, TableContract
+from seglake.catalog.delta.table_contract import LAKE, Definition, TableContract
 from seglake.catalog.schema import TableRow, rows_of
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.version.snapshot import PartitionView, Snapshot
 from seglake.clock import now_ms
-from seglake.errors import MissingObject, SeglakeError, UsageError
+from seglake.errors import MissingObject, SeglakeError, UsageError, corrupt_unless_parsed
 from seglake.limits import INT64_MAX
 from seglake.store import Store, is_local, open_store
 
@@ -89,25 +90,29 @@ class PublishedSegment(NamedTuple):
 
 
 class NewFile(NamedTuple):
-    """A data file that is written and not yet committed. `stats` are Delta's statistics."""
+    """A data file that is written and not yet committed. `stats` are Delta's statistics.
+
+    `misfits` counts the values of each column that do not fit.
+    """
 
     path: str
     size_bytes: int
     rows: int
     stats: Mapping[str, object]
+    misfits: Counter[str]
 
 
 class TableVersion(NamedTuple):
     """A version of a published table.
 
-    `files` are its data files by path. `shows` is the version of the lake that it shows, or None if
-    no publisher of this lake has committed. `foreign` names the commits of other programs since the
-    last commit of a publisher that changed files.
+    `files` are its data files by path, and `definition` is Delta's metadata action. `shows` is the
+    version of the lake that it shows, or None if no publisher of this lake has committed. `foreign`
+    names the commits of other programs since Seglake's last commit.
     """
 
     version: int
     files: Mapping[str, AddedFile]
-    definition: delta_rs.TableDescription
+    definition: Mapping[str, Any]
     shows: int | None
     foreign: list[str]
 
@@ -151,35 +156,37 @@ class PublishedTable:
         """
         log = self._log()
         try:
-            found, files = delta_rs.describe(log, self._application)
+            commits, since_ours = log.replay()
         except MissingObject:
             return None
-        other = found.properties.get(LAKE), found.properties.get(TOPIC)
+        files, set_by, shown = dict[str, AddedFile](), dict[str, Any](), dict[str, int]()
+        for commit in commits:
+            for path in commit.removed:
+                files.pop(path, None)
+            files |= {file.path: file for file in commit.added}
+            set_by |= commit.definition
+            shown |= commit.applications
+        with corrupt_unless_parsed("a definition of Delta", self.folder):
+            definition = Definition.parse(**set_by)
+        log.contract.check(definition, lambda: since_ours, self.folder)
+        other = definition.properties.get(LAKE), definition.properties.get(TOPIC)
         if not replace and other not in {(self._lake, self._topic), (self._lake, None)}:
             raise UsageError(
                 f"{self.uri} is the table of topic {other[1]} of lake {other[0]}, not of "
                 f"{self._topic} of {self._lake}. Give another table, or --replace"
             )
-        foreign = [
-            each.title for each in log.foreign_commits(found.version) if each.added or each.removed
-        ]
-        by_path = {file.path: file for file in files}
-        return TableVersion(found.version, by_path, found, found.transaction, foreign)
+        foreign = [each.title for each in since_ours if each.added or each.removed]
+        shows, metadata = shown.get(self._application), set_by["metaData"]
+        return TableVersion(commits[-1].version, files, metadata, shows, foreign)
 
     def create(self, schema: pa.Schema) -> None:
         """Create the table without rows, unless it exists. Raises StoreError."""
         delta_rs.create_table(self.store, self.folder, schema, [], self._lake)
 
     def commit(
-        self,
-        base: TableVersion,
-        schema: pa.Schema,
-        shows: int,
-        added: Iterable[NewFile],
-        removed: Collection[str],
-        *,
-        changes: bool = True,
-    ) -> int:
+        self, base: TableVersion, schema: pa.Schema, shows: int, added: Iterable[NewFile],
+        removed: Collection[str], *, changes: bool = True,
+    ) -> int:  # fmt: skip
         """Commit a change of the version `base`, and return the new version.
 
         Args:
@@ -212,14 +219,13 @@ class PublishedTable:
         delta_rs.checkpoint_if_due(log, [version])
         return version
 
-    def _definition(self, found: delta_rs.TableDescription, schema: str) -> list[Action]:
+    def _definition(self, found: Mapping[str, Any], schema: str) -> list[Action]:
         """Return the actions that give the table this schema, this topic and this lake."""
-        own = {LAKE: self._lake, TOPIC: self._topic}
-        right = json.loads(found.schema) == json.loads(schema)
-        if right and own.items() <= found.properties.items():
+        own, properties = {LAKE: self._lake, TOPIC: self._topic}, dict(found["configuration"])
+        right = json.loads(found["schemaString"]) == json.loads(schema)
+        if right and own.items() <= properties.items():
             return []
-        properties = {**found.properties, **own}
-        return [definition_action(found.id, schema, [], properties, now_ms())]
+        return [definition_action(found["id"], schema, [], properties | own, now_ms())]
 
     def fence(self) -> None:
         """Commit a fence, so that publishers that have read the table lose and read the lake again.
@@ -264,7 +270,8 @@ class PublishedTable:
         delta_rs.keep_newest(self._log())
 
     def _log(self) -> DeltaLog:
-        return DeltaLog(self.store, self.folder, CONTRACT)
+        # With so few commits to read, a publish makes at most 10 requests on the table.
+        return DeltaLog(self.store, self.folder, CONTRACT, every=5, actions=5000)
 
     @property
     def _application(self) -> str:
@@ -284,9 +291,7 @@ def locate(store: Store, topic: str, table: str | None) -> str:
     uri = open_store(table.rstrip("/")).uri
     path = uri.removeprefix(f"{store.uri}/")
     inside = path != uri
-    if f"{store.uri}/".startswith(f"{uri}/") or (
-        inside and not path.startswith(f"{layout.TABLES}/")
-    ):
+    if f"{store.uri}/".startswith(f"{uri}/") or (inside and not _is_inside(path)):
         raise UsageError(
             f"{uri} cannot be a table: in a lake, tables are below {store.uri}/{layout.TABLES}"
         )

@@ -269,7 +269,7 @@ class CatalogTable:
             return snapshot
         if snapshot.ends_of is not None:
             return self.newest_ends(snapshot.ends_of)
-        if not 0 < len(commits) < _REFRESH_COMMITS or any(commit.redefines for commit in commits):
+        if not 0 < len(commits) < _REFRESH_COMMITS or any(commit.definition for commit in commits):
             return self._reload(snapshot)
         try:
             return snapshot_files.advance(self.store, snapshot, commits, self._held)

@@ -113,9 +113,9 @@ class DryStore:
     def sync(self, key: str) -> None:
         """Do nothing, because a dry run need not survive a power loss."""
 
-    def list(self, prefix: str = "") -> Iterator[Listed]:
+    def list(self, prefix: str = "", after: str = "") -> Iterator[Listed]:
         """Yield the objects of both stores below a folder."""
-        return itertools.chain(self._store.list(prefix), self._scratch.list(prefix))
+        return itertools.chain(self._store.list(prefix, after), self._scratch.list(prefix, after))
 
     def delete(self, keys: Iterable[str]) -> None:
         """Delete the objects only from the scratch store."""

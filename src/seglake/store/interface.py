@@ -145,8 +145,11 @@ class Store(Reader, Protocol):
         This is needed if another process wrote them and died before its own sync.
         """
 
-    def list(self, prefix: str = "") -> Iterator[Listed]:
-        """Yield every object below the folder `prefix`, which need not exist."""
+    def list(self, prefix: str = "", after: str = "") -> Iterator[Listed]:
+        """Yield every object below the folder `prefix`, which need not exist.
+
+        With `after`, yield only objects with keys after it. An object store lists only these.
+        """
 
     def delete(self, keys: Iterable[str]) -> None:
         """Delete the objects. Missing objects are ignored."""

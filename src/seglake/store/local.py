@@ -210,12 +210,13 @@ class _LocalStore:
             self._synced.clear()
         self._synced.add(folder)
 
-    def list(self, prefix: str = "") -> Iterator[Listed]:
+    def list(self, prefix: str = "", after: str = "") -> Iterator[Listed]:
         folder = _path(self.uri, prefix.rstrip("/")) if prefix else Path(self.uri)
         with store_errors(self.uri, prefix):
             for path, status in _walk(folder):
                 key = Path(path).relative_to(self.uri).as_posix()
-                yield Listed(key, status.st_size, status.st_mtime_ns // 1_000_000)
+                if key > after:
+                    yield Listed(key, status.st_size, status.st_mtime_ns // 1_000_000)
 
     def delete(self, keys: Iterable[str]) -> None:
         """Delete the files, and each folder that becomes empty.

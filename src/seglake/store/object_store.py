@@ -216,11 +216,12 @@ class _ObjectStore:
     def sync(self, key: str) -> None:
         """Do nothing, because an object store syncs every object itself."""
 
-    def list(self, prefix: str = "") -> Iterator[Listed]:
+    def list(self, prefix: str = "", after: str = "") -> Iterator[Listed]:
         with store_errors(self.uri, prefix, BaseError):
             try:
-                listing = ObjectListing(self.client, prefix.rstrip("/"), cuts=self._begins_anywhere)
-                yield from listing
+                yield from ObjectListing(
+                    self.client, prefix.rstrip("/"), cuts=self._begins_anywhere, after=after
+                )
             except InvalidPathError as error:  # obstore refuses the whole page
                 key = next(iter(_INVALID_PATH.findall(str(error))), "")
                 raise RefusedKey(self.uri, key, "nothing next to it can be listed") from None
@@ -352,11 +353,11 @@ class ObjectListing:
     cannot, or if its keys do not ascend, one stream lists all objects.
     """
 
-    def __init__(self, client: Any, prefix: str, *, cuts: bool) -> None:
-        self._client, self._prefix, self._cuts = client, prefix, cuts
+    def __init__(self, client: Any, prefix: str, *, cuts: bool, after: str = "") -> None:
+        self._client, self._prefix, self._cuts, self._after = client, prefix, cuts, after
 
     def __iter__(self) -> Iterator[Listed]:
-        objects, key, count, ascends = self._behind(None), "", 0, self._cuts
+        objects, key, count, ascends = self._behind(self._after or None), "", 0, self._cuts
         for count, listed in enumerate(islice(objects, _ALONE), 1):  # noqa: B007  used after it
             ascends &= key < listed.key
             key = listed.key

@@ -169,7 +169,7 @@ def test_a_change_of_the_table__is_in_everybodys_way(tmp_path: Path) -> None:
     log = _log(tmp_path)
     table = DeltaTable(f"{tmp_path}/table")
     table.alter.set_table_properties({"seglake.format": "3"}, raise_if_not_exists=False)
-    assert log.since(0)[0].redefines
+    assert log.since(0)[0].definition
     with pytest.raises(CommitConflict):
         log.commit(0, [_add("mine")])
 
@@ -234,7 +234,7 @@ class _NoListing:
         self.requests += 1
         return getattr(self._store, name)
 
-    def list(self, prefix: str = "") -> Iterator[Listed]:
+    def list(self, prefix: str = "", after: str = "") -> Iterator[Listed]:
         raise AssertionError(f"{prefix} is listed")
 
 

@@ -137,7 +137,10 @@ def test_a_lake_of_another_build_is_refused(version: str) -> None:
 
 def test_the_last_commit_that_redefined_the_table__is_named() -> None:
     def commit(version: int, operation: str, *, redefines: bool) -> DeltaCommit:
-        return DeltaCommit(version, [], {}, set(), None, None, redefines, operation, "Another/1")
+        return DeltaCommit(
+            version, [], {}, {}, None, None, {"metaData": {}} if redefines else {}, operation,
+            "Another/1",
+        )  # fmt: skip
 
     others = [
         commit(9, "OPTIMIZE", redefines=False),

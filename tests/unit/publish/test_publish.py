@@ -245,6 +245,12 @@ def test_what_other_programs_changed_is_named_and_mended(
     assert publish(lake).status == "already done"
 
 
+def test_incomplete_checkpoint_of_another_program_is_ignored(lake: Path) -> None:
+    part = f"{1:020}.checkpoint.{1:010}.{2:010}.parquet"
+    (lake / "tables/events/_delta_log" / part).write_bytes(b"half")
+    assert publish(lake).status == "already done"
+
+
 def test_vacuum_of_the_table_keeps_it(lake: Path) -> None:
     seglake.undo(str(lake), "events", "run 1", force=True)
     publish(lake)
@@ -324,7 +330,7 @@ def test_table_outside_the_lake_is_known_by_its_uri(lake: Path, tmp_path: Path) 
 def test_deleted_table_is_named_and_made_again(lake: Path) -> None:
     shutil.rmtree(lake / "tables/events")
     done = seglake.publish(str(lake), "events")
-    assert (done.created, len(done.mended)) == (True, 1)
+    assert len(done.mended) == 1
     require_equal(str(lake), "events")
 
 

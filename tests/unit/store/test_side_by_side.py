@@ -91,8 +91,8 @@ def test_a_store_that_cannot_begin_behind_a_key_has_one_stream(
 ) -> None:
     asked = list[bool]()
 
-    def noted(_client: object, _prefix: str, *, cuts: bool) -> Iterator[Listed]:
-        asked.append(cuts)
+    def noted(_client: object, _prefix: str, *, cuts: bool, after: str) -> Iterator[Listed]:
+        asked.append(cuts and not after)
         return iter(())
 
     monkeypatch.setattr("seglake.store.object_store.ObjectListing", noted)

@@ -6,6 +6,9 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeVar
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from seglake.clock import now_ms
 
 Action = dict[str, Any]
@@ -59,19 +62,20 @@ class AddedFile(NamedTuple):
 class DeltaCommit(NamedTuple):
     """A commit of a Delta table.
 
-    `removed` maps the path of each removed file to whether that changes rows. `operation` and
-    `engine` are from the description by its writer. `fences` is true for a fence: its writer is
-    about to delete files that a commit in progress may name. `begins` is true for the first commit
-    of a rebuilt table, which follows no commit although its number is not 0.
+    `applications` has the version of each app transaction. `definition` has the protocol and the
+    metadata that it sets. `removed` maps the path of each removed file to whether that changes
+    rows. `operation` and `engine` are from the description by its writer. `fences` is true for a
+    fence: its writer is about to delete files that a commit in progress may name. `begins` is true
+    for the first commit of a rebuilt table, which follows no commit although its number is not 0.
     """
 
     version: int
     added: list[AddedFile]
     removed: dict[str, bool]
-    applications: set[str]
+    applications: Mapping[str, int]
     token: str | None  # identifies the call that wrote the commit
     attempt_id: str | None  # the attempt that committed, if it was Seglake's
-    redefines: bool  # whether it changes the schema, the properties or the protocol
+    definition: Mapping[str, Action]
     operation: str
     engine: str
     fences: bool = False
@@ -95,8 +99,8 @@ class DeltaCommit(NamedTuple):
     def conflicts_with(self, other: DeltaCommit) -> bool:
         """Return whether `other` must fail because its writer did not read this commit."""
         shared = self.removed.keys() & other.removed.keys()
-        stops_all = self.redefines or self.fences
-        return stops_all or bool(self.applications & other.applications or shared)
+        stops_all = bool(self.definition) or self.fences
+        return stops_all or bool(self.applications.keys() & other.applications.keys() or shared)
 
 
 def add_action(file: WrittenFile, *, changes: bool = True) -> Action:
@@ -152,15 +156,25 @@ def parse_commit(version: int, lines: Iterable[Action]) -> DeltaCommit:
         version,
         list(map(_added, added)),
         {str(action["path"]): bool(action["dataChange"]) for action in removed},
-        {str(action["appId"]) for action in transactions},
+        {str(action["appId"]): int(action["version"]) for action in transactions},
         info.get("txnId"),
         None if attempt is None else str(attempt),
-        any(kind in ("metaData", "protocol") for kind, _ in actions),
+        {kind: action for kind, action in actions if kind in ("metaData", "protocol")},
         str(info.get("operation", "an unnamed operation")),
         str(info.get("engineInfo", "an unnamed program")),
         FENCE in info,
         BEGINS in info,
     )
+
+
+def checkpoint_actions(data: bytes) -> list[Action]:
+    """Return the actions in a file of a checkpoint that `parse_commit` uses."""
+    kinds = ("protocol", "metaData", "txn", "add")
+    used = ["path", "size", "partitionValues", "dataChange", "stats"]
+    columns = [*kinds[:3], *(f"add.{name}" for name in used)]
+    table = pq.ParquetFile(pa.BufferReader(data)).read(columns)
+    found = ((kind, table[kind].drop_null().to_pylist()) for kind in kinds)
+    return [{kind: action} for kind, actions in found for action in actions]
 
 
 def mark_first_commit(content: bytes) -> bytes:

@@ -25,6 +25,7 @@ from seglake.catalog.delta.actions import (
     Action,
     DeltaCommit,
     Operation,
+    checkpoint_actions,
     header_actions,
     parse_commit,
 )
@@ -42,25 +43,31 @@ from seglake.limits import REQUESTS
 from seglake.store import Store
 
 CHECKPOINT_INTERVAL = 25
-_ACTIONS_A_COMMIT = 250  # actions that a checkpoint may write, for each commit since the last one
 _A_DAY_MS = 86_400_000  # the shortest retention of commits that the contract allows
 _COMMIT = re.compile(r".*/(\d{20})\.json")
 _NUMBERED = re.compile(r".*/_delta_log/(\d{20})\..+")
 _VERSION = re.compile(r".*/(\d{20})\.(?:json|checkpoint\.parquet)")
 _READ_AT_ONCE = 1000  # commits in memory while all are read
-LOGGED = re.compile(r".*/(\d{20})\.(json|checkpoint\.(?:.*\.)?parquet)")
+LOGGED = re.compile(r".*/(\d{20})\.(json|checkpoint\.(?:\d+\.(\d+)\.|.*\.)?parquet)")
 _FENCES = 100  # tries at a commit under contention
+_REPLAYS = 3  # tries at a replay while old versions are deleted
 
 
 class DeltaLog:
     """The log of the existing table in `folder` of a store. The table must keep a contract.
+
+    A writer writes a checkpoint at every `every`-th version, by default `CHECKPOINT_INTERVAL`, but
+    not before one commit has been made for each `actions` actions of the last checkpoint.
 
     Every method that reads commits raises CorruptData if a commit breaks the contract or is
     damaged, VersionExpired if the table was replaced since an earlier call, and StoreError.
     `retained` and `read` do not check the contract.
     """
 
-    def __init__(self, store: Store, folder: str, contract: TableContract) -> None:
+    def __init__(
+        self, store: Store, folder: str, contract: TableContract, every: int = 0, actions: int = 250
+    ) -> None:
+        self._every, self._actions = every, actions
         self.store, self.folder, self.contract = store, folder, contract.at(store.uri)
         self.table_uri = f"{store.uri}/{folder}"
         self._seen: DeltaCommit | None = None  # the newest commit that was read and checked
@@ -252,9 +259,14 @@ class DeltaLog:
         """Return the commits up to a version and after Seglake's last one, newest first."""
         return _before_ours(self._commits_back_from(version))
 
-    def _commits_back_from(self, version: int, checked: int = -1) -> list[DeltaCommit]:
-        """Return the commits from a version back to Seglake's last one or to `checked` + 1."""
-        commits: list[DeltaCommit] = []
+    def _commits_back_from(
+        self, version: int, checked: int = -1, known: Iterable[DeltaCommit] = ()
+    ) -> list[DeltaCommit]:
+        """Return the commits from a version back to Seglake's last one or to `checked` + 1.
+
+        `known` are the newest of these commits, newest first. They are not read again.
+        """
+        commits = [*known]
         ahead = 1
         while not any(commit.is_ours for commit in commits):
             last = version - len(commits)
@@ -264,6 +276,30 @@ class DeltaLog:
             commits += some
             ahead = min(2 * ahead, REQUESTS)
         return commits
+
+    def replay(self) -> tuple[list[DeltaCommit], list[DeltaCommit]]:
+        """Return the commits that make the newest version, and its foreign commits, newest first.
+
+        The last checkpoint replaces earlier commits. Each object is read once. Raises MissingObject
+        without a table, and CommitConflict if old versions are deleted again and again.
+        """
+        for _ in range(_REPLAYS):
+            last, _size = self._last_checkpoint()
+            after = f"{self.folder}/_delta_log/{last:020}" if last >= 0 else ""
+            first, there = self._checkpoint_and_commits(2**63, after)
+            if not there:
+                raise MissingObject(f"{self.table_uri}: the table does not exist")
+            files = [key for number, key in there if number == first]
+            newest = max(number for number, _ in there)
+            with suppress(MissingObject):
+                with corrupt_unless_parsed("a checkpoint of Delta", files[0] if files else ""):
+                    parts = [checkpoint_actions(bytes(self.store.read_all(key))) for key in files]
+                    found = [parse_commit(first, itertools.chain(*parts))] if files else []
+                commits = self._read_some(range(first + 1, newest + 1))
+                if first + len(commits) == newest:
+                    back = self._commits_back_from(newest, known=reversed(commits))
+                    return [*found, *commits], _before_ours(back)
+        raise CommitConflict(f"{self.table_uri} has no commit or checkpoint after version {first}")
 
     def check_all(self) -> None:
         """Check every retained commit, even if Seglake made a later commit."""
@@ -284,13 +320,23 @@ class DeltaLog:
         _, there = self._checkpoint_and_commits(version)
         return sorted(key for number, key in there if number <= version)
 
-    def _checkpoint_and_commits(self, version: int) -> tuple[int, list[tuple[int, str]]]:
-        """Return the last checkpoint up to a version, or -1, and its files and later commits."""
+    def _checkpoint_and_commits(
+        self, version: int, after: str = ""
+    ) -> tuple[int, list[tuple[int, str]]]:
+        """Return the last checkpoint up to a version, or -1, and its files and later commits.
+
+        Only objects with keys after `after` are listed.
+        """
         commits, checkpoints = list[tuple[int, str]](), list[tuple[int, str]]()
-        for item in self.store.list(f"{self.folder}/_delta_log"):
+        left = dict[int, int]()  # files that are missing for a complete checkpoint
+        for item in self.store.list(f"{self.folder}/_delta_log", after):
             if match := LOGGED.fullmatch(item.key):
-                (commits if match[2] == "json" else checkpoints).append((int(match[1]), item.key))
-        first = max((number for number, _ in checkpoints if number <= version), default=-1)
+                number = int(match[1])
+                (commits if match[2] == "json" else checkpoints).append((number, item.key))
+                if match[2] != "json":
+                    left[number] = left.get(number, int(match[3] or 1)) - 1
+        whole = (number for number, missing in left.items() if number <= version and missing <= 0)
+        first = max(whole, default=-1)
         mine = [file for file in checkpoints if file[0] == first]
         return first, [*mine, *(file for file in commits if file[0] > first)]
 
@@ -300,13 +346,18 @@ class DeltaLog:
         A checkpoint also lists the files removed within the retention, so it grows with the commits
         of that time. The larger the last checkpoint is, the more commits pass before the next one.
         """
-        if version % CHECKPOINT_INTERVAL:
+        if version % (self._every or CHECKPOINT_INTERVAL):
             return False
+        last, size = self._last_checkpoint()
+        return last < 0 or version - last >= size / self._actions
+
+    def _last_checkpoint(self) -> tuple[int, int]:
+        """Return the version of the last checkpoint, or -1, and the number of its actions."""
         key = f"{self.folder}/_delta_log/_last_checkpoint"
         with suppress(MissingObject), corrupt_unless_parsed("the name of a checkpoint", key):
             last = json.loads(bytes(self.store.read_all(key)))
-            return bool(version - last["version"] >= last["size"] / _ACTIONS_A_COMMIT)
-        return True
+            return int(last["version"]), int(last["size"])
+        return -1, 0
 
     def _require_recent(self, base: int) -> None:
         """Raise CommitConflict if commits after `base` may be deleted."""

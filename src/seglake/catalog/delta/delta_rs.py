@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from deltalake import DeltaTable, Schema
@@ -223,33 +223,6 @@ def open_table(log: DeltaLog) -> DeltaTable:
         except TableNotFoundError as error:
             raise MissingObject(f"{log.table_uri}: the table does not exist") from error
     return _checked(log, table)
-
-
-class TableDescription(NamedTuple):
-    """A version of a table that Seglake publishes: its definition, and one app transaction."""
-
-    version: int
-    id: str
-    properties: Mapping[str, str]
-    schema: str
-    transaction: int | None
-
-
-def describe(log: DeltaLog, application: str) -> tuple[TableDescription, list[AddedFile]]:
-    """Return the newest version of a table with its files, and the version of an app transaction.
-
-    Raises what `open_table` raises.
-    """
-    table = open_table(log)
-    metadata, described = table.metadata(), table.schema().to_json()
-    found = TableDescription(
-        table.version(),
-        str(metadata.id),
-        metadata.configuration,
-        described,
-        table.transaction_version(application),
-    )
-    return found, list(live_files(table, ()))
 
 
 def schema_json(schema: pa.Schema) -> str:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from shlex import quote
 from typing import Any, NamedTuple
 
@@ -47,6 +48,15 @@ class Definition(NamedTuple):
     schema: str
     partition_by: Sequence[str]
     properties: Mapping[str, str]
+
+    @staticmethod
+    def parse(protocol: Mapping[str, Any], metaData: Mapping[str, Any]) -> Definition:  # noqa: N803
+        """Return the definition that two actions of Delta make, see `DeltaCommit.definition`."""
+        features = (protocol.get(f"{of}Features") or () for of in ("reader", "writer"))
+        return Definition(
+            protocol["minReaderVersion"], protocol["minWriterVersion"], {*chain(*features)},
+            metaData["schemaString"], metaData["partitionColumns"], dict(metaData["configuration"]),
+        )  # fmt: skip
 
 
 class TableContract(NamedTuple):
@@ -95,7 +105,7 @@ class TableContract(NamedTuple):
                 " wrote it"
             )
         for problem in self._problems(definition):
-            titles = [f"after {commit.title}: " for commit in others() if commit.redefines]
+            titles = [f"after {commit.title}: " for commit in others() if commit.definition]
             raise CorruptData(f"{''.join(titles[:1])}{problem}; {self.remedy}", file=file)
 
     def _problems(self, definition: Definition) -> Iterator[str]:

@@ -71,7 +71,6 @@ from seglake.write.spool.spool import (
     unpack_rows,
 )
 
-_WAVE = "bytes of log in this wave"  # `Passes` reports the sum of all waves
 ROW_BYTES = 24  # of a table: two words of hash, one entry
 TABLE_ROWS = 2**20
 _FULL = 0.7  # a fuller table is slower

@@ -165,9 +165,7 @@ class TableColumns:
             columns["key"] = pc.if_else(pa.array(bad), None, read["key"]).cast(pa.string())
         if (own := self._fields()) and find:
             arrays, wrong = own.read(read["value"], find)
-            for name, (source, _), array in zip(
-                self.fields, self.fields.values(), arrays, strict=True
-            ):
+            for (name, (source, _)), array in zip(self.fields.items(), arrays, strict=True):
                 bad = wrong[source]
                 if pa.types.is_timestamp(array.type):
                     times = np.asarray(array.cast(pa.int64()).fill_null(0))

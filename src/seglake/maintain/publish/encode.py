@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +22,7 @@ from seglake.log.fetch import LogFetch
 from seglake.log.piece import Piece, Window
 from seglake.log.segment import LogSegment
 from seglake.maintain.publish.columns import TableColumns
-from seglake.store import Store, Writer
+from seglake.store import Store
 
 MEMORY_BYTES = 256 * 2**20
 _GROUP_ROWS = 2**20
@@ -58,23 +58,19 @@ class FileWriter:
     attempt_id: str
     memory_bytes: int
 
-    def __call__(self, lake: Store, work: SegmentToPublish) -> tuple[NewFile, Counter[str]]:
-        """Write the file, and return it with the number of values that do not fit by column."""
+    def __call__(self, lake: Store, work: SegmentToPublish) -> NewFile:
+        """Write the file of a segment, and return it."""
         require_not_abandoned(lake, self.attempt_id)
-        path, schema, misfits = (
-            work.content.path(self.attempt_id),
-            self.columns.schema,
-            Counter[str](),
-        )
-        footer: list[Any] = []
+        path, schema = work.content.path(self.attempt_id), self.columns.schema
+        misfits, footer = Counter[str](), list[Any]()
         with self.store.writer(f"{self.folder}/{path}") as stream:
-            sink: Any = _Sink(stream)
+            file: Any = SimpleNamespace(write=stream.write, closed=False)
+            sink: Any = pa.PythonFile(file, "w")
             with pq.ParquetWriter(sink, schema, metadata_collector=footer) as writer:
                 for group in self._groups(lake, work, misfits):
                     writer.write_table(group, row_group_size=len(group))
-        (metadata,) = footer
-        rows = metadata.num_rows
-        return NewFile(path, sink.size, rows, _statistics(metadata, schema)), misfits
+        statistics = _statistics(footer[0], schema)
+        return NewFile(path, sink.tell(), footer[0].num_rows, statistics, misfits)
 
     def _groups(
         self, lake: Store, work: SegmentToPublish, misfits: Counter[str]
@@ -94,26 +90,6 @@ class FileWriter:
                 some, rows, size = [], 0, 0
         if some:
             yield pa.Table.from_batches(some)
-
-
-class _Sink(io.RawIOBase):
-    """A file object over a stream of a store, which counts the bytes."""
-
-    def __init__(self, stream: Writer) -> None:
-        super().__init__()
-        self._stream, self.size = stream, 0
-
-    def write(self, data: Any) -> int:
-        self._stream.write(data)
-        count = memoryview(data).nbytes
-        self.size += count
-        return count
-
-    def tell(self) -> int:
-        return self.size
-
-    def writable(self) -> bool:
-        return True
 
 
 def _statistics(metadata: Any, schema: pa.Schema) -> dict[str, Any]:

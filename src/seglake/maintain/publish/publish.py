@@ -29,12 +29,12 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from dataclasses import replace as replace_fields
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from seglake.catalog.attempts import require_not_abandoned
 from seglake.catalog.published import (
@@ -82,8 +82,8 @@ class PublishResult(MaintenanceReport):
     `added` is the number of new files, which have `rows` rows, and `removed` is the number of
     removed files. If `data_change` is false, the new files have the same rows as the removed files.
     `misfits` counts the values in each column that are null because they do not fit. `mended` has
-    the changes of other programs that this publish corrected. `created` is whether the table did
-    not exist, and `forgotten` whether the lake has forgotten it.
+    the changes of other programs that this publish corrected. `forgotten` is
+    whether the lake has forgotten the table.
     """
 
     topic: str
@@ -95,7 +95,6 @@ class PublishResult(MaintenanceReport):
     removed: int = 0
     rows: int = 0
     data_change: bool = False
-    created: bool = False
     forgotten: bool = False
     misfits: dict[str, int] = field(default_factory=dict)
     mended: list[str] = field(default_factory=list)
@@ -217,28 +216,21 @@ def _is_same(before: TableRow, row: TableRow) -> bool:
 class _Plan:
     """The changes that make a table equal to the log in one version of the lake.
 
-    `wanted` has the segments that the table must have. `usable` returns whether the file with a
-    path may be kept. `kept` and `removed` are paths of files, and `missing` are segments.
+    `wanted` has the segments that the table must have. `usable` has the paths of the files
+    that may be kept. `kept` and `removed` are paths of files, and `missing` are segments.
     """
 
     def __init__(
-        self,
-        base: TableVersion | None,
-        snapshot: Snapshot,
-        wanted: Mapping[PublishedSegment, LogSegment],
-        usable: Callable[[str], bool],
-    ) -> None:
+        self, base: TableVersion | None, snapshot: Snapshot,
+        wanted: Mapping[PublishedSegment, LogSegment], usable: Collection[str],
+    ) -> None:  # fmt: skip
         self.base, self.snapshot, self.wanted = base, snapshot, wanted
-        there = (
-            {each: path for path, each in base.segments().items() if usable(path)} if base else {}
-        )
+        segments = base.segments() if base else {}
+        there = {each: path for path, each in segments.items() if path in usable}
         self.kept = {path for each, path in there.items() if each in wanted}
         self.missing = [each for each in wanted if each not in there]
         self.removed = {*base.files} - self.kept if base else set[str]()
-
-    @property
-    def is_due(self) -> bool:
-        return bool(self.base is None or self.missing or self.removed)
+        self.is_due = bool(base is None or self.missing or self.removed)
 
     def is_rearranged(self, added: Mapping[PublishedSegment, NewFile]) -> bool:
         """Return whether the new files have exactly the rows of the removed files.
@@ -254,11 +246,9 @@ class _Plan:
         return old == _extents((each, file.rows) for each, file in added.items())
 
 
-def _extents(
-    some: Iterable[tuple[PublishedSegment, int]],
-) -> dict[tuple[int, str], tuple[int, int, int]]:
+def _extents(some: Iterable[tuple[PublishedSegment, int]]) -> dict[Any, tuple[int, int, int]]:
     """Return (first offset, end offset, rows) of all files of each partition and column digest."""
-    found = dict[tuple[int, str], tuple[int, int, int]]()
+    found = dict[Any, tuple[int, int, int]]()
     for each, rows in some:
         key = each.partition, each.columns
         first, end, count = found.get(key, (each.first_offset, each.end_offset, 0))
@@ -266,20 +256,21 @@ def _extents(
     return found
 
 
+@dataclass
 class _Publisher:
     """One publish of a table, which fills in its report."""
 
-    def __init__(
-        self, catalog: CatalogTable, row: TableRow, tasks: SegmentTasks, *, replace: bool,
-        memory_bytes: int,
-    ) -> None:  # fmt: skip
-        self._catalog, self._row, self.tasks = catalog, row, tasks
-        self._replace, self._memory_bytes = replace, memory_bytes
+    _catalog: CatalogTable
+    _row: TableRow
+    tasks: SegmentTasks
+    _replace: bool
+    _memory_bytes: int
+
+    def __post_init__(self) -> None:
+        catalog, row = self._catalog, self._row
         self._table = PublishedTable(catalog.store, catalog.lake, row)
         self._reads, self._patience = SharedReads(catalog.store), PATIENCE
         self._written = dict[PublishedSegment, NewFile]()
-        self._committed = set[PublishedSegment]()
-        self._misfits = dict[PublishedSegment, Counter[str]]()
         self.report = PublishResult(row.topic, self._table.uri)
 
     def plan(self, base: TableVersion | None = None) -> _Plan:
@@ -304,10 +295,11 @@ class _Publisher:
                 f"{snapshot.version}: an older copy was put back. --replace publishes it again"
             )
         report, wanted = self.report, visible_segments(self._reads, snapshot, self._row)
-        plan = _Plan(base, snapshot, wanted, self._may_keep)
+        own = {file.path for file in self._written.values()}
+        files = base.files if base and not self._replace else own
+        plan = _Plan(base, snapshot, wanted, files)
         report.version, report.lake_version = (base.version if base else -1), snapshot.version
         report.added, report.removed = len(plan.missing), len(plan.removed)
-        report.created = base is None
         unknown = [path for path in plan.removed if not PublishedSegment.parse(path)]
         report.mended = [] if not base else [*base.foreign, *sorted(unknown)]
         return plan
@@ -330,7 +322,7 @@ class _Publisher:
                 if not raced:
                     time.sleep(PAUSE_S)
         # Lost tries may have written files of segments that were removed since.
-        if self._written.keys() - self._committed:
+        if len(self._written) > self.report.added:
             self._table.delete(self._table.files_of(attempt_id))
 
     def _carry_out(self, plan: _Plan, attempt_id: str, *, force: bool) -> bool:
@@ -350,9 +342,8 @@ class _Publisher:
             plan.base, columns.schema, plan.snapshot.version, added.values(), plan.removed,
             changes=report.data_change,
         )  # fmt: skip
-        self._committed = {*added}
         report.rows = sum(file.rows for file in added.values())
-        report.misfits = dict(sum((self._misfits[each] for each in added), Counter[str]()))
+        report.misfits = dict(sum((file.misfits for file in added.values()), Counter[str]()))
         return True
 
     def _write(self, plan: _Plan, columns: TableColumns, attempt_id: str) -> None:
@@ -366,12 +357,7 @@ class _Publisher:
             self._memory_bytes,
         )  # fmt: skip
         work = [SegmentToPublish(plan.wanted[each], each) for each in left]
-        for each, (file, misfits) in zip(left, self.tasks.map(writer, work), strict=True):
-            self._written[each], self._misfits[each] = file, misfits
-
-    def _may_keep(self, path: str) -> bool:
-        """Return whether a file of the table may be kept. With `replace`, only own files may be."""
-        return not self._replace or any(path == file.path for file in self._written.values())
+        self._written |= zip(left, self.tasks.map(writer, work), strict=True)
 
     def give_up(self, attempt_id: str) -> None:
         """Delete the files of this publish that no commit names, after a fence. Ignore errors."""
@@ -398,7 +384,7 @@ def publish_in(
     With `force`, commit even if the table already equals the log. `is_known` is false at the first
     publish. Raises what `publish` raises.
     """
-    work = _Publisher(catalog, row, tasks, replace=replace, memory_bytes=memory_bytes)
+    work = _Publisher(catalog, row, tasks, replace, memory_bytes)
     plan, report = work.plan(), work.report
     if dry_run or not (plan.is_due or force or replace):
         report.status = "dry run" if dry_run else "already done"
@@ -410,8 +396,7 @@ def publish_in(
         except BaseException:
             work.give_up(attempt_id)
             raise
-    report.created = plan.base is None
-    if report.created and is_known:
+    if plan.base is None and is_known:
         report.mended.append(f"{report.table} did not exist any more")
     return report
 

@@ -49,13 +49,13 @@ def merge_findings(findings: Iterable[Finding]) -> list[Finding]:
 
 _SENTENCES = {
     # which files
-    "other-files": "Files of other kinds are left out: {count:,}, such as {subject}.",
+    "other-files": "{count:,} files of other kinds are left out, such as {subject}.",
     "partition-folder": "Files in folders such as {folder} are read, but {subject} is not a "
     "field of their rows. To keep the path of each record's file, set headers.source = true.",
-    "file-left-out": "A file is left out with input.exclude: {why}",
+    "file-left-out": "input.exclude leaves out a file: {why}",
     "encoding": "The files are not UTF-8. Check that input.encoding = {encoding!r} reads letters "
     "correctly.",
-    "other-encoding": "Files with another encoding: {count:,}, such as {subject}. Leave them out "
+    "other-encoding": "{count:,} files have another encoding, such as {subject}. Leave them out "
     "with input.exclude.",
     "other-format": "{subject} has no {kind}. Leave it out with input.exclude.",
     # which rows
@@ -119,7 +119,7 @@ _SENTENCES = {
     "input.comment = '#'.",
     "continued-times": "{count:line} inside events begin with a time. If events begin there, "
     "correct input.multiline_start_pattern and input.pattern.",
-    "absent-field": "{subject} {name!r} is not a field of any row; {near_or_has}",
+    "absent-field": "{subject} {name!r} is not a field of any row. {near_or_has}",
     "object-as-key": "key.fields: {subject!r} is an object, so its JSON text is the key. Set a "
     "field of it, such as {field!r}, if that is the key.",
     # times that cannot be read, or are suspicious
@@ -181,7 +181,7 @@ _SENTENCES = {
     "unsplit-encoding": "A file in {encoding} cannot be split: one task reads all {size:,} bytes "
     "of "
     "the largest.",
-    "archive-member": "{subject}: the sample ends in {member}; later members were not read.",
+    "archive-member": "{subject}: the sample ends in {member}. Later members were not read.",
     # the key
     "no-key-field": "No field is used as the key, so a record may go to any log partition. To "
     "use one, set key.fields.",
@@ -212,6 +212,6 @@ def describe(code: str, subject: str, facts: Mapping[str, Any], count: int) -> s
     if code == "absent-field":
         near, has = " or ".join(map(repr, values["near"])), ", ".join(map(repr, values["has"]))
         values["near_or_has"] = (
-            f"did you mean {near}?" if near else f"a row has {has or 'no field'}."
+            f"Did you mean {near}?" if near else f"A row has {has or 'no field'}."
         )
     return _Words().vformat(_SENTENCES[code], (), values)

@@ -50,7 +50,7 @@ INPUT_FORMATS: dict[FormatName, InputFormat] = {
 
 def _format(name: object) -> object:
     if name == "tsv":
-        raise ValueError("there is no format 'tsv'; use csv with input.delimiter = \"\\t\"")
+        raise ValueError("there is no format 'tsv'. Use csv with input.delimiter = \"\\t\"")
     return name
 
 
@@ -171,34 +171,34 @@ class Input(Section):
                 and self._is_set(key)
                 and getattr(self, key) is not None
             ):
-                yield f"input.{key} contradicts input.format = {self.format!r}; remove one"
+                yield f"input.{key} contradicts input.format = {self.format!r}. Remove one"
         for key in ("paths", "include", "exclude") if not self.kind.in_files else ():
             if getattr(self, key):
-                yield f"input.{key} contradicts input.format = {self.format!r}; remove {key}"
+                yield f"input.{key} contradicts input.format = {self.format!r}. Remove {key}"
         if self.kind.in_files and not self.paths:
-            yield "input.paths is missing; name the files to read"
+            yield "input.paths is missing. Name the files to read"
         if self.columnar and self.compression not in {"auto", "none"}:
-            yield f"input.compression contradicts input.format = {self.format!r}; remove it"
+            yield f"input.compression contradicts input.format = {self.format!r}. Remove it"
         if self.columnar and self._is_set("encoding"):
-            yield f"input.encoding contradicts input.format = {self.format!r}; remove it"
+            yield f"input.encoding contradicts input.format = {self.format!r}. Remove it"
         keys = ("delimiter", "quote", "escape", "comment")
         for one, other in combinations((key for key in keys if getattr(self, key)), 2):
             if getattr(self, one) == getattr(self, other):
-                yield f"input.{one} and input.{other} are the same character; change one"
+                yield f"input.{one} and input.{other} are the same character. Change one"
         yield from self._event_problems()
         yield from self._pattern_problems()
 
     def _event_problems(self) -> Iterator[str]:
         if self.inherit and not (self.records or "").strip("[]."):
-            yield "input.inherit needs objects around the events; name their array in input.records"
+            yield "input.inherit needs objects around the events. Name their array in input.records"
 
     def _pattern_problems(self) -> Iterator[str]:
         try:
             self.groups()
         except pa.ArrowInvalid as problem:
-            yield f"input.pattern: {problem}; use RE2 syntax and (?P<name>...) groups"
+            yield f"input.pattern: {problem}. Use RE2 syntax and (?P<name>...) groups"
         start = self.multiline_start_pattern
         try:
             pc.match_substring_regex(pa.array([""]), f"^(?:{start})")
         except pa.ArrowInvalid as problem:
-            yield f"input.multiline_start_pattern: {problem}; use RE2 syntax"
+            yield f"input.multiline_start_pattern: {problem}. Use RE2 syntax"

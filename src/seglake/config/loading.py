@@ -97,7 +97,7 @@ def _constants(tables: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     for section in SECTIONS.keys() & tables.keys():
         for key, info in SECTIONS[section].model_fields.items():
             if key in tables[section] and not info.description:
-                yield f"{section}.{key}: unknown key; {_remedy(section, key)}"
+                yield f"{section}.{key} is an unknown key. {_remedy(section, key)}"
 
 
 def _stray(own: Mapping[str, Any], tables: Mapping[str, Any]) -> Iterator[str]:
@@ -105,10 +105,10 @@ def _stray(own: Mapping[str, Any], tables: Mapping[str, Any]) -> Iterator[str]:
     names = ["pipeline", *SECTIONS, "storage"]
     for name in tables:
         if name not in names:
-            yield f"{name}: unknown table; {suggest_or_list(name, names)}"
+            yield f"[{name}] is an unknown table. {suggest_or_list(name, names)}"
     for key in own:
         if key not in _keys("pipeline"):
-            yield f"pipeline.{key}: unknown key; {_remedy('pipeline', key)}"
+            yield f"pipeline.{key} is an unknown key. {_remedy('pipeline', key)}"
 
 
 def _owners(key: str) -> list[str]:
@@ -120,33 +120,33 @@ def _remedy(section: str, key: str) -> str:
     """Return a hint with the key that an unknown key of a section may stand for."""
     longer = [each for each in _keys(section) if each.startswith(f"{key}.")]
     if longer:  # such as topic.compression.type
-        return f"did you mean {section}.{longer[0]}?"
+        return f"Did you mean {section}.{longer[0]}?"
     # Suggest key.fields for key.field, although other tables have a `field`.
     if f"{key}s" in _keys(section):
-        return f"did you mean {section}.{key}s?"
+        return f"Did you mean {section}.{key}s?"
     if owners := _owners(key):
-        return f"did you mean {' or '.join(f'{owner}.{key}' for owner in owners)}?"
+        return f"Did you mean {' or '.join(f'{owner}.{key}' for owner in owners)}?"
     return suggest_or_list(key, _keys(section), f"{section}.")
 
 
 def _explain(error: Any) -> str:
-    """Convert an error of pydantic to a message `key: problem; remedy`."""
+    """Convert an error of pydantic to a message `key: problem. Remedy`."""
     place = [str(part) for part in error["loc"]]
     if not place or (place[0] in SECTIONS and len(place) == 1):
         if error["type"] == "missing":
-            return f"{place[0]}: the table is missing; add [{place[0]}]"
+            return f"the table [{place[0]}] is missing. Add it"
         return str(error["msg"]).removeprefix("Value error, ")
     key = ".".join(place) if place[0] in {*SECTIONS, "storage"} else ".".join(["pipeline", *place])
     match error["type"]:
         case "missing":
-            return f"{key}: is missing; add it under [{key.split('.')[0]}]"
+            return f"{key} is missing. Add it under [{key.split('.')[0]}]"
         case "extra_forbidden":
-            return f"{key}: unknown key; {_remedy(place[0], '.'.join(place[1:]))}"
+            return f"{key} is an unknown key. {_remedy(place[0], '.'.join(place[1:]))}"
         case "value_error":
             return f"{key}: {str(error['msg']).removeprefix('Value error, ')}"
     problem = re.sub("^(Input|Value) ", "", str(error["msg"])).replace(" tuple", " list")
     problem = problem.replace("a valid boolean", "true or false")
-    return f"{key}: {error['input']!r} {problem}; change the value"
+    return f"{key}: {error['input']!r} {problem}. Change the value"
 
 
 # ---------------- document
@@ -171,13 +171,13 @@ def tables_of(
         # Editors on Windows may write a byte order mark, which utf-8-sig removes.
         document = tomllib.loads(file.read_text("utf-8-sig"))
     except OSError as problem:
-        raise ConfigError(f"{file}: cannot be read ({problem.strerror}); check the path") from None
+        raise ConfigError(f"{file} cannot be read ({problem.strerror}). Check the path") from None
     except UnicodeDecodeError:
-        raise ConfigError(f"{file}: is not UTF-8, which TOML requires. Save it as UTF-8") from None
+        raise ConfigError(f"{file} is not UTF-8, which TOML requires. Save it as UTF-8") from None
     except tomllib.TOMLDecodeError as problem:
-        raise ConfigError(f"{file}: is not TOML: {problem}; correct that line") from None
+        raise ConfigError(f"{file} is not TOML ({problem}). Correct that line") from None
     loose = [key for key, value in document.items() if not isinstance(value, dict)]
     if loose:
         tables = " or ".join(f"[{name}]" for name in owners(loose[0]) or [first])
-        raise ConfigError(f"{file}: the key {loose[0]} is not in a table; put it under {tables}")
+        raise ConfigError(f"{file}: the key {loose[0]} is not in a table. Put it under {tables}")
     return {name: dict(flat(table)) for name, table in document.items()}

@@ -136,47 +136,47 @@ class Pipeline(Section):
         yield from self._offset_problems()
         if self.input.columnar and self.value_source == "line":
             yield (
-                f"value.from = 'line' contradicts input.format = {self.input.format!r}; "
-                "use columns or field"
+                f"value.from = 'line' contradicts input.format = {self.input.format!r}. "
+                "Use columns or field"
             )
         if self.headers.source and not self.input.kind.in_files:
-            yield f"headers.source contradicts input.format = {self.input.format!r}; remove it"
+            yield f"headers.source contradicts input.format = {self.input.format!r}. Remove it"
         if self.wants_every_column and not self.input.kind.knows_columns:
             yield (
                 "value.from = 'columns' needs value.columns with input.format = "
-                f"{self.input.format!r}; add them"
+                f"{self.input.format!r}. Add them"
             )
         if self.input.format == "text":
             groups = self.input.groups()
             for name in (name for name in self.fields() if name not in groups):
-                yield f"field {name!r} is not a named group of input.pattern; add (?P<{name}>...)"
+                yield f"field {name!r} is not a named group of input.pattern. Add (?P<{name}>...)"
 
     def _time_problems(self) -> Iterator[str]:
         clock = self.topic.message_timestamp_type
         if not self.timestamp.names and clock == "CreateTime":
             yield (
-                "timestamp.field is missing; set it. To give records the time of the run "
+                "timestamp.field is missing. Set it, or to give records the time of the run "
                 "instead, set "
                 "topic.message.timestamp.type = 'LogAppendTime' and pipeline.order = 'arrival'"
             )
         if not self.timestamp.names and self.order == "time":
-            yield "timestamp.field is missing, but pipeline.order = 'time' needs it; use 'arrival'"
+            yield "timestamp.field is missing, but pipeline.order = 'time' needs it. Use 'arrival'"
         if self.timestamp.field and not self.timestamp.format and not self.input.columnar:
-            yield "timestamp.format is missing; set the format of the time, such as 'iso8601'"
+            yield "timestamp.format is missing. Set the format of the time, such as 'iso8601'"
 
     def _offset_problems(self) -> Iterator[str]:
         if self.topic.offset_field is None:
             if self.timestamp.type_field is not None:
-                yield "timestamp.type_field needs topic.offset_field; add it or remove type_field"
+                yield "timestamp.type_field needs topic.offset_field. Add it or remove type_field"
             if self.row_number is None and not self.input.kind.in_files:
                 column = "a column with a unique integer in every row"
-                yield f"input.order_column is missing; name {column}"
+                yield f"input.order_column is missing. Name {column}"
             return
         if self.order == "time":
-            yield "topic.offset_field contradicts pipeline.order = 'time'; use 'arrival'"
+            yield "topic.offset_field contradicts pipeline.order = 'time'. Use 'arrival'"
         if not self.timestamp.names:
-            yield "topic.offset_field needs timestamp.field; name the field that holds the time"
+            yield "topic.offset_field needs timestamp.field. Name the field that holds the time"
         if self.input.order_column is not None:
             yield (
-                "input.order_column contradicts topic.offset_field, which sets the order; remove it"
+                "input.order_column contradicts topic.offset_field, which sets the order. Remove it"
             )

@@ -45,7 +45,7 @@ def _key_field(value: object) -> object:
     names = _names(value) if isinstance(value, list | tuple) else (value,)
     if not (isinstance(names, tuple) and names and all(isinstance(n, str) and n for n in names)):
         raise ValueError(
-            f"{value!r} is not a field; write a name, or a list of names to choose from"
+            f"{value!r} is not a field. Write a name, or a list of names to choose from"
         )
     return names if isinstance(value, list | tuple) else value
 
@@ -60,8 +60,8 @@ def _listed(value: object) -> object:
     names = [name.strip() for name in value.split(",")]
     if blank := next((name for name in names if len(name.split()) > 1), None):
         raise ValueError(
-            f"names are separated by commas, and {blank!r} has a blank; a list may have such a "
-            f"name: {json.dumps([blank], ensure_ascii=False)}"
+            f"names are separated by commas, and {blank!r} has a blank. For such a name, write a "
+            f"list: {json.dumps([blank], ensure_ascii=False)}"
         )
     return _names(names)
 
@@ -87,7 +87,7 @@ def _zone(name: str) -> str:
     try:
         ZoneInfo(name)
     except (KeyError, ValueError, OSError):
-        raise ValueError(f"{name!r} is not an IANA zone; use a name such as Europe/Paris") from None
+        raise ValueError(f"{name!r} is not an IANA zone. Use a name such as Europe/Paris") from None
     return name
 
 
@@ -132,7 +132,7 @@ def _location(value: str) -> str:
     hides_user = value.startswith("abfs")
     checked = value.partition("?")[2] if hides_user else value
     if "://" in value and has_credentials(f"?{checked}" if hides_user else value):
-        raise ValueError("credentials do not belong in a URI; set them in the environment")
+        raise ValueError("credentials do not belong in a URI. Set them in the environment")
     return value
 
 
@@ -150,14 +150,14 @@ def _time_format(text: str) -> str:
         return text
     if "%" not in text:
         raise ValueError(
-            f"{text!r} is not a format; use {', '.join(EPOCH_POWERS)}, {ISO} or a strptime pattern"
+            f"{text!r} is not a format. Use {', '.join(EPOCH_POWERS)}, {ISO} or a strptime pattern"
         )
     unknown = unsupported(text)
     if unknown:
         directives = " ".join(f"%{d}" for d in SUPPORTED)
-        raise ValueError(f"%{unknown[0]} is not supported; use {directives}")
+        raise ValueError(f"%{unknown[0]} is not supported. Use {directives}")
     if len(alternatives(text)) > _ALTERNATIVES:
-        raise ValueError("at most three parts may be in brackets; write fewer")
+        raise ValueError("at most three parts may be in brackets. Write fewer")
     return text
 
 
@@ -167,7 +167,7 @@ def _milliseconds(value: object) -> object:
         return value
     ms = duration_ms(value)
     if ms is None:
-        raise ValueError(f"{value!r} is not a duration; write milliseconds, or 90s, 12h, 7d, 2w")
+        raise ValueError(f"{value!r} is not a duration. Write milliseconds, or 90s, 12h, 7d, 2w")
     return ms
 
 
@@ -177,7 +177,7 @@ def _size(value: object) -> object:
         return value
     size = size_bytes(value)
     if size is None:
-        raise ValueError(f"{value!r} is not a size; write bytes, or 64KiB, 512MiB, 1GiB")
+        raise ValueError(f"{value!r} is not a size. Write bytes, or 64KiB, 512MiB, 1GiB")
     return size
 
 
@@ -190,10 +190,10 @@ def _options(value: object) -> object:
         return value
     secrets = [key for key in value if is_secret(str(key))]
     if secrets:
-        raise ValueError(f"{secrets[0]} is a secret; set it in the environment, not in a file")
+        raise ValueError(f"{secrets[0]} is a secret. Set it in the environment, not in a file")
     for key, text in value.items():
         if has_credentials(str(text)):
-            raise ValueError(f"{key} has credentials in its URL; set it in the environment")
+            raise ValueError(f"{key} has credentials in its URL. Set it in the environment")
     return {k: str(v).lower() if isinstance(v, bool) else str(v) for k, v in value.items()}
 
 
@@ -204,7 +204,7 @@ def _cleanup_policy(policies: str) -> str:
     """
     named = [policy.strip() for policy in policies.split(",")]
     if unknown := [policy for policy in named if policy not in {"compact", "delete"}]:
-        raise ValueError(f"{unknown[0]!r} is not a policy; use delete, compact or compact,delete")
+        raise ValueError(f"{unknown[0]!r} is not a policy. Use delete, compact or compact,delete")
     return ",".join(sorted(set(named)))
 
 
@@ -222,21 +222,21 @@ def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
     twice = [name for at, name in enumerate(names) if name and name in names[:at]]
     if twice:
         raise ValueError(
-            f"{twice[0]!r} occurs twice: rename one, or leave the name of an unused column empty"
+            f"{twice[0]!r} occurs twice. Rename one, or leave the name of an unused column empty"
         )
     return names
 
 
 def _one_character(text: str) -> str:
     if len(text) != 1 or not "\x01" <= text <= "\x7f":
-        raise ValueError(f"{text!r} is not one ASCII character; write one")
+        raise ValueError(f"{text!r} is not one ASCII character. Write one")
     return text
 
 
 def _escape(text: str) -> str:
     # An erasure must find escaped keys in rejects, and supports only this escape.
     if text != "\\":
-        raise ValueError(f"{text!r} is not a backslash; for doubled quotes, leave it out")
+        raise ValueError(f"{text!r} is not a backslash. For doubled quotes, leave it out")
     return text
 
 
@@ -246,7 +246,7 @@ _STEPS = re.compile(r"(?:[^.\[\]]+(?:\.[^.\[\]]+)*)?(?:\[\])+(?:(?:\.[^.\[\]]+)+
 def _records(text: str) -> str:
     if not _STEPS.fullmatch(text):
         raise ValueError(
-            f"{text!r} does not name an array of events: write [] after the name of each array, "
+            f"{text!r} does not name an array of events. Write [] after the name of each array, "
             "as in 'Records[]' or 'a.b[].c[]', '[]' for a file that is one array, and '.' if each "
             "document is an event"
         )
@@ -257,10 +257,10 @@ def _pattern(text: str) -> str:
     try:
         groups = named_groups(text)
     except pa.ArrowInvalid as problem:
-        raise ValueError(f"{problem}; use RE2 syntax and (?P<name>...) groups") from None
+        raise ValueError(f"{problem}. Use RE2 syntax and (?P<name>...) groups") from None
     if not groups:
         raise ValueError(
-            "the expression has no named group; name the group of each field: (?P<name>...)"
+            "the expression has no named group. Name the group of each field: (?P<name>...)"
         )
     _distinct(groups)
     return text
@@ -324,9 +324,9 @@ def size_bytes(text: str) -> int | None:
     size, other = (Fraction(number) * base**power for base in (1024, 1000))
     if prefix and end != "ib":
         raise ValueError(
-            f"{text!r} may be {int(other):,} or {int(size):,} bytes: write "
+            f"{text!r} may be {int(other):,} or {int(size):,} bytes. Write "
             f"{number}{prefix.upper()}iB for the second, or the number of bytes"
         )
     if size.denominator != 1:
-        raise ValueError(f"{text!r} is not a whole number of bytes: write one")
+        raise ValueError(f"{text!r} is not a whole number of bytes. Write one")
     return int(size)

@@ -119,37 +119,37 @@ class Timestamp(Section):
         yield from self._wrong_names()
         pattern = self.format if self.format and "%" in self.format else None
         if self.year is not None and pattern is None:
-            yield "timestamp.year needs a strptime pattern in timestamp.format; remove year"
+            yield "timestamp.year needs a strptime pattern in timestamp.format. Remove year"
         if pattern is None:
             return
         parts = parts_of(pattern)
         if parts.isdisjoint({YEAR, SHORT_YEAR, MONTH, DAY, YEAR_DAY}):
             yield (
-                "timestamp.format has no date: write a date before each time in the input, or "
+                "timestamp.format has no date. Write a date before each time in the input, or "
                 "leave out timestamp.field, so that records get the time of the run"
             )
             return
         has_year = not parts.isdisjoint({YEAR, SHORT_YEAR})
         if self.year is not None and has_year:
-            yield "timestamp.year contradicts the year in timestamp.format; remove one"
+            yield "timestamp.year contradicts the year in timestamp.format. Remove one"
         if self.year is None and not has_year:
-            yield "timestamp.format has no year; add timestamp.year"
+            yield "timestamp.format has no year. Add timestamp.year"
         if parts.isdisjoint({DAY, YEAR_DAY}):
-            yield "timestamp.format has no day; add %d or %j"
+            yield "timestamp.format has no day. Add %d or %j"
         if parts.isdisjoint({MONTH, YEAR_DAY}):
-            yield "timestamp.format has no month; add %m or %b"
+            yield "timestamp.format has no month. Add %m or %b"
         if HALF_HOUR in parts and HALF not in parts:
-            yield "timestamp.format has %I without %p; add %p or use %H"
+            yield "timestamp.format has %I without %p. Add %p or use %H"
 
     def _wrong_names(self) -> Iterator[str]:
         if self.field is not None and self.fields:
-            yield "timestamp.field contradicts timestamp.fields; remove one"
+            yield "timestamp.field contradicts timestamp.fields. Remove one"
         if len(self.fields) == 1:
-            yield "timestamp.fields needs at least two names; use timestamp.field for one"
+            yield "timestamp.fields needs at least two names. Use timestamp.field for one"
         if self.fields and self.format is None:
-            yield "timestamp.fields needs timestamp.format; set the format of the joined texts"
+            yield "timestamp.fields needs timestamp.format. Set the format of the joined texts"
         if not self.names and (self.format or self.year):
-            yield "timestamp.field is missing; name the field that holds the time"
+            yield "timestamp.field is missing. Name the field that holds the time"
 
 
 class Key(Section):
@@ -176,9 +176,9 @@ class Key(Section):
 
     def _contradictions(self) -> Iterator[str]:
         if self.required and not self.fields:
-            yield "key.required needs key.fields; add the fields or remove required"
+            yield "key.required needs key.fields. Add the fields or remove required"
         if self._is_set("separator") and len(self.fields) < 2:
-            yield "key.separator needs two or more key.fields; remove one"
+            yield "key.separator needs two or more key.fields. Remove one"
 
 
 class Value(Section):
@@ -198,11 +198,11 @@ class Value(Section):
 
     def _contradictions(self) -> Iterator[str]:
         if self.field is not None and self.source != "field":
-            yield f"value.field contradicts value.from = {self.source or 'line'!r}; remove one"
+            yield f"value.field contradicts value.from = {self.source or 'line'!r}. Remove one"
         if self.columns and self.source in {"line", "field"}:
-            yield f"value.columns contradicts value.from = {self.source!r}; remove one"
+            yield f"value.columns contradicts value.from = {self.source!r}. Remove one"
         if self.source == "field" and self.field is None:
-            yield "value.from = 'field' needs value.field; add it"
+            yield "value.from = 'field' needs value.field. Add it"
 
 
 class HeaderFields(Section):
@@ -224,7 +224,7 @@ class HeaderFields(Section):
     def _contradictions(self) -> Iterator[str]:
         for key in ("fields", "source"):
             if self.array_field is not None and getattr(self, key):
-                yield f"headers.array_field contradicts headers.{key}; remove one"
+                yield f"headers.array_field contradicts headers.{key}. Remove one"
 
 
 class TaskLimits(Section):

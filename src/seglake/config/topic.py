@@ -244,44 +244,44 @@ class Topic(Section):
 
     def _contradictions(self) -> Iterator[str]:
         if self.offset_field is not None and self.partition_field is None:
-            yield "topic.offset_field needs topic.partition_field; add it"
+            yield "topic.offset_field needs topic.partition_field. Add it"
         intervals = [u for u in ("bytes", "records", "ms") if self._is_set(f"index_interval_{u}")]
         if len(intervals) > 1:
             names = " and ".join(f"topic.index.interval.{unit}" for unit in intervals)
-            yield f"{names} contradict each other; keep one"
+            yield f"{names} contradict each other. Keep one"
         for codec in ("zstd", "gzip"):
             if self._is_set(f"compression_{codec}_level") and self.compression_type != codec:
                 yield (
                     f"topic.compression.{codec}.level contradicts topic.compression.type = "
-                    f"{self.compression_type!r}; remove one"
+                    f"{self.compression_type!r}. Remove one"
                 )
         yield from self._value_problems()
         if self.batch_size > self.max_message_bytes:
-            yield "topic.batch.size is above topic.max.message.bytes; lower batch.size"
+            yield "topic.batch.size is above topic.max.message.bytes. Lower batch.size"
         if self.min_compaction_lag_ms > self.max_compaction_lag_ms:
             yield (
-                "topic.min.compaction.lag.ms is above topic.max.compaction.lag.ms; lower the first"
+                "topic.min.compaction.lag.ms is above topic.max.compaction.lag.ms. Lower the first"
             )
         if len(f"{self.name}-{self.partitions - 1}") > 255:
-            yield "topic.name is too long for a file name with '-<partition>'; shorten it"
+            yield "topic.name is too long for a file name with '-<partition>'. Shorten it"
 
     def _value_problems(self) -> Iterator[str]:
         others = [own for name, own in OWN_SETTINGS.items() if name != self.value_format]
         for key, default in (pair for own in others for pair in own.items()):
             if getattr(self, key.replace(".", "_")) != default:
-                yield f"topic.{key} contradicts value.format = {self.value_format!r}; remove it"
+                yield f"topic.{key} contradicts value.format = {self.value_format!r}. Remove it"
         if self.value_format == "csv" and not any(self.value_columns):
-            yield "topic.value.columns is missing: list the columns of the CSV, in order"
+            yield "topic.value.columns is missing. List the columns of the CSV, in order"
         if self.value_format == "text" and self.value_pattern is None:
-            yield "topic.value.pattern is missing: write an expression with (?P<name>...) groups"
+            yield "topic.value.pattern is missing. Write an expression with (?P<name>...) groups"
         marks = (self.value_delimiter, self.value_quote, self.value_escape or "")
         if len({*marks}) < len(marks):
             yield (
                 "two of topic.value.delimiter, topic.value.quote and topic.value.escape are the "
-                "same character; change one"
+                "same character. Change one"
             )
         if len(value_format_of(self.settings)) > _FORMAT_BYTES:
-            yield f"topic.value.columns is longer than {_FORMAT_BYTES} bytes; shorten the names"
+            yield f"topic.value.columns is longer than {_FORMAT_BYTES} bytes. Shorten the names"
 
 
 IDENTITY = {"name", "partitions", "partition_field", "offset_field", "message_timestamp_type"}

@@ -148,15 +148,15 @@ def _files_with_bytes(paths: Sequence[str], store: InputStore, root: str) -> lis
         settings = Input(paths=tuple(paths), format="text", on_empty="ok")
         listed = find_inputs(settings, store, root).distinct()
     except MissingPath as missing:
-        raise InputError(f"{missing.what}; correct the path") from None
+        raise InputError(f"{missing.what}. Correct the path") from None
     if listed.missing:
-        raise InputError(f"{', '.join(listed.missing)}: does not exist; correct the path")
+        raise InputError(f"there is no {', '.join(listed.missing)}. Correct the path")
     if not listed.files:
         hint = next((glob_hint(path) for path in paths if is_glob(path, store)), f" ({HIDDEN})")
-        raise InputError(f"{names}: no file found; give other paths{hint}")
+        raise InputError(f"there are no files in {names}. Give other paths{hint}")
     files = [file for file in listed.files if file.size]
     if not files:
-        raise InputError(f"{names}: all files are empty; give other paths")
+        raise InputError(f"all files in {names} are empty. Give other paths")
     return files
 
 
@@ -291,11 +291,11 @@ def _first_bytes(file: SourceFile, store: InputStore) -> _FirstBytes:
             most = min(2 * most, _LONGEST_LINE_BYTES)
     if remark := describe_binary(bytes(data[:HEAD_BYTES])):
         packing = store.packing(file)
-        how = f"; unpack the {packing} file first" if packing else ""
+        how = f". Unpack the {packing} file first" if packing else ""
         raise InputError(f"{path}: {remark}{how}")
     if codec := detect_codec(bytes(data[:HEAD_BYTES]), path):
         raise InputError(
-            f"{path}: is {codec} inside another archive or compressed file. Unpack the outer file"
+            f"{path} is {codec} inside another archive or compressed file. Unpack the outer file"
         )
     return _FirstBytes(path, bytes(data), whole)
 
@@ -317,7 +317,7 @@ def _first_lines(file: SourceFile, begin: _FirstBytes, encoding: str) -> FirstLi
     head = FirstLines(file, path, [line for _, line in rows], [number for number, _ in rows])
     if "\n" not in text and len(head.lines) > 1 and not is_binary(text.encode("utf-8", "replace")):
         raise InputError(
-            f"{path}: lines end with CR, which is not supported. End them with LF, as "
+            f"{path} has lines that end with CR, which is not supported. End them with LF, as "
             "`tr '\\r' '\\n' < FILE` does"
         )
     if is_binary("".join(head.lines[:_LOOKED_AT]).encode("utf-8", "replace")):

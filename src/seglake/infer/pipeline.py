@@ -113,8 +113,8 @@ def infer_settings(
     chosen, other_times = choose_time(_with_fields(sample, "time", time) if time else sample)
     if time and (chosen is None or {*chosen.fields} != {*time}):
         raise UsageError(
-            f"time: the values of {' and '.join(time)} are not times of a known format in nearly "
-            "all sampled rows; name another field, or write a pipeline with timestamp.format"
+            f"the values of {' and '.join(time)} (time) are not times of a known format in nearly "
+            "all sampled rows. Name another field, or write a pipeline with timestamp.format"
         )
     chosen_key, other_keys = choose_key(sample, chosen.fields if chosen else ())
     if key is not None:
@@ -153,7 +153,7 @@ def _with_fields(sample: Sample, argument: str, names: Sequence[str]) -> Sample:
     """
     for name in {*names} - {*sample.fields}:
         near = suggest_or_list(name, [*sample.fields])
-        raise UsageError(f"{argument}: no sampled row has a field {name!r} with one value; {near}")
+        raise UsageError(f"no sampled row has a field {name!r} ({argument}) with one value. {near}")
     return sample._replace(fields={name: sample.fields[name] for name in names})
 
 

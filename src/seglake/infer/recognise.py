@@ -85,7 +85,7 @@ def read_sample(
     file is found, if all files are empty, or if the format is not recognised.
     """
     if not paths:
-        raise InputError("no path is given: name files, folders or globs")
+        raise InputError("no path is given. Name files, folders or globs")
     store = InputStore(storage)
     chosen = choose_files(paths, store, root, output)
     some = sampled_files(chosen.files)
@@ -112,20 +112,20 @@ def _lines(files: Sequence[SourceFile], store: InputStore) -> Sample:
     events = weights.most_common(1)[0][0] if heads else None
     others = [head for head in heads if head.events != events]
     refused |= {
-        head.file: f"{head.path}: its events are in other arrays than in most files; ingest it "
+        head.file: f"{head.path} has its events in another array than most files. Ingest it "
         f"with a separate pipeline"
         for head in others
     }
     heads = [head for head in heads if head not in others]
     lines = [line for head in heads for line in head.lines]
     if not lines:
-        raise InputError(f"{files[0].path}: has no lines; give other files")
+        raise InputError(f"{files[0].path} has no lines. Give other files")
     sample = _w3c(heads, lines) or _without_comments(heads) or _recognised(heads, lines)
     if sample is None:
         raise InputError(
-            f"{heads[0].path}: line {heads[0].numbers[0]:,} and others cannot be read: they are "
-            f"not JSON objects, CSV with a header, or lines that begin with a time. Write a "
-            f"pipeline with input.pattern; {PATTERNS_PAGE} has patterns to copy"
+            f"the format of {heads[0].path} is unknown. Its lines, such as line "
+            f"{heads[0].numbers[0]:,}, are not JSON objects, not CSV with a header, and do not "
+            f"begin with a time. Write a pipeline with input.pattern. {PATTERNS_PAGE} has examples"
         )
     settings = sample.settings | ({} if encoding == UTF_8 else {"encoding": encoding})
     if events:
@@ -200,7 +200,7 @@ def _parquet_rows(file: SourceFile, store: InputStore) -> pa.Table:
         batch = next(parquet.iter_batches(_SAMPLED_ROWS), None)
         return parquet.schema_arrow.empty_table() if batch is None else pa.table(batch)
     except pa.ArrowException as problem:
-        raise InputError(f"{file.path}: is not a Parquet file: {problem}; leave it out") from None
+        raise InputError(f"{file.path} is not a Parquet file ({problem}). Leave it out") from None
 
 
 def _flattened(table: pa.Table) -> pa.Table:
@@ -225,8 +225,8 @@ def _unlike_most(columns: Mapping[SourceFile, tuple[str, ...]]) -> Refused:
     """Return file → reason for the files whose columns differ from the columns of most files."""
     most = Counter(columns.values()).most_common(1)[0][0]
     return {
-        file: f"{file.path}: its columns differ from those of the other files "
-        f"({', '.join(sorted({*names} ^ {*most})) or 'order of columns'}); ingest it with a "
+        file: f"{file.path} has other columns than most files "
+        f"({', '.join(sorted({*names} ^ {*most})) or 'order of columns'}). Ingest it with a "
         f"separate pipeline"
         for file, names in columns.items()
         if names != most
@@ -445,7 +445,7 @@ def _w3c(heads: Sequence[FirstLines], lines: Sequence[str]) -> Sample | None:
         facts = {"rows": len(data), "width": len(names)}
         found.append(Finding("uneven-rows", "", facts, len(data) - len(rows)))
     refused = {
-        head.file: f"{head.path}: has no line `#Fields:`, as other files have; ingest it with a "
+        head.file: f"{head.path} has no line `#Fields:`, as other files have. Ingest it with a "
         f"separate pipeline"
         for head in heads
         if head.lines and not named[head.file]

@@ -57,7 +57,7 @@ def to_epoch_ms(value: Time, zone: str | None = None, ambiguous: str = "earliest
     if isinstance(value, int | Integral) and not isinstance(value, bool):  # NumPy's, too
         return _from_integer(int(value))
     if not isinstance(value, str):
-        raise UsageError(f"{value!r} is not a time; give a datetime, ISO 8601 text or milliseconds")
+        raise UsageError(f"{value!r} is not a time. Give a datetime, ISO 8601 text or milliseconds")
     text = value.strip()
     if re.fullmatch(r"[+-]?[0-9]{1,20}", text):
         return _from_integer(int(text))
@@ -65,7 +65,7 @@ def to_epoch_ms(value: Time, zone: str | None = None, ambiguous: str = "earliest
         moment = datetime.fromisoformat(_to_microseconds(text))
     except ValueError:
         raise UsageError(
-            f"{text!r} is not a time; write it as in 2026-01-31T12:00:00Z, or as epoch milliseconds"
+            f"{text!r} is not a time. Write it as in 2026-01-31T12:00:00Z, or as epoch milliseconds"
         ) from None
     if zone is not None and moment.tzinfo is None:
         return _from_local(moment, zone, ambiguous)
@@ -129,7 +129,7 @@ def _to_microseconds(text: str) -> str:
 
 def _from_datetime(value: datetime, shown: str) -> int:
     if value.utcoffset() is None:
-        raise UsageError(f"{shown} has no time zone; add one, as in 2026-01-31T12:00:00Z")
+        raise UsageError(f"{shown} has no time zone. Add one, as in 2026-01-31T12:00:00Z")
     if type(value) is not datetime:  # Airflow passes pendulum's, which cannot be divided
         value = datetime.fromisoformat(_to_microseconds(value.isoformat()))
     return -((_EPOCH - value) // _MILLISECOND)
@@ -147,13 +147,13 @@ def _from_local(local: datetime, zone: str, ambiguous: str) -> int:
     try:
         return int(to_utc(clock, np.array([True]), zone, ambiguous)[0])
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-        raise UsageError(f"zone {zone!r} is unknown; write it as in Europe/Berlin") from error
+        raise UsageError(f"zone {zone!r} is unknown. Write it as in Europe/Berlin") from error
 
 
 def _from_integer(value: int) -> int:
     size, sign = abs(value), -1 if value < 0 else 1
     if not INT64_MIN <= value <= INT64_MAX:
-        raise UsageError(f"{value} does not fit 64 bits; give milliseconds since the epoch")
+        raise UsageError(f"{value} does not fit 64 bits. Give milliseconds since the epoch")
     if size in _LOOKS_LIKE_SECONDS:
         raise _other_unit(value, "seconds", value * 1000)
     if _MAX_MS < size < _FOREVER:
@@ -164,7 +164,7 @@ def _from_integer(value: int) -> int:
 
 
 def _other_unit(value: int, unit: str, in_ms: int) -> UsageError:
-    return UsageError(f"{value} looks like {unit}; give milliseconds: {in_ms}")
+    return UsageError(f"{value} looks like {unit}. Give milliseconds: {in_ms}")
 
 
 def format_ms(ms: int) -> str:

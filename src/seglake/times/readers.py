@@ -60,7 +60,7 @@ def read_times(texts: Spans, form: TimeFormat) -> Times:
     """Read texts in the format `form`; null is UNREADABLE. `texts.data` is padded."""
     if form.text is None:
         raise ConfigError(
-            "timestamp.format is missing; set it, because the field does not have "
+            "timestamp.format is missing. Set it, because the field does not have "
             "an Arrow time type"
         )
     # `fixed` gives the array one type, so that each kernel is compiled only once.
@@ -116,7 +116,7 @@ def compile_pattern(pattern: str) -> Steps:
             steps.append((LITERAL, ord("%"), 0, 0))
         elif text[0] == "%":
             if text[1:] not in DIRECTIVES:
-                raise ConfigError(f"timestamp.format: {text} is not supported")
+                raise ConfigError(f"timestamp.format has {text}, which is not supported. Remove it")
             steps.append(_step(DIRECTIVES[text[1]]))
         elif text.isspace():
             steps.append((BLANKS, 0, 0, 0))

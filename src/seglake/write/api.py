@@ -132,7 +132,7 @@ def ingest(
     if column not in df.columns:
         name = "topic.offset_field" if settings.topic.offset_field else "input.order_column"
         columns = ", ".join(df.columns)
-        raise ConfigError(f"{name}: no column {column!r}; there are {columns}")
+        raise ConfigError(f"{name} names {column!r}, but the columns are {columns}. Correct it")
     run = declare_run(run_id, interval)
     rows = InputFrame(df, column)
     return ingest_rows(SparkEngine(df.sparkSession), rows, settings, run, progress)
@@ -150,12 +150,12 @@ def declare_run(run_id: str | None, interval: Interval) -> DeclaredRun:
 
 def _text(run_id: str) -> str:
     if not run_id:
-        raise UsageError("the run id is empty; give a text, or leave it out")
+        raise UsageError("the run id is empty. Give a text, or leave it out")
     try:
         run_id.encode()
     except UnicodeEncodeError:
         raise UsageError(
-            f"the run id {run_id!r} cannot be encoded in UTF-8; give another one"
+            f"the run id {run_id!r} cannot be encoded in UTF-8. Give another one"
         ) from None
     return run_id
 

@@ -23,11 +23,11 @@ READ = [
     ),
     (
         Finding("absent-field", "key.fields", {"name": "usr", "near": ["user"], "has": ["user"]}),
-        "key.fields 'usr' is not a field of any row; did you mean 'user'?",
+        "key.fields 'usr' is not a field of any row. Did you mean 'user'?",
     ),
     (
         Finding("absent-field", "key.fields", {"name": "x", "near": [], "has": ["ts", "user"]}),
-        "key.fields 'x' is not a field of any row; a row has 'ts', 'user'.",
+        "key.fields 'x' is not a field of any row. A row has 'ts', 'user'.",
     ),
     (Finding("other-files", "b.txt", count=1),
      "Files of other kinds are left out: 1, such as b.txt."),

@@ -217,8 +217,8 @@ def shell(folder: Path, *options: str, field: str = "ts", form: str = "jsonl") -
 def test_a_field_that_no_row_has_is_named_with_the_nearest(folder: Path) -> None:
     done = shell(folder, field="tss")
     assert done.exit_code == 3
-    assert "timestamp.field 'tss' is not a field of any row; did you mean 'ts'?" in done.stdout
-    assert "key.fields 'usr' is not a field of any row; did you mean 'user'?" in done.stdout
+    assert "timestamp.field 'tss' is not a field of any row. Did you mean 'ts'?" in done.stdout
+    assert "key.fields 'usr' is not a field of any row. Did you mean 'user'?" in done.stdout
     assert "timestamp missing" in done.stdout
 
 

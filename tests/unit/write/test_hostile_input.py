@@ -83,7 +83,7 @@ def test_a_file_whose_name_is_no_text_is_refused(tmp_path: Path) -> None:
     path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/in/a\xff.jsonl"))
     path.parent.mkdir()
     path.write_bytes(b'{"ts":1}\n')
-    with pytest.raises(InputError, match=r"a\\udcff\.jsonl.*rename"):
+    with pytest.raises(InputError, match=r"a\\udcff\.jsonl.*Rename"):
         ingest(pipeline_of(tmp_path / "lake", tmp_path / "in"))
 
 
@@ -197,6 +197,6 @@ def test_a_decompression_bomb(tmp_path: Path, kind: str) -> None:
     assert bomb.stat().st_size < MIB
     found = measure(tmp_path / "lake", small, bomb)
     assert found[1:3] == ((-1, -1) if kind == "tar.gz" else (1, 1))
-    told = "tar data is damaged: a member's header has more than"
+    told = "(a member's header has more than"
     assert (told in found.error) == (kind == "tar.gz")
     assert found.grown_bytes < 8 * TASK_BYTES

@@ -231,7 +231,7 @@ def _require_nothing(replaced: Iterable[RunRow], report: Report) -> None:
     raise UsageError(
         f"{report.summary}: the input has nothing to replace run {', '.join(names)} "
         f"({counted(records, 'record')}), so nothing was replaced. Correct the input. To only "
-        f"remove a run, use `seglake undo`; to replace it anyway, --replace-with-nothing"
+        f"remove a run, use `seglake undo`. To replace it anyway, --replace-with-nothing"
     )
 
 

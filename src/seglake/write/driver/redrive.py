@@ -150,8 +150,8 @@ def redrive(
         )
     if pipeline.topic.offset_field is not None:
         raise ConfigError(
-            "topic.offset_field contradicts a redrive: the offsets of rejected rows are below "
-            "the end of the log. Ingest the corrected rows into another topic"
+            "runs of a topic with topic.offset_field cannot be redriven, because the rejected rows "
+            "have offsets below the end of the log. Ingest the corrected rows into another topic"
         )
     work = _RedriveCall(engine, pipeline, run_id, dry_run, progress)
     while (report := work.run()) is None:
@@ -282,7 +282,7 @@ class _RedriveCall:
         if too_many or rejects.has_one_of(leaving):
             raise CommitConflict(
                 f"an erasure of some of the rejects of run {chain.last.run_id!r} is not "
-                f"finished. Redrive when it has ended; if it died, run `seglake erase` again first"
+                f"finished. Redrive when it has ended. If it died, run `seglake erase` again first"
             )
         return rejects
 
@@ -343,7 +343,7 @@ def _committed_run(
         ids = {run.run_id for run in committed_runs(history)}
         known = suggest(run_id, ids, history_command(pipeline.root, topic))
         raise UsageError(
-            f"topic {topic!r} has no committed run {run_id!r}; {known}"
+            f"topic {topic!r} has no committed run {run_id!r}. {known}"
             if last is None
             else f"run {run_id!r} of topic {topic!r} is {last.state}, and so are its rejects. "
             f"Ingest its files again"

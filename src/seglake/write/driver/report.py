@@ -198,14 +198,14 @@ class Report(ShowsTable):
             if paths
         ]
         if not changes:
-            return "already committed, and the topic has all its input"
+            return "already committed, and all its input is in the topic"
         remedy = ""
         if self.new_files or self.changed_files:
             remedy = (
                 ". To replace the old input with the new, use --replace. To ingest new and "
                 "changed files (see on_changed_source), use another run id"
             )
-        return f"already committed; since then: {', '.join(changes)}{remedy}"
+        return f"already committed. Since then: {', '.join(changes)}{remedy}"
 
     def _replaced(self) -> str:
         if not self.replaced_runs:
@@ -213,7 +213,7 @@ class Report(ShowsTable):
         runs = f"{'runs' if self.replaced_runs[1:] else 'run'} {', '.join(self.replaced_runs)}"
         records = counted(self.replaced_records, "record")
         left = f"{records} of {counted(self.replaced_files, 'file')}"
-        return f"; replaced {runs}: removed {left}"
+        return f". Replaced {runs}: removed {left}"
 
     def _ingested(self) -> str:
         if self.input_files or self.input_rows or self.skipped_records:

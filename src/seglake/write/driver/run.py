@@ -130,8 +130,8 @@ def _ingest(
 ) -> Report:
     if replacing is not None and pipeline.topic.offset_field is not None:
         raise ConfigError(
-            "topic.offset_field contradicts a replacement: its records would keep offsets below "
-            "the end of the log. Ingest them into another topic"
+            "runs of a topic with topic.offset_field cannot be replaced, because the new records "
+            "would have offsets below the end of the log. Ingest the input into another topic"
         )
     store = open_store(pipeline.root, pipeline.storage)
     table = CatalogTable.create(store)

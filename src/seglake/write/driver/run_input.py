@@ -402,8 +402,8 @@ class InputBatches(InputFrame):
         """
         if self._is_read:
             raise CommitConflict(
-                "the topic changed while the rows were read, and they can be read only once; "
-                "nothing was committed. Call again with the same rows and run id"
+                "the topic changed while the rows were read, and they can be read only once. "
+                "Nothing was committed. Call again with the same rows and run id"
             )
         self._is_read = True
         settings = settings._replace(sizes=map_sizes_for_frame(settings.pipeline))

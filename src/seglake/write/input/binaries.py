@@ -4,11 +4,11 @@ import re
 from typing import NamedTuple
 
 AVRO_MARK = b"Obj\x01"  # the first bytes of an Avro file
-NO_TEXT = "is not text: it contains binary bytes. Name other files"
+NO_TEXT = "the file contains binary bytes, so it is not text. Name other files"
 # Control characters that text does not contain: all except tab, line ends and escape.
 _OTHER_BYTES = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 _TO_PARQUET = (
-    "convert it to Parquet and set input.format = 'parquet'. For a file that fits in memory: "
+    "Convert it to Parquet and set input.format = 'parquet'. For a file that fits in memory: "
     "`python3 -c 'import sys; from pyarrow "
     "import {0}, parquet; parquet.write_table({0}.{1}, sys.argv[1] + "
     '".parquet")\' FILE`'
@@ -22,14 +22,14 @@ class _Kind(NamedTuple):
 
 
 _KINDS = {
-    b"PAR1": _Kind("a Parquet file", "set input.format = 'parquet'"),
+    b"PAR1": _Kind("a Parquet file", "Set input.format = 'parquet'"),
     b"ARROW1": _Kind("an Arrow file", _ARROW),
     b"\xff\xff\xff\xff": _Kind(
         "an Arrow stream", _TO_PARQUET.format("ipc", "open_stream(sys.argv[1]).read_all()")
     ),
     b"FEA1": _Kind("a Feather file", _ARROW),
     b"ORC": _Kind("an ORC file", _TO_PARQUET.format("orc", "read_table(sys.argv[1])")),
-    AVRO_MARK: _Kind("an Avro file", "set input.format = 'avro'"),
+    AVRO_MARK: _Kind("an Avro file", "Set input.format = 'avro'"),
 }
 
 
@@ -41,7 +41,7 @@ def describe_binary(head: bytes) -> str | None:
     """
     kinds = (_KINDS[mark] for mark in _KINDS if head.startswith(mark))
     kind = next(kinds, None) if is_binary(head) else None
-    return None if kind is None else f"this is {kind.name}: {kind.remedy}"
+    return None if kind is None else f"the file is {kind.name}. {kind.remedy}"
 
 
 def is_binary(data: bytes) -> bool:

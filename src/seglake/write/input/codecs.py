@@ -51,10 +51,10 @@ def detect_codec(head: bytes, path: str) -> Codec | None:
         raise InputError(f"{path}: {remark}")
     for magic, (name, command) in _REFUSED.items():
         if head.startswith(magic) and path.lower().endswith((".xlsx", ".xlsm", ".ods")):
-            raise InputError(f"{path}: this is a spreadsheet. Save it as CSV")
+            raise InputError(f"{path} is a spreadsheet. Save it as CSV")
         if head.startswith(magic):
             raise InputError(
-                f"{path}: this is {name}. Unpack it with `{command} FILE`; only "
+                f"{path} is {name}. Unpack it with `{command} FILE`, because only "
                 f"{', '.join(_CODECS)}, tar and plain files can be read"
             )
     return _named(head)
@@ -81,7 +81,7 @@ def decompress_stream(raw: RawFile, codec: Codec | None, path: str) -> Content:
 _ZSTD_REMARKS = {  # part of the library's error message → remark
     "too much memory": "its zstd window is larger than 128 MiB. Compress the file again: "
     "`zstd -dc --long=31 FILE | zstd > NEW`",
-    "Dictionary mismatch": "it is compressed with a zstd dictionary. Compress the file without it: "
+    "Dictionary mismatch": "the file needs a zstd dictionary. Compress it without one: "
     "`zstd -dc -D DICTIONARY FILE | zstd > NEW`",
 }
 
@@ -118,14 +118,14 @@ class Content:
                 if part in str(problem):
                     raise InputError(f"{self._path}: {remark}") from problem
             raise InputError(
-                f"{self._path}: {self._what} data is damaged or cut off, found after reading "
-                f"{self.raw.tell()} bytes of the file: {problem}; {self._remedy()}"
+                f"{self._path} has damaged or incomplete {self._what} data in its first "
+                f"{self.raw.tell():,} bytes ({problem}). {self._remedy()}"
             ) from problem
 
     def _remedy(self) -> str:
         if self._what in _CODECS and _named(self.raw.part(0, HEAD_BYTES)) != self._what:
-            return f"it does not begin like {self._what}. Correct input.compression"
-        return "write the file again"
+            return f"The file does not begin like {self._what}. Correct input.compression"
+        return "Write the file again"
 
 
 class _GzipMember:

@@ -54,7 +54,7 @@ class InputStore:
             for each in store.list(prefix):
                 yield each._replace(key=each.key[below:])
         except StoreError as problem:
-            raise InputError(f"{folder}: cannot be listed: {problem}{_remedy(problem)}") from None
+            raise InputError(f"{folder} cannot be listed: {problem}{_remedy(problem)}") from None
 
     def has_objects(self, folder: str) -> bool:
         """Return whether there are objects below a folder. Raises InputError."""
@@ -67,7 +67,7 @@ class InputStore:
             return FileVersion(*store.stat(key))
         except MissingObject:
             if not store.remote and (kind := _special_kind(f"{store.uri}/{key}")):
-                raise InputError(f"{path}: is a {kind}: write it to a file first") from None
+                raise InputError(f"{path} is a {kind}. Write its data to a file first") from None
             raise
 
     def raw(self, file: SourceFile, start: int = 0, head: bytes = b"") -> RawFile:
@@ -181,13 +181,13 @@ def unreadable_error(path: str, error: StoreError) -> InputError:
     """Return the error for an input path that storage cannot read."""
     if is_dead_link(path):
         return dead_link_error(path)
-    return InputError(f"{path}: cannot be read: {error}{_remedy(error)}")
+    return InputError(f"{path} cannot be read: {error}{_remedy(error)}")
 
 
 def _remedy(error: StoreError) -> str:
     if isinstance(error, RefusedKey):
         return ", or name other folders and files in input.paths"
-    return "; check the path and its permissions"
+    return ". Check the path and its permissions"
 
 
 def _special_kind(path: str) -> str | None:
@@ -208,7 +208,7 @@ def is_dead_link(path: str) -> bool:
 def dead_link_error(link: str) -> InputError:
     """Return the error for a dead link among the input."""
     return InputError(
-        f"{link}: is a link to {Path(link).readlink()}, which does not exist. Correct or remove "
+        f"{link} is a link to {Path(link).readlink()}, which does not exist. Correct or remove "
         "the link, or leave it out with input.paths or input.exclude"
     )
 
@@ -263,8 +263,8 @@ def read_members(path: str, content: Content) -> Iterator[tuple[str, Content]]:
         _require_end(forward)
     except (tarfile.TarError, ValueError) as problem:
         raise InputError(
-            f"{path}: tar data is damaged: {problem}, found at byte {forward.tell()} of the "
-            "archive. Write it again"
+            f"{path} has damaged tar data before byte {forward.tell():,} of the archive "
+            f"({problem}). Write it again"
         ) from problem
 
 

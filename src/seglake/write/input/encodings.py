@@ -71,7 +71,7 @@ class Utf8Stream:
             name = self._encoding
             hint = f"{name}-le or {name}-be" if name in _OF_A_ROW else "the file's encoding"
             raise InputError(
-                f"{self._path}: cannot be read as {name}: {problem}; set input.encoding to {hint}"
+                f"{self._path} cannot be read as {name} ({problem}). Set input.encoding to {hint}"
             ) from problem
 
 

@@ -78,7 +78,7 @@ class MissingPath(InputError):
 
     def __init__(self, what: str, remedy: str) -> None:
         self.what = what
-        super().__init__(f"{what}; {remedy}")
+        super().__init__(f"{what}. {remedy}")
 
 
 class ListedInputs(NamedTuple):
@@ -134,7 +134,7 @@ class _FileChoice:
                 elif is_text(file.path):
                     yield file
                 else:
-                    raise InputError(f"{file.path!r}: its name is not UTF-8; rename the file")
+                    raise InputError(f"the name of {file.path!r} is not UTF-8. Rename the file")
 
         return FileList.from_files(kept()), others
 
@@ -151,7 +151,7 @@ def _choosing(glob: str, key: str) -> tuple[bool, re.Pattern[str]]:
     try:
         return "/" in glob, re.compile(_expression(glob))
     except re.error as problem:
-        raise InputError(f"input.{key}: {glob!r} is not a glob: {problem}; correct it") from None
+        raise InputError(f"input.{key} = {glob!r} is not a glob ({problem}). Correct it") from None
 
 
 def _matches(globs: Iterable[tuple[bool, re.Pattern[str]]], key: str) -> bool:
@@ -196,7 +196,7 @@ def _require_no_table(files: FileList, logs: dict[str, str]) -> None:
         if files.has_below(folder):
             what, form = _TABLES[log]
             raise InputError(
-                f"{folder}: is {what}: only {log} shows which of its files are valid; the others "
+                f"{folder} is {what}. Only {log} shows which of its files are valid. The others "
                 f"have deleted or replaced rows. Ingest a DataFrame of it with a run id and "
                 "input.format = 'dataframe': seglake.ingest(spark.read.format("
                 f"{form!r}).load({folder!r}), settings, run_id=...). Or leave the folder out "
@@ -291,7 +291,7 @@ def require_apart(settings: Input, store: InputStore, lake: str) -> None:
 
 def _root_is_input(folder: str) -> InputError:
     return InputError(
-        f"{folder}: is the root of the lake, so the lake's own files would be input. Set "
+        f"{folder} is the root of the lake, so the lake's own files would be input. Set "
         f"pipeline.root to another folder"
     )
 
@@ -314,13 +314,13 @@ def _missing(path: str, on_empty: str, store: InputStore, *, glob: bool) -> str 
         return None
     if not _is_folder(above, store):
         raise MissingPath(
-            f"{path}: does not exist, and neither does {above}",
-            f"correct input.paths or --source{_where(path)}"
+            f"{path} does not exist, and neither does {above}",
+            f"Correct input.paths or --source{_where(path)}"
             + (", or create that folder" if on_empty == "ok" else ""),
         )
     if on_empty == "error" and not glob:
         raise InputError(
-            f"{path}: does not exist; correct input.paths or --source{_where(path)}, "
+            f"{path} does not exist. Correct input.paths or --source{_where(path)}, "
             "or set on_empty = 'ok' if it may be missing"
         )
     return folder
@@ -348,7 +348,7 @@ def glob_hint(glob: str) -> str:
         return _NOT_ENTERED
     below = glob.removeprefix(part).strip("/") or "**"
     written = f"{part.replace('[', '[[]')}/{below}"
-    return f" ([ begins a pattern; for the existing path {part}, write {written})"
+    return f" ([ begins a pattern. For the existing path {part}, write {written})"
 
 
 def _bracketed(glob: str) -> Iterator[str]:
@@ -361,11 +361,11 @@ def _bracketed(glob: str) -> Iterator[str]:
 def _nothing(path: str, left_out: int, *, glob: bool) -> str:
     if left_out:
         return (
-            f"{path}: input.include and input.exclude leave out every file "
-            f"({counted(left_out, 'file')}); correct them or set on_empty = 'ok'"
+            f"input.include and input.exclude leave out every file of {path} "
+            f"({counted(left_out, 'file')}). Correct them or set on_empty = 'ok'"
         )
     hint = glob_hint(path) if glob else f" ({HIDDEN})"
-    return f"{path}: no file found; correct input.paths or --source, or set on_empty = 'ok'{hint}"
+    return f"{path} has no files. Correct input.paths or --source, or set on_empty = 'ok'{hint}"
 
 
 def _with_versions(files: FileList, store: InputStore) -> FileList:
@@ -447,14 +447,14 @@ def _glob(pattern: str, store: InputStore, logs: dict[str, str]) -> Iterator[_Fo
     """
     fixed = _fixed(pattern)
     if "://" in pattern and "://" not in fixed:
-        raise InputError(f"{pattern}: a bucket's name has no wildcards; correct input.paths")
+        raise InputError(f"{pattern} has a wildcard in the bucket's name. Correct input.paths")
     rest = pattern if fixed == "." else pattern[len(fixed.rstrip("/")) + 1 :]
     folder = _join(*locate(fixed))
     try:
         expression, any_name = (re.compile(_expression(rest, lead)) for lead in (_VISIBLE, ""))
     except re.error as problem:
         raise InputError(
-            f"{pattern}: [...] has a range whose end is before its start ({problem}); correct "
+            f"{pattern} has a range in [...] that ends before it starts ({problem}). Correct "
             f"input.paths, or write [[] for a bracket in a name"
         ) from None
     for each in _below(folder, store, logs):

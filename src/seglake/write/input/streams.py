@@ -51,12 +51,12 @@ class RawFile(io.RawIOBase):
         try:
             yield
         except (OSError, EOFError, StoreError) as problem:
-            remedy = "was it changed?"
+            remedy = "Check whether another process changed the file, and run again"
             if isinstance(problem, PermissionError):
-                remedy = "give this user the right to read it"
+                remedy = "Give this user the right to read it"
             path = self._file.path
-            text = f"{problem}" if s3_remedy(str(problem)) else f"{problem}; {remedy}"
-            raise InputError(f"{path}: cannot be read: {text}") from problem
+            text = f"{problem}" if s3_remedy(str(problem)) else f"{problem}. {remedy}"
+            raise InputError(f"{path} cannot be read: {text}") from problem
 
     def close(self) -> None:
         """Close a local file."""

@@ -97,7 +97,7 @@ class MapFrame(NamedTuple):
             mapped = numbered.mapInArrow(task.__call__, _DDL)
             if not hasattr(mapped, "toArrow"):
                 raise ConfigError(
-                    "the ingest of a DataFrame needs Spark 4.0 or newer: use pyspark 4.2, or write "
+                    "the ingest of a DataFrame needs Spark 4.0 or newer. Use pyspark 4.2, or write "
                     "the rows as Parquet files and ingest these"
                 )
             parts: list[Any] = mapped.toArrow()["packed"].to_pylist()
@@ -190,7 +190,7 @@ def _orders(batch: pa.RecordBatch, name: str) -> Int64s:
     column = batch.column(name)
     if not pa.types.is_integer(column.type) or column.null_count:
         raise InputError(
-            f"order column {name!r} has type {column.type} and {column.null_count} nulls. It "
-            f"must have a unique integer in every row"
+            f"order column {name!r} must have a unique integer in every row, but has type "
+            f"{column.type} and {column.null_count} nulls. Name another input.order_column"
         )
     return column.cast(pa.int64()).to_numpy()

@@ -308,7 +308,9 @@ def _rising(parts: Iterator[SortedRecords], covered: CoveredOffsets) -> Iterator
             )
         last = int(offsets[-1])
         if last >= end:
-            raise InputError(f"{covered.name}: the offset {last} is not below the end, {end}")
+            raise InputError(
+                f"{covered.name} has offset {last}, at or after its declared end {end}"
+            )
         if len(part):
             yield part
 

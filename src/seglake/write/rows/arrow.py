@@ -106,8 +106,8 @@ class ArrowRows:
         if not pa.types.is_timestamp(column.type):
             if form.text is None:
                 raise InputError(
-                    f"{self._path}: column {name} has type {column.type}, not a time type; "
-                    "set timestamp.format"
+                    f"{self._path} has a column {name!r} of type {column.type}, which is not a "
+                    "time type. Set timestamp.format"
                 )
             return read_times(self.field(name), form)
         null = column.is_null().to_numpy(zero_copy_only=False)
@@ -133,8 +133,8 @@ class ArrowRows:
         kind = column.type.value_type
         if not pa.types.is_struct(kind) or {field.name for field in kind} != {"key", "value"}:
             raise InputError(
-                f"{self._path}: headers.array_field {name!r} has type {kind} in its lists: it must "
-                "be a struct of key and value"
+                f"{self._path} has lists of {kind} in headers.array_field {name!r}. Their items "
+                "must be structs of key and value"
             )
         items = column.flatten()
         keys, values = (
@@ -164,7 +164,7 @@ class ArrowRows:
         names = self._batch.schema.names
         first, *rest = [name] if name in names else name.split(".")
         if names.count(first) > 1:
-            raise InputError(f"{self._path}: there are several columns {first}; rename all but one")
+            raise InputError(f"{self._path} has several columns {first!r}. Rename all but one")
         column: Any = self._batch.column(first) if first in names else None
         for part in rest:
             struct = column is not None and pa.types.is_struct(column.type)
@@ -172,8 +172,8 @@ class ArrowRows:
             column = pc.struct_field(column, part) if has_part else None
         if column is None:
             raise InputError(
-                f"{self._path}: no column {name!r}; {similar_names_hint(name, names, 'it')}; "
-                "correct the settings or the file"
+                f"{self._path} has no column {name!r}. Correct the settings or the file. "
+                f"{similar_names_hint(name, names, 'It')}"
             )
         return without_extension(column)
 
@@ -299,7 +299,7 @@ def _json_number(column: Any, path: str) -> Spans:
         return nulls_as(from_arrow(column.cast(pa.large_string())), b"null")
     except pa.ArrowException as problem:
         raise InputError(
-            f"{path}: type {column.type} cannot be written as JSON: {problem}; convert it, or "
+            f"{path}: type {column.type} cannot be written as JSON: {problem}. Convert it, or "
             "leave it out with value.columns"
         ) from problem
 

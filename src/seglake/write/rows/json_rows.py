@@ -28,7 +28,7 @@ _REASONS = np.array([Reason.NONE, Reason.NOT_PARSEABLE, Reason.INVALID_UTF8], np
 _DATES = (("$date.$numberLong", "epoch_ms"), ("$date", "epoch_ms"), ("$date", ISO))
 _DATE_NAMES = FieldNames({date for date, _ in _DATES})
 
-_CORRECT = "correct the file, or leave it out with input.exclude"
+_CORRECT = "Correct the file, or leave it out with input.exclude"
 
 
 class JsonRows(LineRows):
@@ -142,7 +142,7 @@ class EventPath:
             if (twice := has & fields.present(name)).any():
                 raise InputError(
                     f"{path}: event {first + int(np.argmax(twice)) + 1:,} has a member {name!r} "
-                    "itself: remove the name from input.inherit"
+                    "itself. Remove the name from input.inherit"
                 )
             label = json.dumps(name, ensure_ascii=False).encode()
             commas = where_null(constant(b",", len(rows)), ~(has & begun))
@@ -210,18 +210,18 @@ def event_rows(part: SplitStream, pipeline: Pipeline) -> Iterator[JsonRows]:
                 yield rows
         place = f"{part.path}: after event {count:,}, at byte {buffer.position + stop + 1:,}"
         if verdict == kernels.BROKEN:
-            raise InputError(f"{place}, brackets or quotes do not match; {_CORRECT}")
+            raise InputError(f"{place}, brackets or quotes do not match. {_CORRECT}")
         if verdict == kernels.MANY or (buffer.full and not buffer.final):
             limit = f"an event or another value has more than {short_bytes(size)}"
             if settings.inherit:
                 limit = (
-                    f"an outermost object has more than {short_bytes(size)} or a million events; "
-                    "without input.inherit, only events have a limit"
+                    f"an outermost object has more than {short_bytes(size)} or a million events. "
+                    "Without input.inherit, only events have this limit"
                 )
-            raise InputError(f"{place}, {limit}: leave the file out with input.exclude")
+            raise InputError(f"{place}, {limit}. Leave the file out with input.exclude")
         if buffer.final:
             if state[kernels.DEPTH] or buffer.data[buffer.begin : buffer.filled].tobytes().strip():
-                raise InputError(f"{place}, the file ends inside a document; {_CORRECT}")
+                raise InputError(f"{place}, the file ends inside a document. {_CORRECT}")
             return
         state[kernels.DOCUMENT] = max(state[kernels.DOCUMENT] - buffer.begin, 0)
 

@@ -90,7 +90,7 @@ def similar_names_hint(name: str, names: Sequence[str], where: str) -> str:
     # Reversed, so that the first of several names that differ only by case is suggested.
     near = wording.nearest_two(name, reversed(names))
     if near:
-        return f"did you mean {' or '.join(map(repr, near))}?"
+        return f"Did you mean {' or '.join(map(repr, near))}?"
     more = ", …" if len(names) > _LISTED else ""
     return f"{where} has {', '.join(map(repr, names[:_LISTED])) or 'no field'}{more}"
 

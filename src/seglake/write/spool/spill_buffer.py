@@ -80,7 +80,8 @@ def _naming_the_disk() -> Iterator[None]:
         yield
     except OSError as error:
         raise StoreError(
-            f"{_folder()}: {error.strerror}: tasks of large runs spill records there, some MB "
-            f"for each log partition. Free some space, or set another folder in spark.local.dir "
+            f"cannot spill records to {_folder()} ({error.strerror}). Large runs need some MB "
+            f"there for each log partition. Free some space, or set another folder in "
+            f"spark.local.dir "
             f"(without Spark: TMPDIR)"
         ) from error

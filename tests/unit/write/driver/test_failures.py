@@ -103,7 +103,7 @@ def test_wrong_settings_lose_nothing(tmp_path: Path, lake: Path) -> None:
     wrong = pipeline_of(lake, path, timestamp={"field": "tss"})
     with pytest.raises(QuarantineLimit, match="a run without a record is not committed") as raised:
         ingest(wrong, "1")
-    assert "timestamp.field 'tss' is not a field of any row; did you mean 'ts'?" in str(
+    assert "timestamp.field 'tss' is not a field of any row. Did you mean 'ts'?" in str(
         raised.value
     )
     (found, *_) = known(lake).report["findings"]
@@ -191,7 +191,7 @@ def test_the_last_failure_of_each_pipeline_is_kept(tmp_path: Path, lake: Path) -
     for name in ("web", "app"):
         with pytest.raises(QuarantineLimit):
             ingest(pipeline_of(lake, path, name=name))
-    with pytest.raises(InputError, match=r"b\.jsonl: does not exist"):
+    with pytest.raises(InputError, match=r"b\.jsonl does not exist"):
         ingest(pipeline_of(lake, tmp_path / "b.jsonl", name="web"))
     app_run, web_run = failed_runs(open_store(str(lake)), "events", "1")
     assert (app_run.pipeline, app_run.exit_code) == ("app", 3)
@@ -288,7 +288,7 @@ def test_run_status_tells_what_became_of_a_run(tmp_path: Path, lake: Path) -> No
     code, status = seglake("run-status", lake, "events", "--run-id", "1")
     assert (code, status["status"], status["exit_code"]) == (1, "failed", 2)
     assert re.search(r"exit code\W+2\b", shown("run-status", lake, "events", "--run-id", "1"))
-    assert "none.jsonl: does not exist" in status["error"]
+    assert "none.jsonl does not exist" in status["error"]
     write_file(path, [Line(T), BAD])
     ingest(pipeline_of(lake, path), "1")
     code, status = seglake("run-status", lake, "events", "--run-id", "1")

@@ -155,7 +155,7 @@ def test_together_they_must_not_contradict_each_other() -> None:
     made = after(EMPTY, settings_of(**small))
     with pytest.raises(ConfigError, match=r"compression\.zstd\.level contradicts .* 'gzip'"):
         topic_rows(made, settings_of(**{"compression.zstd.level": 5}))
-    with pytest.raises(ConfigError, match=r"above topic.max.message.bytes; lower batch.size"):
+    with pytest.raises(ConfigError, match=r"above topic.max.message.bytes. Lower batch.size"):
         topic_rows(made, settings_of(**{"batch.size": 30_000}))
 
 

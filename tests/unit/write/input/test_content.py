@@ -67,7 +67,7 @@ def test_an_empty_file_that_is_packed_has_no_rows(codec: str) -> None:
 @pytest.mark.parametrize("kept", [0.1, 0.5, 0.999])
 def test_a_file_that_is_cut_off_is_named(codec: str, kept: float) -> None:
     packed = PACK[codec](DATA)
-    with pytest.raises(InputError, match=rf"broken\.{codec}: {codec} data is damaged or cut off"):
+    with pytest.raises(InputError, match=rf"broken\.{codec} has .* incomplete {codec} data"):
         read_bytes(packed[: int(len(packed) * kept)], name=f"broken.{codec}")
 
 
@@ -133,7 +133,7 @@ def test_a_zstd_file_may_begin_with_a_frame_to_skip(magic: int) -> None:
     found = read_bytes(skipped + zstd(b'{"n":1}\n') + skipped + zstd(b'{"n":2}\n') + skipped)
     assert [row.value for row in found.rows] == [b'{"n":1}', b'{"n":2}']
     assert read_bytes(skipped).rows == []
-    with pytest.raises(InputError, match="zstd data is damaged"):
+    with pytest.raises(InputError, match="incomplete zstd data"):
         read_bytes(skipped[:-1])
 
 
@@ -141,7 +141,7 @@ def test_a_zstd_file_may_begin_with_a_frame_to_skip(magic: int) -> None:
     ("head", "command"), [(b"PK\x03\x04zip", "unzip"), (b"\xfd7zXZ\x00xz", "xz -d")]
 )
 def test_what_is_not_supported_is_said(head: bytes, command: str) -> None:
-    told = f"Unpack it with `{command} FILE`; only gzip, bz2, zstd, tar and plain files"
+    told = f"Unpack it with `{command} FILE`, because only gzip, bz2, zstd, tar and plain files"
     with pytest.raises(InputError, match=told):
         read_bytes(head + b"....")
 
@@ -189,7 +189,7 @@ def test_a_damaged_header_is_noticed(pack: Any, block: int, byte: int) -> None:
     data, _ = three()
     header = bytearray(data[512 * block :][:512])
     header[byte] ^= 0x55
-    with pytest.raises(InputError, match=r"file: tar data is damaged: (bad|invalid) "):
+    with pytest.raises(InputError, match=r"file has damaged tar data .*\((bad|invalid) "):
         read_bytes(pack(block_of(data, block, bytes(header))))
 
 
@@ -207,7 +207,7 @@ def test_an_archive_without_its_end_is_noticed(pack: Any) -> None:
     """Cut at every block, and in the first block of zeros."""
     data, end = three()
     for size in range(1024, end + 1, 512):
-        with pytest.raises(InputError, match="tar data is damaged"):
+        with pytest.raises(InputError, match=r"damaged .*tar data"):
             read_bytes(pack(data[:size]))
     with pytest.raises(InputError, match="without a block of zeros, so it was cut off"):
         read_bytes(pack(data[:end]))
@@ -241,7 +241,7 @@ def test_the_checksum_around_an_archive_is_checked(codec: str) -> None:
     """The bytes of the archive end long before those of the codec."""
     packed = bytearray(PACK[codec](three()[0] + bytes(2**20)))
     packed[-2] ^= 0x40
-    with pytest.raises(InputError, match=f"{codec} data is damaged"):
+    with pytest.raises(InputError, match=f"incomplete {codec} data"):
         read_bytes(bytes(packed))
 
 
@@ -302,12 +302,12 @@ def test_a_file_of_columns_is_named_with_what_to_do(kind: str, form: str, tmp_pa
     columns(kind, tmp_path / "file")
     if (kind == "Parquet" and form != "csv") or (kind, form) == ("Avro", "init"):
         return  # it is read, or its lines are rejects with a hint
-    with pytest.raises(InputError, match=f"file: this is an? {kind}( file)?: ") as refused:
+    with pytest.raises(InputError, match=f"file: the file is an? {kind}( file)?. ") as refused:
         infer_pipeline([str(tmp_path)]) if form == "init" else read(
             pipeline(tmp_path / "file", form)
         )
     is_format = kind in {"Avro", "Parquet"}
-    remedy = f"set input.format = '{kind.lower()}'" if is_format else "convert it to Parquet"
+    remedy = f"Set input.format = '{kind.lower()}'" if is_format else "Convert it to Parquet"
     assert [remedy in str(refused.value), "tr '" in str(refused.value)] == [True, False]
 
 
@@ -331,7 +331,7 @@ def test_a_text_may_begin_as_a_file_of_columns(head: str) -> None:
 @pytest.mark.parametrize("form", ["csv", "init"])
 def test_a_binary_file_with_cr_alone_is_no_text(form: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"a,b\r\x01\x02\rc\r" * 9)
-    with pytest.raises(InputError, match="file: is not text: it contains binary bytes"):
+    with pytest.raises(InputError, match="file: the file contains binary bytes"):
         infer_pipeline([str(tmp_path)]) if form == "init" else read(
             pipeline(tmp_path / "file", form)
         )

@@ -103,13 +103,13 @@ def test_include_and_exclude(
     assert chosen == sorted(rest)
     if not wanted:
         strict = pipeline(str(folder / path), "text", input={**keys, "on_empty": "error"})
-        with pytest.raises(InputError, match=r"leave out every file \(2 files\)"):
+        with pytest.raises(InputError, match=r"leave out every file of .* \(2 files\)"):
             listed(strict)
 
 
 def test_a_bad_glob_is_named(folder: Path) -> None:
     settings = pipeline(folder, "text", input={"exclude": ["x", "[z-a]"]})
-    with pytest.raises(InputError, match=r"input\.exclude: '\[z-a\]' is not a glob: bad character"):
+    with pytest.raises(InputError, match=r"input\.exclude = '\[z-a\]' is not a glob \(bad"):
         listed(settings)
 
 
@@ -141,7 +141,7 @@ def test_paths_are_relative_to_the_current_directory(
 
 @pytest.mark.parametrize("path", ["nope", "nope/x.jsonl", "a.jsonl/x"])
 def test_a_path_must_exist(folder: Path, path: str) -> None:
-    with pytest.raises(InputError, match=f"{path}: (does not exist|cannot be read)"):
+    with pytest.raises(InputError, match=f"{path} (does not exist|cannot be read)"):
         names(folder, path)
 
 
@@ -155,7 +155,7 @@ def test_a_path_may_be_missing_where_nothing_may_be_there(folder: Path, path: st
 
 @pytest.mark.parametrize("path", ["nope/x.jsonl", "nope/x/*", "nope/x/**/*.jsonl"])
 def test_a_misspelt_path_is_not_an_empty_one(folder: Path, path: str) -> None:
-    with pytest.raises(InputError, match=r"does not exist, and neither does .*; correct input"):
+    with pytest.raises(InputError, match=r"does not exist, and neither does .*. Correct input"):
         names(folder, path, on_empty="ok")
 
 
@@ -175,7 +175,7 @@ def test_in_a_bucket_a_folder_with_an_object_is_there() -> None:
 def test_nothing_found(folder: Path, path: str) -> None:
     assert names(folder, path, on_empty="ok") == []
     with pytest.raises(
-        InputError, match=r"no file found; correct input\.paths or --source, or set on_empty"
+        InputError, match=r"has no files. Correct input\.paths or --source, or set on_empty"
     ):
         names(folder, path)
 
@@ -211,7 +211,7 @@ def test_letters_in_brackets_mean_themselves(glob: str, name: str) -> None:
 
 @pytest.mark.parametrize("glob", ["[z-a]", "sub/[9-0]*"])
 def test_a_range_from_end_to_beginning_is_refused(folder: Path, glob: str) -> None:
-    told = re.escape(glob) + r": \[...\] has a range whose end is before its start .*input\.paths"
+    told = re.escape(glob) + r" has a range in \[...\] that ends before it starts .*input\.paths"
     with pytest.raises(InputError, match=told):
         names(folder, glob)
 
@@ -235,7 +235,7 @@ def test_an_unreadable_file_is_named(folder: Path) -> None:
     settings = pipeline(folder / "a.jsonl", "text")
     found = listed(settings)
     (folder / "a.jsonl").unlink()
-    with pytest.raises(InputError, match=r"a\.jsonl: cannot be read: "):
+    with pytest.raises(InputError, match=r"a\.jsonl cannot be read: "):
         read_listed(settings, found)
 
 
@@ -245,7 +245,7 @@ def test_a_link_to_nothing_is_named(folder: Path, path: str) -> None:
     with pytest.raises(InputError) as caught:
         names(folder, path)
     target = f"is a link to {folder}/nowhere, which does not exist"
-    assert str(caught.value).startswith(f"{folder}/gone: {target}. Correct or remove the link, ")
+    assert str(caught.value).startswith(f"{folder}/gone {target}. Correct or remove the link, ")
     assert names(folder, ".", exclude=["gone"])
 
 
@@ -263,7 +263,7 @@ def test_a_file_that_grew_is_read_as_it_was_listed(tmp_path: Path) -> None:
     (chunks,) = read_listed(settings, found)
     assert chunks[0].records.values.tolist() == [b"one"]
     path.write_bytes(b"o")
-    with pytest.raises(InputError, match="was it changed"):
+    with pytest.raises(InputError, match="another process changed"):
         read_listed(settings, found)
 
 
@@ -290,9 +290,9 @@ def test_paths_in_a_store() -> None:
     with pytest.raises(InputError, match="does not exist"):
         read(pipeline("memory://nowhere/x", "text"))
     for path in ("memory://nowhere", "memory://nowhere/*.jsonl"):
-        with pytest.raises(InputError, match="no file found"):
+        with pytest.raises(InputError, match="has no files"):
             read(pipeline(path, "text"))
-    with pytest.raises(InputError, match="a bucket's name has no wildcards"):
+    with pytest.raises(InputError, match="a wildcard in the bucket's name"):
         read(pipeline("s3://logs-*/x", "text"))
 
 
@@ -361,7 +361,7 @@ def test_pipes_and_sockets_are_refused_with_the_remedy(tmp_path: Path) -> None:
             (tmp_path / "fifo", "pipe"), (tmp_path, "pipe"), (tmp_path / "f*", "pipe"),
             (f"/dev/fd/{end}", "pipe"), (tmp_path / "socket", "socket"),
         ]:  # fmt: skip
-            with pytest.raises(InputError, match=f"is a {kind}: write it to a file first"):
+            with pytest.raises(InputError, match=f"is a {kind}. Write its data to a file"):
                 listed(pipeline(str(path), "text"))
     os.close(end)
     os.close(other)
@@ -376,7 +376,7 @@ def test_an_archived_object_is_not_blamed_on_rights_or_changes(
         server.objects["a"] = b"{}"
         store = InputStore(server.options)
         (file,) = find_inputs(pipeline(f"{server.root}/a", "jsonl").input, store).files
-        with pytest.raises(InputError, match=r"restore it, or leave it out") as caught:
+        with pytest.raises(InputError, match=r"Restore it, or leave it out") as caught:
             store.packing(file)
     assert "changed" not in str(caught.value)
 
@@ -433,14 +433,14 @@ def test_a_folder_whose_files_a_log_names_is_refused(log: str, tmp_path: Path) -
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("x")
     for path in (".", "t", "t/d=1", "t/*.parquet", "**/*.parquet", "t/d=1/*"):
-        with pytest.raises(InputError, match=re.escape(f"{tmp_path}/t: is ")):
+        with pytest.raises(InputError, match=re.escape(f"{tmp_path}/t is ")):
             names(tmp_path, path)
     for path in ("t/b.parquet", "*.parquet", f"t/{log.partition('/')[0]}"):
         assert names(tmp_path, path)
     assert names(tmp_path, ".", exclude="t/**") == ["c.parquet"]
     bucket = Bucket(f"t/{log}", "t/d=1/a.parquet", "c.parquet")
     for path in ("memory://logs", "memory://logs/t", "memory://logs/t/*/*.parquet"):
-        with pytest.raises(InputError, match="memory://logs/t: is "):
+        with pytest.raises(InputError, match="memory://logs/t is "):
             find_inputs(pipeline(path, "text").input, bucket)
     (only,) = find_inputs(pipeline("memory://logs/*.parquet", "text").input, bucket).files
     assert only.path == "memory://logs/c.parquet"

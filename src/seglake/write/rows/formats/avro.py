@@ -72,8 +72,8 @@ class Avro(Format):
             changed = [name for name in {**first, **fields} if first.get(name) != fields.get(name)]
             if changed:
                 raise InputError(
-                    f"{file.path}: schema changed: it differs from that of {full[0].path} "
-                    f"({', '.join(changed)}); ingest such files by another pipeline"
+                    f"the schema changed: the schemas of {file.path} and {full[0].path} differ "
+                    f"({', '.join(changed)}). Ingest them with separate pipelines"
                 )
 
     def can_split(self, _file: SourceFile, _store: InputStore, _pipeline: Pipeline) -> bool:
@@ -214,12 +214,11 @@ def _opened(
             raise
         head = store.raw(file).read(HEAD_BYTES) or b""
         if not head.startswith(AVRO_MARK):
-            remark = describe_binary(head) or "it is not an Avro file. Set input.format to its "
-            "format"
+            remark = describe_binary(head) or "the file is not Avro. Set input.format to its format"
             raise InputError(f"{file.path}: {remark}") from problem
         raise InputError(
-            f"{file.path}: cannot be read as Avro, noticed at byte {stream.tell():,}: "
-            f"{problem or type(problem).__name__}; write it again, or leave it out with "
+            f"{file.path} cannot be read as Avro before byte {stream.tell():,} "
+            f"({problem or type(problem).__name__}). Write it again, or leave it out with "
             "input.exclude"
         ) from problem
 

@@ -49,12 +49,12 @@ from seglake.write.rows.rows import Format, Rows, similar_names_hint
 _DELIMITERS = (",", ";", "\t", "|")
 _HEADER_BYTES = 1 << 20  # the longest header line
 _IS_JSONL = (
-    "it has JSON lines: set input.format = 'jsonl', or, if the other files are CSV, leave it out "
-    "with input.exclude"
+    "the file has JSON lines. Set input.format = 'jsonl', or leave out the file with "
+    "input.exclude if the others are CSV"
 )
 
-_REMEDY = "correct the settings, the file or input.delimiter"
-_OF_ONE_FILE = "correct the file, or leave it out with input.exclude"
+_REMEDY = "Correct the settings, the file or input.delimiter"
+_OF_ONE_FILE = "Correct the file, or leave it out with input.exclude"
 
 Header = tuple[str, ...]
 _FIELDS = re.compile(rb".fields(?::|\t)(.*)", re.IGNORECASE)  # as in `csv_kernels`
@@ -139,7 +139,7 @@ class Layout:
         twice = [name for name in names if list(header).count(name) > 1]
         if twice:
             raise InputError(
-                f"{path}: the header has {', '.join(twice)} more than once; rename all but one"
+                f"{path} has {', '.join(twice)} more than once in its header. Rename all but one"
             )
         self.header, self.slots = list(header), {name: slot for slot, name in enumerate(names)}
         self.by_column = np.array([self.slots.get(name, -1) for name in header], np.int64)
@@ -173,9 +173,9 @@ def _fault(path: str, header: Header, other: Header, pipeline: Pipeline) -> str:
     """Return the message for a header with a wrong delimiter or a missing column, else ""."""
     if meant := _delimiter_of(header, other, pipeline.input):
         return (
-            f"{path}: its header is one column, {header[0]!r}: it has the delimiter "
-            f"{json.dumps(meant)}, and others have {json.dumps(pipeline.input.delimiter)}: "
-            f"{_OF_ONE_FILE}, and ingest it with a separate pipeline"
+            f"{path} has the delimiter {json.dumps(meant)} in its header, {header[0]!r}, but other "
+            f"files have {json.dumps(pipeline.input.delimiter)}. {_OF_ONE_FILE}, and ingest it "
+            f"with a separate pipeline"
         )
     missing = _missing(header, pipeline)
     remedy = _REMEDY if _missing(other, pipeline) else _OF_ONE_FILE
@@ -187,8 +187,8 @@ def _change(first: _Headed, other: _Headed) -> str:
     names = (*first.header, *other.header)
     differing = [name for name in names if (name in first.header) != (name in other.header)]
     return (
-        f"{other.file.path}: schema changed: its header differs from that of {first.file.path} "
-        f"({', '.join(differing) or 'order of columns'}); ingest such files with another pipeline"
+        f"the schema changed: the headers of {other.file.path} and {first.file.path} differ "
+        f"({', '.join(differing) or 'order of columns'}). Ingest them with separate pipelines"
     )
 
 
@@ -205,25 +205,25 @@ def _no_column(
     remedy: str = _REMEDY,
 ) -> str:
     """Return the message for columns that are missing in a header, with the likely cause."""
-    text = f"{path}: no column {', '.join(map(repr, missing))} in the header"
+    text = f"{path} has no column {', '.join(map(repr, missing))} in its header"
     if meant := _delimiter_of(header, pipeline.fields(), pipeline.input):
         count = len(_cut(header[0], meant, pipeline.input))
         return (
-            f"{text}, which is one column, {header[0]!r}: with input.delimiter = "
-            f"{json.dumps(meant)} it has {count}"
+            f"{text}, which is one column, {header[0]!r}. With input.delimiter = "
+            f"{json.dumps(meant)}, it has {count}"
         )
     encoding = pipeline.input.encoding
     if "".join(header[:1]).encode(encoding, "ignore").startswith(BOM_UTF8):
         return (
-            f"{path}: begins with the byte order mark of UTF-8, but input.encoding is "
+            f"{path} begins with the byte order mark of UTF-8, but input.encoding is "
             f"{encoding!r}. Set 'utf-8', in a separate pipeline if other files have another "
             f"encoding"
         )
     if pipeline.input.comment is None and "".join(header[:1]).startswith("#"):
-        return f"{path}: begins with '#': set input.comment = '#' if such lines are comments"
+        return f"{path} begins with '#'. Set input.comment = '#' if such lines are comments"
     if not any(header):
-        return f"{path}: its first line, which is the header, is empty: remove that line"
-    return f"{text}; {similar_names_hint(missing[0], header, 'it')}; {remedy}"
+        return f"{path} has an empty first line instead of a header. Remove that line"
+    return f"{text}. {remedy}. {similar_names_hint(missing[0], header, 'The header')}"
 
 
 def _delimiter_of(header: Sequence[str], names: Iterable[str], settings: Input) -> str | None:
@@ -398,11 +398,11 @@ def _take_header(buffer: LineBuffer, path: str, settings: Input) -> FirstLines:
         line = next(lines, None) if names is None else None
     if names is None and not buffer.final:
         raise InputError(
-            f"{path}: the first {buffer.filled} bytes have no complete header. Check that it is CSV"
+            f"{path} has no complete header in {buffer.filled:,} bytes. Check that it is CSV"
         )
     if names is None and line_count > comment_lines:
         raise InputError(
-            f"{path}: has no header after input.skip_lines = {settings.skip_lines}: correct it, or "
+            f"{path} has no header after input.skip_lines = {settings.skip_lines}. Lower it, or "
             "leave the file out with input.exclude"
         )
     buffer.begin += size
@@ -438,7 +438,7 @@ def _names(
         if is_binary(line):
             raise InputError(f"{path}: {NO_TEXT}")
         raise InputError(
-            f"{path}: lines end with CR, which is not supported. End them with LF, "
+            f"{path} has lines that end with CR, which is not supported. End them with LF, "
             "as `tr '\\r' '\\n' < FILE` does"
         )
     more = list[bytes]()
@@ -455,16 +455,17 @@ def _names(
         except csv.Error as problem:
             if not settings.multiline and "end of data" in str(problem):
                 raise InputError(
-                    f"{path}: a quote in the header is not closed on its line: set "
+                    f"{path} has a quote in its header that is not closed on its line. Set "
                     "input.multiline = true if the header has line breaks, else correct it"
                 ) from None
             names, more = next(_parsed([text], settings), []), list[bytes]()
         "".join(names).encode()
     except csv.Error as problem:
-        raise InputError(f"{path}: the header cannot be read: {problem}; correct it") from None
+        raise InputError(f"the header of {path} cannot be read ({problem}). Correct it") from None
     except UnicodeEncodeError:
         raise InputError(
-            f"{path}: the header is not in {settings.encoding}: set input.encoding to the file's "
+            f"{path} has a header that is not {settings.encoding}. Set input.encoding to the "
+            f"file's "
             f"encoding"
         ) from None
     return tuple(names), more

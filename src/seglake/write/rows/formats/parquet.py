@@ -49,8 +49,8 @@ class Parquet(Format):
                 _require_fields(full[0].path, schemas[0], pipeline)
                 _require_fields(file.path, schema, pipeline)
                 raise InputError(
-                    f"{file.path}: schema changed: its columns differ from those of {full[0].path} "
-                    f"({', '.join(_changes(changed, schemas[0], schema))}); set value.columns, or "
+                    f"the schema changed: the columns of {file.path} and {full[0].path} differ "
+                    f"({', '.join(_changes(changed, schemas[0], schema))}). Set value.columns, or "
                     "ingest such files with another pipeline"
                 )
 
@@ -163,8 +163,8 @@ def _require_fields(path: str, schema: Mapping[str, pa.DataType], pipeline: Pipe
     for name in pipeline.fields():
         if name not in schema and name.partition(".")[0] not in schema:
             raise InputError(
-                f"{path}: no column {name!r}; {similar_names_hint(name, columns, 'it')}; "
-                "correct the file, or leave it out with input.exclude"
+                f"{path} has no column {name!r}, which the settings name. Correct the file, or "
+                f"leave it out with input.exclude. {similar_names_hint(name, columns, 'It')}"
             )
 
 
@@ -198,11 +198,11 @@ def _errors(file: SourceFile, store: InputStore) -> Iterator[None]:
         head = store.raw(file).read(HEAD_BYTES) or b""
         if not head.startswith(PARQUET_MARK):
             remark = (
-                describe_binary(head) or "it is not a Parquet file. Set input.format to its format"
+                describe_binary(head) or "the file is not Parquet. Set input.format to its format"
             )
             raise InputError(f"{file.path}: {remark}") from problem
         raise InputError(
-            f"{file.path}: cannot be read as Parquet: {problem}; write it again"
+            f"{file.path} cannot be read as Parquet ({problem}). Write it again"
         ) from problem
 
 

@@ -399,7 +399,7 @@ def test_what_gains_nothing_is_not_committed(model: Model) -> None:
 
 def test_a_run_that_cannot_be_redriven_is_one_sentence(model: Model) -> None:
     settings = model.settings([model.folder], "b")
-    with pytest.raises(UsageError, match=r"no committed run 'run 1'; did you mean 'run 0'"):
+    with pytest.raises(UsageError, match=r"no committed run 'run 1'. Did you mean 'run 0'"):
         redriven(settings, "run 1")
     bad = write(model.folder / "bad" / "x", "jsonl", [Event("a")])
     with pytest.raises(QuarantineLimit):
@@ -555,7 +555,7 @@ def test_a_file_that_cannot_be_read_is_no_file_that_is_gone(
 
     stat = local._LocalStore.stat
     monkeypatch.setattr(local._LocalStore, "stat", refuse)
-    with pytest.raises(InputError, match=r"0\.1\.gz: cannot be read: no permission"):
+    with pytest.raises(InputError, match=r"0\.1\.gz cannot be read: no permission"):
         redriven(model.settings([model.folder], "b"), "run 0")
 
 

@@ -132,8 +132,8 @@ def test_damage_is_an_error_or_gives_whole_rows(
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b'{"a":1}\n', "it is not an Avro file"),
-        (b"PAR1\0\0", "this is a Parquet file"),
+        (b'{"a":1}\n', "the file is not Avro"),
+        (b"PAR1\0\0", "the file is a Parquet file"),
         (written([{"n": None}], {"type": "record", "name": "L",
                                  "fields": [{"name": "n", "type": ["null", "L"]}]}),
          "a type of its schema contains itself"),
@@ -170,5 +170,5 @@ def test_changed_schema_is_an_error_that_names_both_files(tmp_path: Path) -> Non
         lambda: check(settings, 9),
         lambda: ingest_files(LocalEngine(), settings, DeclaredRun("a")),
     ):
-        with pytest.raises(InputError, match=r"c: schema changed: it differs from .*a \(n\)"):
+        with pytest.raises(InputError, match=r"the schemas of .*c and .*a differ \(n\)"):
             attempt()

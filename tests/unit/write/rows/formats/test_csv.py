@@ -177,7 +177,7 @@ def test_columns_that_a_later_comment_does_not_name_are_null() -> None:
     assert [row.key for row in found.rows] == [b"1", None, b"5"]
     values = [b'{"x":"1","y":"2"}', b'{"z":"3"}', b'{"y":"4","x":"5"}']
     assert [row.value for row in found.rows] == values
-    with pytest.raises(InputError, match="file: no column 'nope' in the header"):
+    with pytest.raises(InputError, match="file has no column 'nope' in its header"):
         read_bytes(data, "csv", key={"fields": ["nope"]}, **tables)
 
 
@@ -188,7 +188,7 @@ def test_files_of_comments_may_differ_but_need_the_columns_of_the_settings(tmp_p
     found = read(pipeline(tmp_path, "csv", input=text, key={"fields": ["x"]}))
     assert ([row.key for row in found.rows], found.comments) == ([b"1", b"2"], 3)
     settings = pipeline(tmp_path, "csv", input=text, key={"fields": ["y"]})
-    with pytest.raises(InputError, match=r"b: no column 'y' in the header"):
+    with pytest.raises(InputError, match=r"b has no column 'y' in its header"):
         splits_of(settings)
 
 
@@ -216,18 +216,18 @@ def test_header_with_wrong_quotes_is_one_line(header: bytes) -> None:
 @pytest.mark.parametrize("data", [b"x,y\n1,2\n3,4\n", b"x,y\n#\n#\n3,4"])
 def test_file_with_fewer_lines_than_are_skipped_is_an_error(data: bytes) -> None:
     text = {"skip_lines": 4, "comment": "#"}
-    with pytest.raises(InputError, match=r"file: has no header after input\.skip_lines = 4"):
+    with pytest.raises(InputError, match=r"file has no header after input\.skip_lines = 4"):
         read_bytes(data, "csv", input=text)
     assert read_bytes(b"", "csv", input=text).rows == []
 
 
 def test_header_over_lines_needs_multiline() -> None:
-    with pytest.raises(InputError, match=r"file: a quote in the header is not closed .*multiline"):
+    with pytest.raises(InputError, match=r"file has a quote .* that is not closed .*multiline"):
         read_bytes(b'x,"y\nz"\n1,2\n', "csv", input={"multiline": False})
 
 
 def test_comments_without_the_setting_are_an_error_that_names_it() -> None:
-    with pytest.raises(InputError, match=r"file: begins with '#': set input.comment = '#'"):
+    with pytest.raises(InputError, match=r"file begins with '#'. Set input.comment = '#'"):
         read_bytes(b"#Fields: x y\n1 2\n", "csv", key={"fields": ["x"]})
 
 
@@ -279,7 +279,7 @@ def test_a_header_of_utf_8_in_another_encoding_is_told(encoding: str) -> None:
 
 
 def test_a_wanted_column_must_be_there() -> None:
-    told = r"file: no column 'nope' in the header; it has 'x', 'y'; correct the settings"
+    told = r"file has no column 'nope' in its header. Correct .* The header has 'x', 'y'"
     with pytest.raises(InputError, match=told):
         read_bytes(b"x,y\n1,2", "csv", key={"fields": ["nope"]})
 
@@ -288,13 +288,13 @@ def test_a_wanted_column_must_be_there() -> None:
 def test_json_lines_are_named(count: int, tmp_path: Path) -> None:
     for number in range(count):
         (tmp_path / f"{number}.csv").write_text(f'{{"ts": {number}, "user": "a"}}\n')
-    with pytest.raises(InputError, match=r"0\.csv: it has JSON lines: set input.format = 'jsonl'"):
+    with pytest.raises(InputError, match=r"0\.csv: the file has JSON lines. Set input.format"):
         splits_of(pipeline(tmp_path, "csv", key={"fields": ["user"]}))
 
 
 @pytest.mark.parametrize(("delimiter", "shown"), [(";", '";"'), ("\t", r'"\\t"'), ("|", r'"\|"')])
 def test_a_wrong_delimiter_is_met_with_the_right_one(delimiter: str, shown: str) -> None:
-    told = f"which is one column, .*: with input.delimiter = {shown} it has 2"
+    told = f"which is one column, .*. With input.delimiter = {shown}, it has 2"
     with pytest.raises(InputError, match=told):
         read_bytes(delimiter.join("xy").encode() + b"\n1,2", "csv", key={"fields": ["x"]})
 
@@ -303,7 +303,7 @@ def test_a_wanted_column_must_be_there_once() -> None:
     data = b"x,y,x\n1,2,3"
     assert [row.key for row in read_bytes(data, "csv", key={"fields": ["y"]}).rows] == [b"2"]
     for tables in ({"key": {"fields": ["x"]}}, {"value": {"from": "columns"}}):
-        with pytest.raises(InputError, match="file: the header has x more than once"):
+        with pytest.raises(InputError, match="file has x more than once in its header"):
             read_bytes(data, "csv", **tables)
 
 
@@ -311,9 +311,9 @@ def test_a_wanted_column_must_be_there_once() -> None:
 @pytest.mark.parametrize(
     ("header", "told"),
     [
-        ("tss,x", "no column 'ts' in the header; did you mean 'tss'?; correct the file, or leave "),
-        ("ts;x", "its header is one column, 'ts;x': it has the delimiter \";\", and others have "),
-        ("ts\tx", "its header is one column, 'ts\\tx': it has the delimiter \"\\t\", and "),
+        ("tss,x", "has no column 'ts' in its header. Correct the file, or "),
+        ("ts;x", "has the delimiter \";\" in its header, 'ts;x', but other files have "),
+        ("ts\tx", "has the delimiter \"\\t\" in its header, 'ts\\tx', but "),
     ],
 )
 def test_the_one_file_that_is_wrong_is_named(
@@ -324,8 +324,8 @@ def test_the_one_file_that_is_wrong_is_named(
     timed = {"field": "ts", "format": "epoch_ms"}
     with pytest.raises(InputError) as error:
         splits_of(pipeline(tmp_path, "csv", timestamp=timed))
-    assert f"/{wrong}.csv: {told}" in str(error.value)
-    assert "correct the file, or leave it out with input.exclude" in str(error.value)
+    assert f"/{wrong}.csv {told}" in str(error.value)
+    assert "Correct the file, or leave it out with input.exclude" in str(error.value)
 
 
 def test_files_must_have_the_same_header(tmp_path: Path) -> None:
@@ -333,7 +333,7 @@ def test_files_must_have_the_same_header(tmp_path: Path) -> None:
     (tmp_path / "2.csv").write_bytes(b"")
     (tmp_path / "3.csv").write_bytes(b"x,z\n1,2\n")
     settings = pipeline(tmp_path, "csv")
-    with pytest.raises(InputError, match=r"3\.csv: schema changed: .*1\.csv \(y, z\)"):
+    with pytest.raises(InputError, match=r"schema changed: .*3\.csv and .*1\.csv differ \(y, z\)"):
         splits_of(settings)
     (tmp_path / "3.csv").write_bytes(b"y,x\n1,2\n")
     with pytest.raises(InputError, match="order of columns"):
@@ -344,5 +344,5 @@ def test_files_must_have_the_same_header(tmp_path: Path) -> None:
 
 def test_lines_that_end_with_cr_alone_are_an_error_with_a_remedy(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes(b"ts,user\r1,a\r2,b\r\n3,c\n")
-    with pytest.raises(InputError, match=r"a.csv: lines end with CR.*`tr '.r' '.n' < FILE"):
+    with pytest.raises(InputError, match=r"a.csv has lines that end with CR.*`tr '.r' '.n' < FILE"):
         read(pipeline(tmp_path / "a.csv", "csv"))

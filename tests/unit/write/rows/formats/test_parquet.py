@@ -152,7 +152,7 @@ def test_other_columns_are_read_as_the_format_says(values: Any, form: str, wante
 
 
 def test_a_number_is_no_time_without_a_format() -> None:
-    with pytest.raises(InputError, match=r"column t has type int64, .* set timestamp\.format"):
+    with pytest.raises(InputError, match=r"column 't' of type int64, .* Set timestamp\.format"):
         read_table({"t": pa.array([1])}, timestamp={"field": "t"})
 
 
@@ -264,7 +264,7 @@ def test_a_column_so_named_comes_before_one_inside_a_struct() -> None:
 @pytest.mark.parametrize("name", ["nope", "a.nope", "n.x"])
 def test_a_wanted_column_must_be_there(name: str) -> None:
     columns = {"n": pa.array([1]), "a": pa.array([{"b": 2}])}
-    told = rf"no column '{name}'; (it has 'n', 'a'|did you mean 'n'\?); correct the settings"
+    told = rf"no column '{name}'. Correct the settings.*(It has 'n', 'a'|Did you mean 'n'\?)"
     with pytest.raises(InputError, match=told):
         read_table(columns, key={"fields": [name]})
 
@@ -274,7 +274,7 @@ def test_a_file_without_rows_has_none() -> None:
 
 
 def test_what_is_no_parquet_is_named() -> None:
-    with pytest.raises(InputError, match="file: cannot be read as Parquet"):
+    with pytest.raises(InputError, match="file cannot be read as Parquet"):
         read_bytes(b"PAR1 but not more", "parquet")
     assert read_bytes(b"", "parquet").rows == []
 
@@ -335,7 +335,7 @@ def test_a_wanted_column_must_be_there_once() -> None:
     batch = pa.record_batch([pa.array([1]), pa.array([2]), pa.array([3])], names=["a", "b", "a"])
     rows = ArrowRows("file", batch)
     assert rows.field("b").tolist() == [b"2"]
-    with pytest.raises(InputError, match="file: there are several columns a"):
+    with pytest.raises(InputError, match="file has several columns 'a'"):
         rows.field("a")
 
 
@@ -362,6 +362,6 @@ def test_files_must_have_the_same_columns_if_all_are_wanted(
         assert len(read(every).rows) == 2
         return
     with pytest.raises(
-        InputError, match=rf"3\.parquet: schema changed: .*1\.parquet \({changed}\)"
+        InputError, match=rf"schema changed: .*3\.parquet and .*1\.parquet differ \({changed}\)"
     ):
         read(every)

@@ -1,7 +1,7 @@
-"""DAGs that start when a topic has a new run, and when an hour of it is provably complete.
+"""Start a DAG for each new run of a topic, and a DAG for each hour that is complete.
 
-Copy this file into Airflow's folder of DAGs and change what stands above the DAGs. The triggerer
-needs `pip install 'seglake[airflow]' && seglake warm` and, for an object store, its credentials.
+Copy this file into Airflow's folder of DAGs, and change the constants above the DAGs. The triggerer
+needs `pip install 'seglake[airflow]' && seglake warm`, and the credentials of the object store.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from seglake.airflow import SeglakeClosedTrigger, SeglakeRetryPolicy, SeglakeVer
 ROOT = os.environ.get("SEGLAKE_ROOT", "s3://bucket/lake")
 TOPIC = os.environ.get("SEGLAKE_TOPIC", "web")
 POLL_SECONDS = float(os.environ.get("SEGLAKE_POLL_SECONDS", "30"))
-HOUR_MS, LATENESS_MS = 3_600_000, 300_000  # no event comes later than five minutes
+HOUR_MS, LATENESS_MS = 3_600_000, 300_000  # events are at most five minutes late
 
 new_run = Asset(
     f"seglake_{TOPIC}_run",
@@ -48,11 +48,11 @@ ARGUMENTS = {
 
 @dag(schedule=[new_run], default_args=ARGUMENTS, tags=["seglake"])
 def seglake_on_run():
-    """Say what every new run brought."""
+    """Print the state of every new run."""
 
     @task
     def tell(triggering_asset_events: dict) -> list[dict]:
-        """One run of the DAG may have several events."""
+        """Print and return the new runs. A run of the DAG may have several events."""
         runs = [event.extra["payload"] for event in triggering_asset_events[new_run]]
         for run in runs:
             print(f"run {run['run_id']} of {run['interval']} is {run['state']}")
@@ -63,7 +63,7 @@ def seglake_on_run():
 
 @dag(schedule=[closed_hour], default_args=ARGUMENTS, tags=["seglake"])
 def seglake_on_closed_hour():
-    """Read every hour that is complete."""
+    """Read each hour when it is complete."""
 
     @task
     def read(triggering_asset_events: dict) -> dict[str, int]:

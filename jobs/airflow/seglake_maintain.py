@@ -1,6 +1,6 @@
-"""The daily upkeep of a lake: retention, compaction, merges, vacuum, as the topics' settings say.
+"""Maintain a lake once a day: expire, compact and merge topics by their settings, then vacuum.
 
-Copy this file into Airflow's folder of DAGs and change what stands above the DAG.
+Copy this file into Airflow's folder of DAGs, and change the constants above the DAG.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ JOBS = os.environ.get("SEGLAKE_JOBS", "/opt/seglake/jobs")  # `seglake jobs` sho
 @dag(
     schedule="30 3 * * *",
     start_date=datetime(2026, 11, 20, tzinfo=UTC),
-    catchup=False,  # one upkeep makes up for any number that were missed
+    catchup=False,  # one run does the work of all missed runs
     max_active_runs=1,
     tags=["seglake"],
 )
 def seglake_maintain():
-    """Run `jobs/maintain.py` once a day; a part that failed is tried again."""
+    """Run `jobs/maintain.py` once a day. Parts that fail are retried."""
     SparkSubmitOperator(
         task_id="maintain",
         application=f"{JOBS}/maintain.py",

@@ -52,9 +52,9 @@ def test_sigterm_ends_it_and_a_new_one_goes_on(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--listen", "nowhere"], "server.listen: 'nowhere' is not an address; write HOST:PORT"),
+        (["--listen", "nowhere"], "server.listen: 'nowhere' is not an address. Write HOST:PORT"),
         (["--listen", "127.0.0.1:99999"], "has a port above 65535"),
-        (["--conf-file", "missing.toml"], "missing.toml: cannot be read"),
+        (["--conf-file", "missing.toml"], "missing.toml cannot be read"),
     ],
 )
 def test_bad_options_are_one_sentence(tmp_path: Path, options: list[str], said: str) -> None:

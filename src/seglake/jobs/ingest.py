@@ -1,7 +1,7 @@
 """`seglake ingest` as a job: spark-submit jobs/ingest.py --conf-file web.toml --run-id R1.
 
-A committed run id does nothing again; with --replace, a corrected input takes the place of the old
-records.
+A run id that is already committed is not ingested again. With --replace, the new records replace
+the old ones.
 
 Exit codes: 0 done, or done before; 2 bad configuration or input; 3 more rows rejected than the
 pipeline allows; 5 no record is in the declared interval, and the pipeline makes that an error; 6 a

@@ -1,7 +1,7 @@
-"""`seglake maintain` as a job: spark-submit jobs/maintain.py lake. What a schedule runs.
+"""`seglake maintain` as a job: spark-submit jobs/maintain.py lake. Schedule it daily.
 
-Retention, compaction, merge and the expiry of rejects, as the settings of each topic say, and then
-a vacuum.
+It expires, compacts and merges each topic by its settings, removes expired rejects, and then
+vacuums the lake.
 
 Exit codes: 0 done; 1 a part failed, the others are done; 2 bad arguments, or no such lake or topic.
 """

@@ -1,6 +1,6 @@
 """`seglake redrive` as a job: spark-submit jobs/redrive.py --conf-file web.toml --run-id R1.
 
-Run R1 rejected the rows; the file has corrected settings.
+It ingests the rows that run R1 rejected, with the corrected settings in the file.
 
 Exit codes: 0 done, or done before; 2 bad configuration, input or run; 3 no reject becomes a record,
 or more are rejected again than the pipeline allows; 1 anything else.

@@ -1,7 +1,7 @@
 """`seglake reindex` as a job: spark-submit jobs/reindex.py lake web --index-interval-bytes 1024.
 
-Rebuilds the offset, time and zone index files of the topic's segments, as new files, which one
-commit names in the catalog. Without an interval every segment keeps its policy.
+It writes new offset, time and zone index files for the topic's segments, and adds them to the
+catalog in one commit. Without an interval, every segment keeps its index interval.
 
 Exit codes: 0 done; 1 a log is damaged, or anything else; 2 bad arguments, or no such lake, topic or
 partition.

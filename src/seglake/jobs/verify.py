@@ -1,6 +1,6 @@
 """`seglake verify` as a job: spark-submit jobs/verify.py lake --deep.
 
-Checks every file against the catalog, and with --deep every record and index entry against the
+It compares every file with the catalog and, with --deep, every record and index entry with the
 logs.
 
 Exit codes: 0 everything is sound; 1 something is wrong, or the check failed; 2 bad arguments, or no

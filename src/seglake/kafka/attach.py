@@ -1,7 +1,7 @@
 """Attach logs in a bucket of Kafka's tiered storage to a lake, without a copy.
 
-Each log is read once, like an import does: checksums are checked, and index files are written to
-the lake. But instead of a copy the lake gets a link. Seglake never writes to the bucket.
+Each log is read once, to check its checksums and to write index files to the lake. The lake gets a
+link instead of a copy of the log. Seglake never writes to the bucket.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def _plan_attach(buckets: Sequence[TieredBucket], names: Collection[str] | None)
             topics[part.topic].append(part)
     where = ", ".join(bucket.store.uri for bucket in buckets)
     for topic in {*(names or ())} - {*topics, *refused}:
-        refused[topic] = InputError(f"{where} has no topic {topic}. Give another --topic")
+        refused[topic] = InputError(f"{where} has no topic {topic!r}. Give another --topic")
     every = {*topics, *refused} if names else {*filterfalse(is_internal, {*topics, *refused})}
     if not every:
         raise InputError(
@@ -159,9 +159,9 @@ def _require_plain(extent: Extent) -> None:
     """Raise UsageError for a log with transactions: it can only be imported."""
     if extent.unsettled is not None:
         raise UsageError(
-            f"{extent.folder.path}: the record batch at offset {extent.unsettled} belongs to a "
-            "transaction, or ends one, and aborted records cannot be removed from an attached log. "
-            "Import the topic from the same source: `seglake import`"
+            f"{extent.folder.path} has a transaction at offset {extent.unsettled}, and aborted "
+            "records cannot be removed from an attached log. Import the topic instead: "
+            "`seglake import`"
         )
 
 

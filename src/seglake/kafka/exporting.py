@@ -50,7 +50,7 @@ from seglake.store import Store, open_store
 from seglake.times.instants import Time
 
 COPY_BYTES = 8 * 2**20
-FIRST_EPOCH = 0  # of a new topic
+FIRST_EPOCH = 0  # the first epoch of a new topic
 
 _COPIED: tuple[Suffix, ...] = ("index", "timeindex")
 _EMPTY = ("log", *_COPIED)  # the files of a segment without a record
@@ -156,7 +156,7 @@ class _ExportTask(NamedTuple):
 
     row: SegmentRow
     has_epochs: bool
-    is_first: bool  # of its log partition
+    is_first: bool  # whether it is the first segment of its log
 
     @property
     def log_bytes(self) -> int:

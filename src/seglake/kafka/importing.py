@@ -150,11 +150,11 @@ def _folders_by_topic(
     for folder in folders:
         topics[folder.topic].append(folder)
     if not topics:
-        what = "only internal topics of the broker" if topic is None else f"no topic {topic}"
+        what = "only internal topics of the broker" if topic is None else f"no topic {topic!r}"
         raise InputError(f"{', '.join(sources)} has {what}. Give another --topic")
     return topics, [
-        f"left out {path}: it is to be deleted or moved by the broker, or is not a partition of "
-        f"a topic"
+        f"left out {path}, because only folders named TOPIC-PARTITION are logs. A broker renames "
+        f"the folders that it deletes or moves"
         for path in skipped
     ]
 
@@ -169,7 +169,7 @@ def require_single_topic(topics: Iterable[str], name: str | None) -> None:
 
 
 class ImportMethod(NamedTuple):
-    """An operation's name, the function that writes a part as a segment, and a check of extents."""
+    """How to take in logs: the operation, a check of extents, and the writer of a segment."""
 
     operation: str
     write: Callable[[Store, PartTask], SegmentRow]
@@ -369,12 +369,12 @@ def _require_continued(view: PartitionView, extent: Extent) -> None:
     if 0 <= extent.log_end < extent.start:
         raise UsageError(
             f"{path} ends at offset {extent.log_end}, below {extent.start}, where {end}. This is "
-            f"an older copy, or another topic"
+            f"an older copy, or another topic. Use a newer copy, or another --name"
         )
     if extent.parts and extent.parts[0].base_offset < extent.start:
         raise UsageError(
-            f"{path}: a record batch begins at offset {extent.parts[0].base_offset}, below "
-            f"{extent.start}, where {end}. This is another topic"
+            f"{path} has a record batch at offset {extent.parts[0].base_offset}, below "
+            f"{extent.start}, where {end}. This is another topic. Import it under another name"
         )
 
 
@@ -391,7 +391,7 @@ def _require_imported(row: TopicRow | None, folders: Iterable[PartitionFolder], 
         return
     if row.partitioner != PARTITIONER:
         raise UsageError(
-            f"topic {name} of the lake does not come from an import, so its offsets differ. "
+            f"topic {name!r} of the lake does not come from an import, so its offsets differ. "
             f"Import under another name"
         )
     had = json.loads(row.settings).get(TOPIC_ID)

@@ -95,14 +95,14 @@ def find_bucket(source: str, storage_options: Mapping[str, str] | None) -> Tiere
     names = [item.key.rpartition("/")[2] for item in open_store(source, storage_options).list()]
     if any(map(folder.is_log, names)):
         raise UsageError(
-            f"{source} is not in a bucket of tiered storage, and a broker changes its local "
-            f"folders. Import it instead"
+            f"{source} has local logs of a broker, which cannot be attached, because the broker "
+            f"changes them. Import them: `seglake import`"
         )
     if not names:
-        raise InputError(f"{source}: no object has this prefix. {_MEANT}")
+        raise InputError(f"there is no object below {source}. Correct the source: {_MEANT}")
     raise InputError(
-        f"{source}: none of {len(names):,} objects is a manifest of tiered storage "
-        f"(<topic>-<topic id>/<partition>/<offset>-<segment id>.rsm-manifest). {_MEANT}"
+        f"{source} has {len(names):,} objects, but no manifest of tiered storage (<topic>-<topic "
+        f"id>/<partition>/<offset>-<segment id>.rsm-manifest). Correct the source: {_MEANT}"
     )
 
 
@@ -225,7 +225,7 @@ def _settled(data: Any, part: BatchTable, payload: Payload) -> EncodedBatches:
 # ---------------- tiered storage
 # Partitions in a bucket of Kafka's tiered storage, as Aiven's plugin writes it.
 #
-# A segment is three objects, under a prefix of the plugin's own (`ObjectKeyFactory`):
+# A segment is three objects, whose keys begin with the plugin's prefix (`ObjectKeyFactory`):
 #
 #     <prefix><topic>-<topic id>/<partition>/<base offset, 20 digits>-<segment id>.<suffix>
 #
@@ -237,7 +237,7 @@ def _settled(data: Any, part: BatchTable, payload: Payload) -> EncodedBatches:
 _MANIFEST = re.compile(r"(?:.*/)?[0-9]{20}-[A-Za-z0-9_-]{22}\.rsm-manifest")
 _VERSION = "1"
 _ID_LENGTH = 23  # "-" and a topic id, at the end of a topic's folder
-_REQUESTS = 16  # at the same time
+_REQUESTS = 16  # concurrent requests
 _MAX_INDEX_BYTES = 1 << 20  # a chunk takes up to four bytes of it
 
 
@@ -352,12 +352,12 @@ def parse_manifest(data: bytes, key: str, file: str) -> RemoteLog:
         manifest: Mapping[str, Any] = json.loads(data)
         if manifest["version"] != _VERSION:
             raise InputError(
-                f"{file}: the manifest has version {manifest['version']}, and only "
-                f"version {_VERSION} can be read"
+                f"the manifest {file} has version {manifest['version']}, but Seglake reads only "
+                f"version {_VERSION}"
             )
         if manifest.get("encryption") is not None:
             raise InputError(
-                f"{file}: the segment is encrypted, and only the broker has the key. Let a "
+                f"the segment of {file} is encrypted, and only the broker has the key. Let a "
                 f"consumer such as Kafka Connect write the records as files, and ingest those"
             )
         about = manifest["remoteLogSegmentMetadata"]
@@ -394,8 +394,8 @@ def _chunks(manifest: Mapping[str, Any], file: str) -> Chunks:
         return Chunks(size).check()
     if min(size, chunk_bytes) > MAX_CHUNK_BYTES:
         raise InputError(
-            f"{file}: the log is compressed in chunks of {chunk_bytes:,} bytes, and chunks above "
-            f"{MAX_CHUNK_BYTES:,} cannot be read. Let a consumer such as Kafka Connect write "
+            f"the log of {file} is compressed in chunks of {chunk_bytes:,} bytes. Seglake reads at "
+            f"most {MAX_CHUNK_BYTES:,} bytes. Let a consumer such as Kafka Connect write "
             f"the records as files, and ingest those"
         )
     if index["type"] == "variable":

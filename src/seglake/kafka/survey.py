@@ -1,7 +1,7 @@
 """Scan the headers of record batches, to find what an import reads from a partition folder.
 
-An import ends at the high watermark, or at the last stable offset if that is smaller: there the
-first transaction without a marker begins. The active segment may end with an incomplete batch,
+An import ends at the high watermark, or at the last stable offset, where the first transaction
+without a marker begins, if that is smaller. The active segment may end with an incomplete batch,
 which a broker truncates when it starts again.
 """
 
@@ -43,7 +43,7 @@ READ_BYTES = 4 * 2**20
 class SurveyedRange(NamedTuple):
     """Whole record batches of a log. Their positions count from the start of `data`."""
 
-    position: int  # of the data in the log
+    position: int  # position of the data in the log
     data: Any
     table: BatchTable
 
@@ -396,7 +396,7 @@ ENTRY = np.dtype(
     ]
 )
 
-_KEY_BYTES = 4  # of a marker: version i16, type i16
+_KEY_BYTES = 4  # size of a marker's key: version i16, type i16
 
 
 def batch_headers(data: Any, table: BatchTable) -> npt.NDArray[np.void]:

@@ -55,8 +55,8 @@ def replay_window(
     start_ms, end_ms = to_epoch_ms(start), to_epoch_ms(end)
     if not 1 <= start_ms <= end_ms:
         raise UsageError(
-            "a replay must start after 1970 (librdkafka replaces the timestamp 0 by the current "
-            "time), and must not end before its start"
+            f"a replay cannot have the window from {start!r} to {end!r}. Start it after 1970, and "
+            f"end it after its start"
         )
     name = name or f"{log.topic}/{format_ms(start_ms)}/{format_ms(end_ms)}"
     tempo, created = tempo or Tempo(), target.prepare(len(log.partitions()))
@@ -237,7 +237,7 @@ def take_due(
 # ---------------- tempo
 # Control the speed of a replay: event time relative to real time, and records per second.
 
-_LONGEST_S = 0.5  # of one sleep, so that progress is shown
+_LONGEST_S = 0.5  # the longest sleep, so that progress is shown
 _SHARES = 10  # the records of a second are sent in this many steps
 
 

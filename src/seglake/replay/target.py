@@ -40,7 +40,7 @@ OURS = {  # settings that a replay depends on, so only it may set them
 }  # fmt: skip
 
 _UNANSWERED = (  # ends the error if a broker does not answer
-    "; check host and port, that the broker runs, and --kafka security.protocol=… if it requires "
+    ". Check host and port, that the broker runs, and --kafka security.protocol=… if it requires "
     "TLS or a login"
 )
 _FOR_EVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
@@ -66,7 +66,7 @@ class Target:
         self, servers: str, topic: str, settings: Mapping[str, str], patience_s: float = PATIENCE_S
     ) -> None:
         if chosen := sorted(OURS & settings.keys()):
-            raise ConfigError(f"{chosen[0]} cannot be set, because a replay sets it. Remove it")
+            raise ConfigError(f"the replay itself sets {chosen[0]}. Remove this setting")
         self.topic = topic
         self._servers, self._patience_s = servers, patience_s
         self._settings = {**settings, "bootstrap.servers": servers, "logger": _client_log}
@@ -177,7 +177,7 @@ class Target:
         silent = f"the broker has not answered for {self._patience_s:g} s"
         words = _words(error) if isinstance(error, KafkaException) else silent
         return StoreError(
-            f"{self._servers}: {words}{_UNANSWERED if _is_unreachable(error) else ''}"
+            f"broker {self._servers}: {words}{_UNANSWERED if _is_unreachable(error) else ''}"
         )
 
 
@@ -204,7 +204,7 @@ class Sender:
     def __init__(self, producer: Producer, topic: str, name: str) -> None:
         self._producer, self._topic, self._name = producer, topic, name
         self._headers = [(NAME_HEADER, name.encode())]
-        self._begun: float | None = None  # of the open transaction
+        self._begun: float | None = None  # when the open transaction began
         self._refused: str | None = None
 
     @property
@@ -271,10 +271,10 @@ class Sender:
     def _failed(self, error: KafkaException) -> StoreError:
         cause = self._cause(error)
         if cause.name() in _FENCED:
-            return StoreError(f"another replay {self._name!r} has taken over, so this one ends")
+            return StoreError(f"another replay named {self._name!r} took over. This replay ends")
         return StoreError(
             f"the broker refused records of topic {self._topic!r}: "
-            f"{self._refused or cause.str()}. Run the replay again; it continues after the last "
+            f"{self._refused or cause.str()}. Run the replay again. It continues after the last "
             f"committed records"
         )
 
@@ -300,7 +300,7 @@ _NEW_LEADER = {  # errors while a topic is new or a broker has died: retry them
     KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH,
 }  # fmt: skip
 _FIRST_SEARCH = 1000  # offsets at a partition's end; each further search has four times as many
-_WAIT_S = 0.2  # between two requests
+_WAIT_S = 0.2  # wait between two requests
 
 
 class OffsetSearch(NamedTuple):
@@ -389,8 +389,8 @@ class ReplaySearch:
         while left:
             if time.monotonic() - quiet_since > self._patience_s:
                 raise StoreError(
-                    f"topic {self._topic!r}: the broker sends no records. Check the "
-                    f"broker, and run the replay again"
+                    f"the broker sends no records of topic {self._topic!r}. Check the broker, "
+                    f"and run the replay again"
                 )
             for message in self._consumer.consume(500, timeout=_WAIT_S):
                 quiet_since, partition = time.monotonic(), message.partition()
@@ -411,7 +411,7 @@ def _is_end(message: Message) -> bool:
 
 def _lake_offset(message: Message, name: str) -> int | None:
     """Return the lake offset of a record, or None if it is not a record of the replay."""
-    headers: dict[str, Any] = dict(message.headers() or [])  # of equal names the last counts
+    headers: dict[str, Any] = dict(message.headers() or [])  # the last of equal names counts
     if headers.get(NAME_HEADER) != name.encode():
         return None
     try:

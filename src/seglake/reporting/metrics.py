@@ -104,7 +104,7 @@ def write_file(report: LakeReport, path: Path) -> None:
     try:
         write_to_textfile(str(path), registry)
     except OSError as error:
-        raise StoreError(f"{path}: cannot be written: {error.strerror or error}") from error
+        raise StoreError(f"{path} cannot be written: {error.strerror or error}") from error
 
 
 def push(report: LakeReport, gateway: str) -> None:
@@ -121,7 +121,7 @@ def push(report: LakeReport, gateway: str) -> None:
     try:
         push_to_gateway(gateway, _JOB, registry, group, timeout=_PATIENCE_S)
     except OSError as error:
-        raise StoreError(f"{gateway}: does not take metrics: {error}") from error
+        raise StoreError(f"the gateway {gateway} did not accept the metrics: {error}") from error
 
 
 def _registry(report: LakeReport) -> CollectorRegistry:

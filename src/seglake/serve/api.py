@@ -1,4 +1,4 @@
-"""Define an API with its versions and handler, and the counts, for all parts of the server.
+"""Define the APIs of the server, each with its versions and handler, and the counts.
 
 Each part (reads, groups, security) returns its `Api`s, and `run` joins them.
 """
@@ -16,7 +16,7 @@ _SHOWN = 64  # characters of a text that a client has sent
 
 # A handler gets a decoded request of kafka-python, and the `Connection`. It returns a response of
 # kafka-python, which the connection encodes in the version of the request; an encoded `Reply`; or
-# None for no answer. It raises Refused to close the connection and log the reason.
+# None for no answer. It raises CloseConnection to close the connection and log the reason.
 Handler = Callable[[Any, Any], Awaitable[Any]]
 
 NODE = 1  # the broker id of this server, the only broker of its cluster
@@ -82,7 +82,7 @@ class ServerCounts:
     requests: Counter[str] = field(default_factory=Counter)  # by the API's name
     errors: Counter[tuple[str, str]] = field(default_factory=Counter)  # API, Kafka's error name
     seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
-    fetched_bytes: Counter[str] = field(default_factory=Counter)  # by topic; windows as their topic
+    fetched_bytes: Counter[str] = field(default_factory=Counter)  # by topic, with its windows
     damaged_batches: int = 0
     refreshes: int = 0
     failed_refreshes: int = 0

@@ -1,4 +1,4 @@
-"""One client's connection: requests are answered in their order.
+"""Serve one client's connection: answer its requests in their order.
 
 Like a broker, it handles one request at a time, and reads the next one at the same time. A handler
 that waits (a Fetch at the end of the log) also waits for `next_request`, and answers early when
@@ -34,13 +34,13 @@ _SMALL_BYTES = 8 * 1024  # Up to this, requests are not counted, and allowed bef
 _PIECE_BYTES = 64 * 1024  # A larger request is counted by such pieces, as they arrive.
 _LARGE_BYTES = 16 * 1024  # Larger requests are decoded on a thread.
 _LONG_S = 0.01  # If a handler took longer, its answer is encoded on a thread.
-_CLOSING_S = 5.0  # how long a closing connection waits for the client to read its last answer
+_CLOSING_S = 5.0  # The time for a client to read the last answer.
 _SIZE = struct.Struct(">i")
 _API_VERSIONS = 18
-_UNKNOWN_NAMES = 20  # logged for one connection
-_FREE_BYTES = 64 * 1024  # of an answer, sent without a turn
-_WAKING_BYTES = 4 * 1024  # sent to a full socket, to learn when it has space for more
-_COPY_BYTES = 256 * 1024  # of a file, read at once where the kernel cannot send it
+_UNKNOWN_NAMES = 20  # Limit of the names that one connection logs.
+_FREE_BYTES = 64 * 1024  # The first bytes of an answer need no turn.
+_WAKING_BYTES = 4 * 1024  # Sent to a full socket, to learn when it has more space.
+_COPY_BYTES = 256 * 1024  # Part of a file to read where the kernel cannot send it.
 _NO_SENDFILE = {errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP}
 
 
@@ -57,7 +57,7 @@ class Reply(NamedTuple):
 
 
 class ConnectionContext:
-    """What all connections of a server share.
+    """The state that all connections of a server share.
 
     The bytes of all large requests in memory are bounded. A request above the bound is refused; it
     never waits. Large messages are decoded and encoded on a thread, so that they delay no client.
@@ -69,9 +69,9 @@ class ConnectionContext:
         self.turns = Turns()
 
     def take(self, size: int) -> None:
-        """Count bytes of a request. Raises Refused."""
+        """Count bytes of a request. Raises CloseConnection."""
         if size > self._left:
-            raise CloseConnection(f"queued.max.request.bytes = {self._limit} are already in memory")
+            raise CloseConnection(f"requests use queued.max.request.bytes = {self._limit}")
         self._left -= size
 
     def give_back(self, size: int) -> None:
@@ -120,7 +120,7 @@ class Connection:
         self.login: Any = None
         self.tokens: Callable[[bytes, Connection], Awaitable[bytes]] | None = None
         self.ends: dict[tuple[str, int], int] = {}  # see `reads.fetch`
-        self.api, self.version = "", 0  # of the request that is handled
+        self.api, self.version = "", 0  # API and version of the current request
         self.correlation_id = 0
         self.next_request: asyncio.Task[memoryview | None] | None = None
         self._turns = begin_request(shared.turns)
@@ -129,7 +129,7 @@ class Connection:
         self._login_ends = asyncio.get_running_loop().time() + settings.login_ms / 1000
 
     def finish(self) -> None:
-        """Answer the current request, early if it waits, and read no other request."""
+        """Answer the current request, early if it waits. Then read no more requests."""
         self._finishing = True
         if self.next_request is not None:
             self.next_request.cancel()
@@ -239,7 +239,7 @@ class Connection:
             request, header = None, header._replace(version=0)
         else:
             what = (
-                f"{api.name} of version {header.version}; the server supports {api.low} to "
+                f"{api.name} of version {header.version}, but the server supports {api.low} to "
                 f"{api.high}"
             )
             raise CloseConnection(what)

@@ -18,8 +18,8 @@ from seglake.serve.api import Api
 
 _HEAD = struct.Struct(">hhih")
 _LENGTH, _COUNT = struct.Struct(">h"), struct.Struct(">i")
-_VARINT_BYTES = 5  # of an unsigned 32-bit number
-MOST_ITEMS = 2**16  # of all arrays of a request together
+_VARINT_BYTES = 5  # the longest form of an unsigned 32-bit number
+MOST_ITEMS = 2**16  # limit of the items in all arrays of a request
 _NUMBERS = {
     "int8": "b", "int16": "h", "uint16": "H", "int32": "i", "int64": "q", "float64": "d",
     "bool": "?",
@@ -41,7 +41,7 @@ class Header(NamedTuple):
 
 
 def decode_header(frame: memoryview) -> Header:
-    """Decode the header of a request. Raises Malformed."""
+    """Decode the header of a request. Raises MalformedRequest."""
     if len(frame) < _HEAD.size:
         raise MalformedRequest(f"a frame of {len(frame)} bytes is shorter than a request's header")
     key, version, correlation_id, length = _HEAD.unpack_from(frame)
@@ -56,7 +56,7 @@ def decode_header(frame: memoryview) -> Header:
 
 
 def decode(api: Api, header: Header, frame: memoryview) -> Any:
-    """Decode a request into kafka-python's class, without tagged fields. Raises Malformed.
+    """Decode a request into kafka-python's class, without tagged fields. Raises MalformedRequest.
 
     Bytes after the message are ignored, like in Kafka, because librdkafka sends some.
     """
@@ -122,7 +122,7 @@ class _Source:
         raise MalformedRequest(f"a varint has more than {_VARINT_BYTES} bytes")
 
     def count(self, form: struct.Struct | None) -> int:
-        """Return the next length: in this form, or as a varint for None. Null is negative."""
+        """Read a length in this form, or a varint if it is None. Return -1 for null."""
         return self.varint() - 1 if form is None else int(self.unpack(form)[0])
 
     def items(self, count: int, size: int) -> int:

@@ -56,7 +56,7 @@ class CountsCollector:
             yield _counter(name, meaning, [((), getattr(counts, name))])
         yield _counter("requests", "Requests by API", _labelled(counts.requests), "api")
         yield _counter("request_seconds", "Time in handlers", _labelled(counts.seconds), "api")
-        errors = list(counts.errors.items())  # in one step: the server's thread keeps counting
+        errors = list(counts.errors.items())  # one step, because the server's thread keeps counting
         yield _counter("errors", "Errors in responses", errors, "api", "error")
         topics = _labelled(counts.fetched_bytes)
         yield _counter("fetched_bytes", "Bytes of records sent", topics, "topic")
@@ -112,7 +112,7 @@ class MetricsPage:
         try:
             self._server = make_server(*address, app, _MetricsServer, _Quiet)
         except OSError as error:
-            raise ConfigError(f"metrics.listen: {address} cannot be used: {error}") from error
+            raise ConfigError(f"metrics.listen = {address} cannot be used: {error}") from error
         self.port = self._server.server_port
         _log.info(
             "metrics on http://%s:%d/metrics, health checks on the same port",

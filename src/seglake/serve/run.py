@@ -1,4 +1,4 @@
-"""One server: the lake, its APIs, the listener, from start to stop."""
+"""Run a server from start to stop: the lake, the APIs and the listener."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The listener: accept connections within the limits, and serve them until it is stopped."""
+"""Accept connections within the limits, and serve them until the server stops."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from seglake.serve.settings import Address, Settings
 
 _log = logging.getLogger(__name__)
 
-_GRACE_S = 5.0  # for answers in progress when the server stops
+_GRACE_S = 5.0  # the time for answers in progress when the server stops
 _BACKLOG = 1024
 _OTHER_FILES = 600  # descriptors besides connections: log files, the groups' file, listeners
 _NO_ROOM = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}

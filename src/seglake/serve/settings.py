@@ -42,10 +42,10 @@ def _address(value: object) -> object:
         r"(?:\[([^]]+)\]|([^:\s]+)):(\d+)", value if isinstance(value, str) else ""
     )
     if match is not None and int(match[3]) > 65535:
-        raise ValueError(f"{value!r} has a port above 65535: give a smaller one")
+        raise ValueError(f"{value!r} has a port above 65535. Give a smaller one")
     if match is None:
         raise ValueError(
-            f"{value!r} is not an address; write HOST:PORT, with an IPv6 host in brackets"
+            f"{value!r} is not an address. Write HOST:PORT, with an IPv6 host in brackets"
         )
     return Address(match[1] or match[2], int(match[3]))
 
@@ -64,7 +64,7 @@ def _path(value: object) -> object:
 def _listed(name: str) -> str:
     if not is_topic_name(name.replace("*", "x").replace("?", "x")):
         raise ValueError(
-            f"{name!r} is not the name of a topic; write one such as web.v12 or web.q3-train. In "
+            f"{name!r} is not the name of a topic. Write one such as web.v12 or web.q3-train. In "
             f"tags, * matches any characters and ? one character: web.q3-*"
         )
     return name
@@ -89,9 +89,9 @@ class ServerSettings(_ServerSection):
         default=Address("127.0.0.1", 9092), description="where clients connect"
     )
     advertise: HostPort | None = Field(
-        default=None, description="the address that clients get; default that of `listen`"
+        default=None, description="the address that clients connect to; default: `listen`"
     )
-    topics: tuple[str, ...] = Field(default=(), description="the topics to serve; none: all")
+    topics: tuple[str, ...] = Field(default=(), description="the topics to serve; default: all")
     listed: tuple[ListedName, ...] = Field(
         default=(), alias="list",
         description="names of windows, versions and tags that clients find in lists of topics",
@@ -99,29 +99,27 @@ class ServerSettings(_ServerSection):
     insecure: bool = Field(
         default=False, description="listen on other addresses than loopback without TLS and SASL"
     )
-    refresh_ms: int = Field(default=1000, ge=10, description="between looks for a newer version")
+    refresh_ms: int = Field(default=1000, ge=10, description="time between checks for versions")
     max_connections: int = Field(default=1000, alias="max.connections", ge=1)
     max_connections_per_ip: int | None = Field(
         default=None, alias="max.connections.per.ip", ge=1,
-        description="default half of max.connections",
+        description="default: half of `max.connections`",
     )  # fmt: skip
     idle_ms: int = Field(default=600_000, alias="connections.max.idle.ms", ge=1)
     login_ms: int = Field(
-        default=30_000, ge=1, description="from the connection to the end of its login"
+        default=30_000, ge=1, description="limit for the login of a new connection"
     )
-    request_ms: int = Field(default=30_000, ge=1, description="for a request to arrive whole")
+    request_ms: int = Field(default=30_000, ge=1, description="limit for a request to arrive")
     request_bytes: Size = Field(default=2 * 2**20, alias="socket.request.max.bytes", ge=1024)
     queued_bytes: Size = Field(
         default=64 * 2**20, alias="queued.max.request.bytes", ge=1024,
-        description="requests of all connections that are in memory at once",
+        description="memory for the requests of all connections",
     )  # fmt: skip
     fetch_bytes: Size = Field(
-        default=57_671_680, alias="fetch.max.bytes", ge=1024, description="records of one answer"
+        default=57_671_680, alias="fetch.max.bytes", ge=1024, description="records in one response"
     )
-    windows: int = Field(default=1000, ge=1, description="window topics that are known at once")
-    windows_bytes: Size = Field(
-        default=256 * 2**20, ge=1, description="what those topics keep in memory"
-    )
+    windows: int = Field(default=1000, ge=1, description="limit of window topics in memory")
+    windows_bytes: Size = Field(default=256 * 2**20, ge=1, description="memory for them")
 
     @property
     def connections_per_ip(self) -> int:
@@ -134,14 +132,14 @@ class ServerSettings(_ServerSection):
         if _is_every_address(address.host):
             key = "advertise" if self.advertise else "listen"
             raise ValueError(
-                f"{key}: {address.host} means every address of this machine, so clients cannot "
-                f"connect to it. Set server.advertise to the name or address that they can reach"
+                f"{key} is {address.host}, which stands for every address of this machine, so "
+                f"clients cannot connect to it. Set server.advertise to an address that they reach"
             )
         if self.queued_bytes < self.request_bytes:
             raise ValueError(
-                f"queued.max.request.bytes: {self.queued_bytes} is less than"
-                f" socket.request.max.bytes = {self.request_bytes}, so that a large request "
-                f"could never be served. Raise the first or lower the second"
+                f"queued.max.request.bytes = {self.queued_bytes} is below "
+                f"socket.request.max.bytes = {self.request_bytes}, so a large request could never "
+                f"be served. Raise the first or lower the second"
             )
         return self
 
@@ -164,7 +162,7 @@ class Sasl(_ServerSection):
         default=None, description="a file with a line name:password for each user"
     )
     users_variable: str | None = Field(
-        default=None, description="an environment variable with such lines, instead of the file"
+        default=None, description="instead of `users`: an environment variable with these lines"
     )
 
 
@@ -181,14 +179,14 @@ class Groups(_ServerSection):
     min_session_ms: int = Field(default=6_000, alias="group.min.session.timeout.ms", ge=1)
     max_session_ms: int = Field(default=1_800_000, alias="group.max.session.timeout.ms", ge=1)
     max_members: int = Field(default=1000, alias="group.max.size", ge=1)
-    max_groups: int = Field(default=10_000, ge=1, description="groups that have members at once")
+    max_groups: int = Field(default=10_000, ge=1, description="limit of groups with members")
     metadata_bytes: Size = Field(default=4096, alias="offset.metadata.max.bytes", ge=0)
 
 
 class Metrics(_ServerSection):
     """Metrics for Prometheus and a health page."""
 
-    listen: HostPort | None = Field(default=None, description="a second port; none: off")
+    listen: HostPort | None = Field(default=None, description="address; default: no metrics")
 
 
 class Settings(_ServerSection):
@@ -237,8 +235,8 @@ def _describe_error(error: Any) -> str:
 def _unknown(table: str, *key: str) -> str:
     """Return the message about an unknown table, or about an unknown key of a table."""
     if not key:
-        return f"{table}: unknown table; {suggest_or_list(table, list(Settings.model_fields))}"
+        return f"[{table}] is an unknown table. {suggest_or_list(table, [*Settings.model_fields])}"
     section: Any = Settings.model_fields[table].annotation
     keys = [info.alias or name for name, info in section.model_fields.items()]
     name = ".".join(key)
-    return f'"{name}" in [{table}]: unknown key; {suggest_or_list(name, keys)}'
+    return f'"{name}" is an unknown key of [{table}]. {suggest_or_list(name, keys)}'

@@ -26,7 +26,7 @@ class Turns:
     """The turns of one event loop. Between two polls of its sockets, one request gets a turn."""
 
     def __init__(self) -> None:
-        self._few = deque[asyncio.Future[None]]()  # of requests that have had few turns
+        self._few = deque[asyncio.Future[None]]()  # requests that have had few turns
         self._many = deque[asyncio.Future[None]]()
         self._queues = [self._few, self._many]
         self._is_scheduled, self._until = False, 0.0

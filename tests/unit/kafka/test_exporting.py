@@ -142,7 +142,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
             export_logs(root, topic, str(dest), **how)  # type: ignore[arg-type]
 
     refused(UnknownTopic, "topic 'event' is not in", topic="event")
-    refused(UsageError, "would end before it starts", start="2026-01-02T00Z", end="2026-01-01T00Z")
+    refused(UsageError, "ends before it starts", start="2026-01-02T00Z", end="2026-01-01T00Z")
     refused(UsageError, "is empty", start="2026-01-01T00Z", end="2026-01-01T00Z")
     refused(UsageError, "is not a topic id", topic_id="abc")
     dest.mkdir()

@@ -137,7 +137,7 @@ def test_several_partitions_and_topics_of_a_log_dir(tmp_path: Path) -> None:
     (home / "meta.properties").write_text("version=1\n")
     reports = import_logs(str(root), [str(home)])
     assert [report.topic for report in reports] == ["a.b", "other"]
-    assert sum("to be deleted" in note for note in reports[0].notes) == 2
+    assert sum("TOPIC-PARTITION" in note for note in reports[0].notes) == 2
     assert any("1 file" in note for note in reports[0].notes)
     log = seglake.open(str(root)).topic("a.b")
     assert log.end_offsets() == {0: 6, 1: 0, 2: 6}
@@ -435,7 +435,7 @@ def test_an_import_over_a_gap_below_the_end_or_of_another_topic(tmp_path: Path) 
     for source, word in (
         (older, "ends at offset 1, below 4"),
         (later, "begins at offset 9, .* ends at 4: the offsets between them are missing"),
-        (across, "a record batch begins at offset 3, below 4"),
+        (across, "has a record batch at offset 3, below 4"),
         (again, "deleted and created again"),
     ):
         with pytest.raises(UsageError, match=word):

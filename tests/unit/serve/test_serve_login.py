@@ -371,7 +371,7 @@ def test_others_are_let_in_with_tls_and_users_alone(
     if missing is None:
         security.require_safe(settings)
     else:
-        with pytest.raises(ConfigError, match=f"there is {missing}: .*--insecure"):
+        with pytest.raises(ConfigError, match=f"there is {missing}. .*--insecure"):
             security.require_safe(settings)
 
 
@@ -399,11 +399,11 @@ def test_users_that_are_refused(
 @pytest.mark.parametrize(
     ("text", "remedy"),
     [
-        ("[sasl]\nmechanisms = ['PLAIN']", "did you mean sasl.enabled.mechanisms?"),
-        ("[sasl]\n'enabled.mechanisms' = ['PLAIN']", "did you mean sasl.enabled.mechanisms?"),
-        ("[sasl]\nenabled.mechanisms = ['PLAIN']", "did you mean sasl.enabled.mechanisms?"),
-        ("[server]\nmax_connections = 1", "did you mean max.connections?"),
-        ("[sals]\nusers = 'u'", "did you mean sasl?"),
+        ("[sasl]\nmechanisms = ['PLAIN']", "Did you mean sasl.enabled.mechanisms?"),
+        ("[sasl]\n'enabled.mechanisms' = ['PLAIN']", "Did you mean sasl.enabled.mechanisms?"),
+        ("[sasl]\nenabled.mechanisms = ['PLAIN']", "Did you mean sasl.enabled.mechanisms?"),
+        ("[server]\nmax_connections = 1", "Did you mean max.connections?"),
+        ("[sals]\nusers = 'u'", "Did you mean sasl?"),
     ],
 )
 def test_an_unknown_setting_gets_the_one_that_is_meant(
@@ -411,7 +411,7 @@ def test_an_unknown_setting_gets_the_one_that_is_meant(
 ) -> None:
     file = tmp_path / "serve.toml"
     file.write_text(text)
-    with pytest.raises(ConfigError, match=rf"unknown \w+; {re.escape(remedy)}"):
+    with pytest.raises(ConfigError, match=rf"unknown .*\. {re.escape(remedy)}"):
         load(file, {})
 
 
@@ -431,5 +431,5 @@ def test_files_and_variables_that_are_refused(folder: Path, tmp_path: Path) -> N
         tls = {"tls.certificate": str(folder / certificate), "tls.key": str(folder / key)}
         with pytest.raises(ConfigError, match="not a certificate chain and its key"):
             security.tls_context(load(None, tls))
-    with pytest.raises(ConfigError, match="both certificate and key"):
+    with pytest.raises(ConfigError, match="only one of certificate and key"):
         security.tls_context(load(None, {"tls.key": "key.pem"}))

@@ -283,7 +283,7 @@ _CHARTS: tuple[tuple[str, str, str, Callable[[TopicFigures], PageTable]], ...] =
      "Records by time of the event. The dashed line is the time up to which windows are closed.",
      _volume),
     ("heat", "Records by log partition and time",
-     "One row for each log partition; the brighter, the more records. Empty: none.", _volume),
+     "A row for each log partition. Brighter cells have more records, empty ones none.", _volume),
     ("coverage", "Coverage of declared intervals",
      ("Green is covered by committed runs, red is a hole. The dashed line is the time up to which "
       "windows are closed; the dotted line is that for the largest lateness."), _coverage),

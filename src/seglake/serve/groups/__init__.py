@@ -23,7 +23,7 @@ def open_groups(settings: Groups, counts: ServerCounts, topics: ServedTopics) ->
 
 
 def _default_file(root: str) -> Path:
-    """One file for each root, in the folder for the state of this user's programs (XDG)."""
+    """Return the file for a root, in the folder with the state of this user's programs (XDG)."""
     made = uuid.uuid5(uuid.NAMESPACE_URL, f"seglake:{root}")
     name = base64.urlsafe_b64encode(made.bytes).decode().rstrip("=")
     state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"

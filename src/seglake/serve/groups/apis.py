@@ -53,7 +53,7 @@ class GroupApis:
     # ---------------------------------------------------------------- members
 
     async def find_coordinator(self, request: Any, connection: Connection) -> Any:
-        """FindCoordinator, versions 0 to 6: this server coordinates every group.
+        """Answer FindCoordinator, versions 0 to 6: this server coordinates every group.
 
         Key types exist since version 1, several keys since version 4. For transactions the answer
         is TRANSACTIONAL_ID_AUTHORIZATION_FAILED, for other key types INVALID_REQUEST.
@@ -79,7 +79,7 @@ class GroupApis:
         )
 
     async def join(self, request: Any, connection: Connection) -> Any:
-        """JoinGroup, versions 0 to 9. The answer is sent when the rebalance ends.
+        """Answer JoinGroup, versions 0 to 9. The answer is sent when the rebalance ends.
 
         Rebalance timeouts exist since version 1. Since 4 a new member joins twice (KIP-394).
         Static members exist since version 5, null protocols since 7, skipped assignments since 9.
@@ -109,7 +109,7 @@ class GroupApis:
         )  # fmt: skip
 
     async def sync(self, request: Any, connection: Connection) -> Any:
-        """SyncGroup, versions 0 to 5. The answer is sent when the leader has sent assignments.
+        """Answer SyncGroup, versions 0 to 5, when the leader has sent assignments.
 
         Static members exist since version 3. Since version 5 the protocol is checked.
         """
@@ -128,7 +128,7 @@ class GroupApis:
         )  # fmt: skip
 
     async def heartbeat(self, request: Any, connection: Connection) -> Any:
-        """Heartbeat, versions 0 to 4. Static members exist since version 3."""
+        """Answer Heartbeat, versions 0 to 4. Static members exist since version 3."""
         instance = request.group_instance_id if connection.version >= 3 else None
         code = self._groups.heartbeat(
             request.group_id, request.member_id, instance, request.generation_id
@@ -137,7 +137,7 @@ class GroupApis:
         return consumer.HeartbeatResponse(error_code=code)
 
     async def leave(self, request: Any, connection: Connection) -> Any:
-        """LeaveGroup, versions 0 to 5, for one member; since version 3 for several."""
+        """Answer LeaveGroup, versions 0 to 5. Since version 3, several members can leave."""
         if connection.version < 3:
             code = self._groups.leave(request.group_id, request.member_id, None)
             connection.count_error(code)
@@ -152,7 +152,7 @@ class GroupApis:
     # ---------------------------------------------------------------- offsets
 
     async def commit(self, request: Any, connection: Connection) -> Any:
-        """OffsetCommit, versions 2 to 9. The valid offsets of a request are committed in one step.
+        """Answer OffsetCommit, versions 2 to 9. Commit the valid offsets of a request in one step.
 
         Leader epochs exist since version 6, static members since version 7. Retention times, which
         end with version 4, have no effect: offsets are kept until a client deletes them.
@@ -187,9 +187,9 @@ class GroupApis:
         return Code.NONE
 
     async def fetch(self, request: Any, connection: Connection) -> Any:
-        """OffsetFetch, versions 1 to 9, for one group; since version 8 for several.
+        """Answer OffsetFetch, versions 1 to 9. Since version 8, it can name several groups.
 
-        Since version 2 null requests all topics.
+        Since version 2, null requests all topics.
         """
         response = consumer.OffsetFetchResponse
         if connection.version < 8:
@@ -226,7 +226,7 @@ class GroupApis:
         return Code.NONE, offsets
 
     async def forget(self, request: Any, connection: Connection) -> Any:
-        """OffsetDelete, version 0. A group with members is refused: see `Coordinator.forget`."""
+        """Answer OffsetDelete, version 0. Refuse a group with members, see `Coordinator.forget`."""
         wheres = [(t.name, part.partition_index) for t in request.topics for part in t.partitions]
         code = await self._groups.forget(request.group_id, wheres)
         connection.count_error(code)

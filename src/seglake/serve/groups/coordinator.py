@@ -202,7 +202,7 @@ class Coordinator:
             return Code.COORDINATOR_NOT_AVAILABLE
 
     def _after(self, group: Group) -> None:
-        """After a change of a group, log it, drop the group if it is idle, or set its timer."""
+        """Log the change of a group. Then drop an idle group, or set the timer of any other."""
         name = group.group_id
         if (timer := self._timers.pop(name, None)) is not None:
             timer.cancel()
@@ -220,7 +220,7 @@ class Coordinator:
         """Run the timer of a group. After any error it runs again a second later."""
         try:
             self._expire(group)
-        except Exception:  # of any kind
+        except Exception:  # The timer must continue after any error.
             _log.exception(
                 "group %.80r: its timer failed, and continues in a second", group.group_id
             )

@@ -32,7 +32,7 @@ class Group:
         self.protocol_type = self.protocol = ""
         self.leader: str | None = None
         self.members: dict[str, Member] = {}
-        self._supported = Counter[str]()  # how many members have a protocol of this name
+        self._supported = Counter[str]()  # members that support a protocol, by its name
         self._static: dict[str, str] = {}  # instance id: member id
         self._pending: dict[str, int] = {}  # id of a new member: when it expires
         self._rebalance_ends_ms = INT64_MAX
@@ -191,7 +191,7 @@ class Group:
         self._prepare(now_ms)
 
     def _join_static(self, ask: JoinRequest, now_ms: int, reply: JoinReply) -> None:
-        """Join a static member: a returning instance gets a new id and its old place (KIP-345)."""
+        """Join a static member. A returning instance replaces its old member (KIP-345)."""
         instance = str(ask.instance_id)
         before = self.members.get(self._static.get(instance, ""))
         if before is None:
@@ -247,7 +247,7 @@ class Group:
                 del self._supported[name]
 
     def _not_ours(self, member_id: str, instance_id: str | None, generation: int | None) -> Code:
-        """Return the error if a request is not of a member and this generation; else NONE."""
+        """Return NONE for a request of a member in this generation, else the error."""
         if instance_id is not None and instance_id in self._static:
             if self._static[instance_id] != member_id:
                 return Code.FENCED_INSTANCE_ID
@@ -311,7 +311,7 @@ class Group:
             member.answer_join(self._joined(member))
 
     def _voted(self) -> str:
-        """Return the protocol that most members prefer, of those that all members have."""
+        """Return the protocol that most members prefer, among those that all members support."""
         votes = Counter(
             next(name for name, _ in each.protocols if self._is_shared(name))
             for each in self.members.values()
@@ -342,7 +342,7 @@ class Group:
         return Code.REBALANCE_IN_PROGRESS if self.state == "PreparingRebalance" else Code.NONE
 
     def _assign(self, assignments: Mapping[str, bytes], now_ms: int) -> None:
-        """Send the leader's assignments. A member that has none there gets an empty assignment."""
+        """Send the leader's assignments. A member without an assignment gets an empty one."""
         self.state = "Stable"
         for member in self.members.values():
             member.assignment = assignments.get(member.member_id, b"")
@@ -419,7 +419,7 @@ class JoinResponse(NamedTuple):
 
 
 class SyncRequest(NamedTuple):
-    """A SyncGroup request. The leader's has the assignments by member id."""
+    """A SyncGroup request. The leader's request has the assignments by member id."""
 
     member_id: str
     instance_id: str | None
@@ -482,12 +482,12 @@ class Member:
         return self._seen_ms + self.session_timeout_ms
 
     def replace_joining(self, reply: JoinReply) -> None:
-        """Wait with a new join. An older one is answered with an error."""
+        """Store a new join until its answer. Answer an older waiting join with an error."""
         self.answer_join(JoinResponse(Code.UNKNOWN_MEMBER_ID, member_id=self.member_id))
         self.joining = reply
 
     def replace_syncing(self, reply: SyncReply) -> None:
-        """Wait with a new sync. An older one is answered with an error."""
+        """Store a new sync until its answer. Answer an older waiting sync with an error."""
         self.answer_sync(SyncResponse(Code.REBALANCE_IN_PROGRESS))
         self.syncing = reply
 

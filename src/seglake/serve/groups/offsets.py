@@ -42,9 +42,9 @@ and group_id not in (select group_id from committed where lake = ?)
 
 def _why(error: sqlite3.Error | OSError) -> str:
     """Return a message with the cause of an error of the file, and the remedy."""
-    another = "name another file, as `file` in the table [groups] of --conf-file"
+    another = "name another file in the setting groups.file of --conf-file"
     if getattr(error, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_BUSY:
-        return f"{error}; {another}"
+        return f"{error}. To avoid it, {another}"
     return (
         "another process uses it, such as a `seglake serve` of the same lake, and only one "
         f"server may use it. Stop that server, or {another}"
@@ -90,8 +90,8 @@ class OffsetStore:
             (version,) = self._db.execute("pragma user_version").fetchone()
             if version not in (0, _FORMAT):
                 raise ConfigError(
-                    f"groups.file {self._file} has format {version}, and this server supports "
-                    f"only {_FORMAT}"
+                    f"groups.file {self._file} has format {version}, but this server reads only "
+                    f"format {_FORMAT}. Name another file"
                 )
             self._db.execute(_TABLE)
             self._db.execute("drop table if exists replays")  # of earlier builds

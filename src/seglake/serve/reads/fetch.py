@@ -28,7 +28,7 @@ from seglake.serve.reads.offsets import epoch_error
 from seglake.serve.records.batch_reader import BatchReader, FetchResult
 from seglake.serve.topics.catalog import ServedTopic, ServedTopics
 
-_MEMORY_BYTES = 4 * 2**20  # of an answer whose records are not in local files
+_MEMORY_BYTES = 4 * 2**20  # records of an answer that are not in local files
 _KAFKA_GO = 10  # its version of Fetch; Kafka 2.1's clients, which have it too, wait as it does
 _ROUNDED_S = 0.002  # more than its max_wait_ms, which is rounded down
 _FRAMED_AT_ONCE = 1000  # partitions and topics; of a larger answer, on a thread
@@ -68,7 +68,7 @@ def _unknown(version: int) -> Code:
 
 
 def _counts_records(connection: Connection, place: tuple[str, int], offset: int) -> bool:
-    """Return whether the client, at this offset, does not move on past empty batches."""
+    """Return whether the client does not skip empty batches at this offset."""
     return connection.version == _KAFKA_GO or connection.ends.get(place) == offset
 
 
@@ -85,15 +85,15 @@ class FetchHandler:
         self._topics, self._fetch_bytes = topics, fetch_bytes
 
     def apis(self) -> list[Api]:
-        """Fetch."""
+        """Return the API Fetch."""
         return [Api(FetchRequest, 4, 18, self._fetch)]
 
     async def _fetch(self, request: Any, connection: Connection) -> Reply:
-        """Fetch, versions 4 to 18: record batches as stored.
+        """Answer Fetch, versions 4 to 18, with record batches as stored.
 
-        Since version 7 a whole request can be refused, here each one of a session. Since version 9
-        it has a leader epoch, since version 13 topics have ids instead of names. Followers, which
-        are brokers, get NOT_LEADER_OR_FOLLOWER.
+        Since version 7, a whole request can be refused: this server refuses the requests of
+        sessions. Since version 9 a request has a leader epoch, and since version 13 it names topics
+        by id. Followers, which are brokers, get NOT_LEADER_OR_FOLLOWER.
         """
         if connection.version >= 7 and (code := _refusal_of(request)):
             connection.count_error(code)
@@ -169,7 +169,7 @@ class FetchHandler:
                 return asked.topic, await self._topics.find(asked.topic), Code.NONE
             topic = await self._topics.find_by_id(asked.topic_id)
         except SeglakeError as error:
-            # the client then asks for metadata, whose answer says what is wrong with the name
+            # The client then requests metadata, and that answer has the error.
             error_code(error)
             return asked.topic or "", None, _unknown(version)
         return (topic.name if topic else ""), topic, Code.UNKNOWN_TOPIC_ID
@@ -236,9 +236,9 @@ class FetchHandler:
 
 
 # ---------------- fetch frame
-# The frame of a Fetch response, by hand: so its records are never copied.
+# The frame of a Fetch response is encoded here, so that its records are never copied.
 #
-# Everything else of the protocol is encoded by kafka-python.
+# kafka-python encodes the rest of the protocol.
 
 _FLEXIBLE = 12
 _NO_TAGS = b"\x00"
@@ -325,7 +325,7 @@ class _ResponseFrame:
         self._head += name
 
     def partition(self, answer: PartitionAnswer, committed: bool) -> None:
-        """One partition with its records; without any, these are empty and not null."""
+        """Append a partition with its records. Without a record, they are empty and not null."""
         self._put(">ihqq", answer.number, answer.code, answer.end, answer.end)
         if self._version >= 5:
             self._put(">q", answer.start)

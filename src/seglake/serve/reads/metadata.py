@@ -49,7 +49,7 @@ TOPIC_RESOURCE, _BROKER = 2, 4  # kinds of resources
 _DYNAMIC_TOPIC, _STATIC_BROKER = 1, 4  # where a value comes from
 _STRING = 2
 
-# What a broker knows too: MirrorMaker creates a topic with these settings.
+# Settings that a broker has, too. MirrorMaker creates a topic with them.
 _TOPIC_KEYS = (
     "cleanup.policy", "compression.gzip.level", "compression.type", "compression.zstd.level",
     "delete.retention.ms", "index.interval.bytes", "max.compaction.lag.ms", "max.message.bytes",
@@ -67,7 +67,7 @@ class _NamedTopic(NamedTuple):
 
 
 class MetadataHandler:
-    """Tells clients which topics and partitions there are, where, how large, and their settings."""
+    """Answers requests about topics: their partitions, addresses, sizes and settings."""
 
     def __init__(self, topics: ServedTopics, address: Address) -> None:
         self._topics, self._address = topics, address
@@ -83,7 +83,7 @@ class MetadataHandler:
         ]
 
     async def _metadata(self, request: Any, connection: Connection) -> Any:
-        """Metadata, versions 0 to 13: the requested topics, or all that are listed.
+        """Answer Metadata, versions 0 to 13, with the requested topics, or all listed topics.
 
         In version 0 an empty list requests all topics, later null does. Since version 10 topics
         have ids, and since version 12 a request may have only the id. A request never creates a
@@ -177,7 +177,7 @@ class MetadataHandler:
         return response(throttle_time_ms=0, topics=topics, next_cursor=following)
 
     async def _describe_cluster(self, request: Any, connection: Connection) -> Any:
-        """DescribeCluster, versions 0 to 2: this server is the only broker and the controller.
+        """Answer DescribeCluster, versions 0 to 2: this server is broker and controller.
 
         Since version 1 a client may request the controllers, which is INVALID_REQUEST here.
         """

@@ -39,7 +39,7 @@ def epoch_error(epoch: int) -> Code:
 
 
 class OffsetsHandler:
-    """Finds offsets."""
+    """Answers requests for offsets."""
 
     def __init__(self, topics: ServedTopics) -> None:
         self._topics = topics
@@ -109,7 +109,7 @@ class OffsetsHandler:
         return record or _NONE
 
     async def _end_of_epoch(self, request: Any, connection: Connection) -> Any:
-        """OffsetForLeaderEpoch, versions 2 to 4: each epoch up to ours ends at the log's end.
+        """Answer OffsetForLeaderEpoch, versions 2 to 4: every known epoch ends at the log end.
 
         No log of a lake is ever truncated, so a client never has to step back.
         """

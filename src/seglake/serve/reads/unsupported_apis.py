@@ -45,16 +45,16 @@ from seglake.serve.reads.metadata import TOPIC_RESOURCE
 from seglake.serve.topics.catalog import ServedTopics
 
 WHY = "this server is read-only. To change its lake, use `seglake ingest`"
-_IDS = count(1)  # of producers
+_IDS = count(1)  # ids of producers
 
 
 async def _produce(request: Any, connection: Connection) -> Any:
-    """Produce, versions 0 to 9: TOPIC_AUTHORIZATION_FAILED for each partition.
+    """Answer Produce, versions 0 to 9: TOPIC_AUTHORIZATION_FAILED for each partition.
 
     With acks=0 a producer reads no response, so the connection is closed.
     """
     if request.acks == 0:  # such a producer waits for no answer
-        raise CloseConnection("a producer with acks=0; this server is read-only")
+        raise CloseConnection("a producer sends with acks=0, but this server is read-only")
     connection.count_error(Code.TOPIC_AUTHORIZATION_FAILED)
     kind = ProduceResponse.TopicProduceResponse
     topics = [
@@ -74,7 +74,7 @@ async def _produce(request: Any, connection: Connection) -> Any:
 
 
 async def _init_producer_id(request: Any, connection: Connection) -> Any:
-    """InitProducerId, versions 0 to 5: give an id to an idempotent producer.
+    """Answer InitProducerId, versions 0 to 5: give an id to an idempotent producer.
 
     Frameworks open such a producer even if it never sends a record. A transactional producer gets
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED, as from a broker where it may not use its id. Producer

@@ -52,11 +52,11 @@ _log = logging.getLogger(__name__)
 
 BATCH_RANGE_BYTES = 2**20
 _THREADS = 8
-_AHEAD_BYTES = 4 * 2**20  # requested ahead from an object store, for each reader
-_STREAMS = 16  # readers with requests ahead
-_CACHE_BYTES = 64 * 2**20  # of logs on an object store
-_FILTERED_BYTES = 32 * 2**20  # of batches that were encoded again
-_MOST_RANGES = 32_768  # in memory, without their bytes: 32 GiB of logs
+_AHEAD_BYTES = 4 * 2**20  # bytes that a reader of an object store requests ahead
+_STREAMS = 16  # limit of the readers that request ahead
+_CACHE_BYTES = 64 * 2**20  # cached bytes of logs on an object store
+_FILTERED_BYTES = 32 * 2**20  # cached bytes of batches that were encoded again
+_MOST_RANGES = 32_768  # known ranges, without their bytes: 32 GiB of logs
 
 Bytes = memoryview | FileSpan
 _Result = TypeVar("_Result")
@@ -211,7 +211,7 @@ class BatchRanges:
     async def _beginning(
         self, log: _LogBatchRanges, segment: LogSegment, offset: int
     ) -> tuple[int, int]:
-        """Return the byte to read from to find the offset, and the smallest offset there."""
+        """Return the byte where the search for an offset begins, and the smallest offset there."""
         before = log.before(offset)
         if before is not None and before.last_offset + 1 == offset:
             return before.end, offset
@@ -258,7 +258,7 @@ class BatchRanges:
             self._data.put(batch_range.key(segment), data, memoryview(data).nbytes)
         if (
             log.add(batch_range) and self._logs.get(segment.log_key) is log
-        ):  # else forgotten meanwhile
+        ):  # Otherwise, the log was forgotten during the read.
             self._count += 1
         return batch_range
 

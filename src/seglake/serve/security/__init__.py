@@ -1,4 +1,4 @@
-"""Configure TLS and SASL: which clients may connect, and how bytes are encrypted."""
+"""Configure TLS and SASL: the clients that may connect, and the encryption."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def require_safe(settings: Settings) -> None:
     missing = [name for name, there in (("TLS", tls), ("users", users)) if not there]
     if missing:
         raise ConfigError(
-            f"server.listen: {host} can be reached from other machines, and there is no"
-            f" {' and no '.join(missing)}: set [tls] and [sasl], listen on 127.0.0.1, or add "
+            f"server.listen: {host} can be reached from other machines, but there is no"
+            f" {' and no '.join(missing)}. Set [tls] and [sasl], listen on 127.0.0.1, or add "
             f"--insecure"
         )
 
@@ -59,7 +59,7 @@ def apis(settings: Settings, counts: ServerCounts) -> list[Api]:
 def _has_tls(tls: Tls) -> bool:
     has_certificate, has_key = tls.certificate is not None, tls.key is not None
     if has_certificate != has_key:
-        raise ConfigError("tls: set both certificate and key, or neither")
+        raise ConfigError("[tls] has only one of certificate and key. Set both, or neither")
     return has_certificate
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from seglake.serve.connection import Connection
 
 _log = logging.getLogger(__name__)
-_DELAY_S = 0.1  # of the answer to a failed login: Kafka's connection.failed.authentication.delay.ms
+_DELAY_S = 0.1  # before a failed login is answered, like connection.failed.authentication.delay.ms
 
 
 class LoginFailed(Exception):
@@ -52,14 +52,14 @@ class Login:
         self._users, self._mechanisms, self._counts = users, mechanisms, counts
 
     def apis(self) -> list[Api]:
-        """SaslHandshake and SaslAuthenticate."""
+        """Return the APIs SaslHandshake and SaslAuthenticate."""
         return [
             Api(sasl.SaslHandshakeRequest, 0, 1, self.handshake, before_login=True),
             Api(sasl.SaslAuthenticateRequest, 0, 2, self.authenticate, before_login=True),
         ]
 
     async def handshake(self, request: Any, connection: Connection) -> Any:
-        """SaslHandshake, versions 0 and 1: choose a mechanism.
+        """Answer SaslHandshake, versions 0 and 1: choose a mechanism.
 
         After version 0, the messages of the login are frames without a header (see `token`).
         """
@@ -81,7 +81,7 @@ class Login:
         return sasl.SaslHandshakeResponse(error_code=code, mechanisms=list(self._mechanisms))
 
     async def authenticate(self, request: Any, connection: Connection) -> Any:
-        """SaslAuthenticate, versions 0 to 2: answer the next message of the login.
+        """Answer SaslAuthenticate, versions 0 to 2, with the next message of the login.
 
         A client whose login failed must open another connection. Sessions do not expire.
         """
@@ -100,7 +100,7 @@ class Login:
         return sasl.SaslAuthenticateResponse(error_code=Code.NONE, auth_bytes=step.answer)
 
     async def token(self, words: bytes, connection: Connection) -> bytes:
-        """Answer a message of the login that has no header. Raises Refused."""
+        """Answer a message of the login that has no header. Raises CloseConnection."""
         try:
             step = await self._step(connection.login, words, connection)
         except LoginFailed:
@@ -187,7 +187,7 @@ _OTHERS = 0o007
 
 
 class Verifier(NamedTuple):
-    """What SCRAM compares with (RFC 5802). It does not reveal the password."""
+    """The keys with which SCRAM checks a proof (RFC 5802). They do not reveal the password."""
 
     salt: bytes
     stored_key: bytes
@@ -223,7 +223,7 @@ class Users:
             return cls(_parsed(_text_of(settings.users), str(settings.users)), settings.mechanisms)
         variable = str(settings.users_variable)
         if variable not in os.environ:
-            raise ConfigError(f"sasl.users_variable: the environment has no {variable}; set it")
+            raise ConfigError(f"sasl.users_variable: the environment has no {variable}. Set it")
         return cls(_parsed(os.environ[variable], variable), settings.mechanisms)
 
     def has(self, name: str, password: str) -> bool:
@@ -272,7 +272,7 @@ def _parsed(text: str, place: str) -> dict[str, str]:
             raise ConfigError(f"{place}: line {number} {problem}")
         passwords[name] = password
     if not passwords:
-        raise ConfigError(f"{place}: has no users; write a line name:password for each")
+        raise ConfigError(f"{place} has no users. Write a line name:password for each")
     return passwords
 
 

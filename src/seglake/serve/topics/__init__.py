@@ -1,1 +1,1 @@
-"""The topics that clients see: topics of the lake, and their windows, versions and tags."""
+"""The topics that clients see: those in the lake, and their windows, versions and tags."""

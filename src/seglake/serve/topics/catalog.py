@@ -1,7 +1,8 @@
-"""The topics of a server: topics of the lake's newest version, and topics derived from a name.
+"""Find the topics that clients name: a topic of the lake, or one derived from its name.
 
-One scan every `refresh_ms` finds a new version of the catalog, for all clients together. It wakes
-the requests that wait for records.
+A derived topic is a window, a version or a tag of a topic. The server scans for a new version of
+the catalog every `refresh_ms`, once for all clients. A new version wakes requests that wait for
+records.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _log = logging.getLogger(__name__)
 # that of a batch (`Metadata.updateLatestMetadata`), and imported batches keep their epochs.
 LEADER_EPOCH = 2**30
 
-_PLANS = 2  # of windows at once
+_PLANS = 2  # windows that are planned at the same time
 _BACKOFF_S = 10.0  # between scans of a catalog that cannot be read
 
 
@@ -79,14 +80,14 @@ class ServedTopics:
         self.cluster_id = base64.urlsafe_b64encode(self._namespace.bytes).decode().rstrip("=")
         self._derived = OrderedDict[str, asyncio.Future[ServedTopic]]()
         self._sizes = dict[str, int]()  # bytes of derived topics
-        self._bound = dict[str, _BoundTopic]()  # what derived topics are bound to
+        self._bound = dict[str, _BoundTopic]()  # by name of a derived topic
         # Windows are planned on separate threads, so that slow plans do not delay fetches.
         self._planning = ThreadPoolExecutor(_PLANS, "seglake-plan")
         self._ids = dict[uuid.UUID, str]()
         self._watching: asyncio.Task[None] | None = None
         self._refreshing: asyncio.Future[None] | None = None
         self.refreshed_ms = now_ms()
-        self.problem: str | None = None  # of the last look at the catalog
+        self.problem: str | None = None  # why the last scan failed
         self._take(*self._new_version())
 
     # the lake
@@ -111,7 +112,7 @@ class ServedTopics:
         """
         found = [*self._topics]
         for name in self._listed[: self._settings.windows]:
-            with suppress(SeglakeError):  # there is no such version or tag
+            with suppress(SeglakeError):  # the version or tag does not exist
                 found.append((await self.find(name)).name)
         return sorted({*found})
 
@@ -155,11 +156,11 @@ class ServedTopics:
         return await asyncio.shield(made)
 
     async def expired(self, name: str, error: VersionExpired) -> bool:
-        """Note that files of a topic were deleted with its version; return whether it is lost.
+        """Record that files of a topic were deleted with its version. Return whether it is lost.
 
-        It is lost if its name has a version that no tag keeps. Then `find` raises the error from
-        now on. Any other topic is derived again at the next request, from the newest version or
-        from its tag.
+        A topic is lost if its name has a version that no tag keeps. Then `find` raises the error
+        from now on. Any other topic is derived again at the next request, from the newest version
+        or from its tag.
         """
         _log.warning("topic %s: %s", name, error)
         bound = self._bound.get(name)
@@ -379,7 +380,7 @@ class ServedTopics:
 
 
 def _listed(given: Iterable[str], topics: Iterable[str], tags: Iterable[str]) -> list[str]:
-    """Return the names of a setting `list`, with those that its patterns match."""
+    """Return the names in the setting `list`, and the names that its patterns match."""
     patterns = [name for name in given if {*name} & {*"*?"}]
     names = {name: None for name in given if name not in patterns}
     if patterns:
@@ -526,7 +527,7 @@ def _derived(name: str, match: re.Match[str]) -> DerivedName:
         return DerivedName(match["topic"], version=version)
     start, end = _milliseconds(name, match["start"]), _milliseconds(name, match["end"])
     if end <= start:
-        what = "the window ends at or before its start; swap the times"
+        what = "the window ends at or before its start. Swap the times"
         raise UsageError(f"{name}: {what}")
     return DerivedName(match["topic"], start, end, version)
 
@@ -535,5 +536,5 @@ def _milliseconds(name: str, text: str) -> int:
     try:
         return to_epoch_ms(text)
     except UsageError:
-        what = f"{text} is not a time; write 20260601T120000.000Z"
+        what = f"{text} is not a time. Write 20260601T120000.000Z"
         raise UsageError(f"{name}: {what}") from None

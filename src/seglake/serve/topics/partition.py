@@ -67,8 +67,8 @@ class ServedPartition:
 # A window of time as a partition: exactly the records of `read_range`.
 #
 # The window is planned when it is first requested. Segments and index blocks whose records are all
-# in the window are sent as stored. Blocks that also have records outside the window, here called
-# strangers, are encoded again without them.
+# in the window are sent as stored. Blocks that also have records outside the window are encoded
+# again without those records.
 
 _TIMES = ["offset", "timestamp"]
 
@@ -168,7 +168,7 @@ class WindowPartition(ServedPartition):
     def _sent(self, byte_range: ByteRange) -> Iterator[tuple[int, int]]:
         """Yield the base offset of the first batch that is sent, and the end of the last record.
 
-        One pair for each chunk of the byte range that has a record in its window.
+        There is a pair for each chunk of the byte range with a record in its window.
         """
         ranges = LogRanges.one(
             byte_range.start, byte_range.end, byte_range.first_offset, byte_range.end_offset
@@ -199,9 +199,9 @@ def _plan_byte_ranges(reader: PartitionReader, window: Window) -> Iterator[ByteR
 
 
 def _split(ranges: LogRanges, mixed: LogRanges) -> Iterator[tuple[int, int, int, int, bool]]:
-    """Yield the `ranges`, cut where `mixed` ones begin and end, and whether each is strange.
+    """Yield the `ranges`, cut where `mixed` ranges begin and end, and whether each is mixed.
 
-    All bounds are bounds of index blocks.
+    All of them begin and end at index blocks.
     """
     cuts = dict(zip(mixed.starts.tolist(), mixed.first_offsets.tolist(), strict=True))
     cuts |= dict(zip(mixed.ends.tolist(), mixed.end_offsets.tolist(), strict=True))

@@ -86,7 +86,7 @@ class SegmentFile(NamedTuple):
         return self.suffix in {"log", LINK}
 
 
-DECODED_ROOT = r"the path of a lake cannot have a backslash, or % with two digits: rename it"
+DECODED_ROOT = r"the path of a lake must not have a backslash, or % with two digits. Rename it"
 
 
 def is_decoded(root: str) -> bool:
@@ -111,15 +111,15 @@ def check_topic(topic: str) -> None:
     """Raise UsageError unless Kafka accepts the name of the topic."""
     if not is_topic_name(topic):
         raise UsageError(
-            f"topic {topic!r}: a name must have 1 to 249 characters from a-z A-Z 0-9 . _ - and not "
-            f"be '.' or '..'"
+            f"{topic!r} is not the name of a topic. Use 1 to 249 characters from a-z A-Z 0-9 . _ "
+            f"-, but not '.' or '..'"
         )
 
 
 def check_attempt(attempt_id: str) -> None:
     """Raise UsageError unless the id is a UUID in its canonical lower-case form."""
     if not re.fullmatch(_UUID, attempt_id):
-        raise UsageError(f"attempt {attempt_id!r} is not a UUID in lower case with hyphens")
+        raise UsageError(f"attempt id {attempt_id!r} is not a UUID in lower case with hyphens")
 
 
 def new_attempt() -> str:
@@ -133,7 +133,7 @@ def attempt_folder(topic: str, partition: int, attempt_id: str) -> str:
     Raises UsageError if an argument is out of range.
     """
     if not 0 <= partition <= INT32_MAX:
-        raise UsageError(f"partition {partition} of {topic!r} is not in 0..{INT32_MAX}")
+        raise UsageError(f"partition {partition} of {topic!r} is not between 0 and {INT32_MAX}")
     check_topic(topic)
     check_attempt(attempt_id)
     return f"{TOPICS}/{topic}-{partition}/{attempt_id}"
@@ -142,9 +142,9 @@ def attempt_folder(topic: str, partition: int, attempt_id: str) -> str:
 def segment_key(file: SegmentFile) -> str:
     """Return the key of a segment's file. Raises UsageError if a part of it is out of range."""
     if not 0 <= file.base_offset <= INT64_MAX:
-        raise UsageError(f"base offset {file.base_offset} is not in 0..{INT64_MAX}")
+        raise UsageError(f"base offset {file.base_offset} is not between 0 and {INT64_MAX}")
     if file.suffix not in {*SUFFIXES, KEY_INDEX, LINK}:
-        raise UsageError(f"suffix {file.suffix!r} is not one of {', '.join(SUFFIXES)}")
+        raise UsageError(f"a segment has no file with the suffix {file.suffix!r}")
     folder = attempt_folder(file.topic, file.partition, file.attempt_id)
     return f"{folder}/{file.base_offset:020d}.{file.suffix}"
 

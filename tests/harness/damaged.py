@@ -28,7 +28,7 @@ class DamagedStore:
     def read_all(self, key: str) -> bytes:
         data = self.replaced.get(key, b"") if key in self.replaced else self.sound.get(key)
         if data is None:
-            raise MissingObject(f"{self.uri}/{key}: no such object")
+            raise MissingObject(f"{self.uri}/{key} does not exist")
         return data
 
     def read(self, key: str, start: int, end: int) -> bytes:

@@ -64,7 +64,7 @@ def test_a_bucket_is_read_in_place(place: str, tmp_path: Path, *, compressed: bo
         if path.is_file():
             store.put(path.relative_to(tmp_path / "tier").as_posix(), path.read_bytes())
     before = {each.key: (each.size, each.modified_ms) for each in store.list()}
-    with pytest.raises(InputError, match=r"no object has this prefix.*key\.prefix"):
+    with pytest.raises(InputError, match=r"there is no object below.*key\.prefix"):
         attach_logs(f"{place}/attached", [f"{place}/teir"])
     (report,) = attach_logs(f"{place}/by-prefix", [f"{source}/t/ev"])
     assert report.segments == 2

@@ -104,7 +104,7 @@ class SimStore:
         try:
             return self._bucket.objects[self.full(key)]
         except KeyError:
-            raise MissingObject(f"{self.uri}/{key}: no such object") from None
+            raise MissingObject(f"{self.uri}/{key} does not exist") from None
 
     def _stat(self, key: str) -> Stat:
         found = self._object(key)

@@ -404,7 +404,7 @@ def _write_archive(store: Store, lines: list[bytes]) -> None:
     key = new_archive_key()
     store.put(key, data)
     if bytes(store.read_all(key)) != data:
-        raise CorruptData("storage returned other bytes than were written", file=key)
+        raise CorruptData("storage did not return the bytes that Seglake wrote", file=key)
 
 
 def _lines(store: Store, key: str) -> Iterator[tuple[str, bytes]]:
@@ -414,12 +414,10 @@ def _lines(store: Store, key: str) -> Iterator[tuple[str, bytes]]:
         text = zstandard.ZstdDecompressor().decompress(data, allow_extra_data=False)
         first, *lines = text.split(b"\n")
         head: Any = json.loads(first)
-        is_whole = head["format"] == ARCHIVE_FORMAT and head["manifests"] == len(lines)
-    if not is_whole:
-        raise CorruptData(
-            f"the header of the manifest archive is {head}, but it has {len(lines)} manifests",
-            file=key,
-        )
+    expected = {"format": ARCHIVE_FORMAT, "manifests": len(lines)}
+    if head != expected:
+        what = f"the header of the manifest archive is {head} instead of {expected}"
+        raise CorruptData(what, file=key)
     for line in lines:
         attempt_id, _, manifest = line.partition(b" ")
         yield attempt_id.decode(), manifest

@@ -49,7 +49,7 @@ from seglake.store import Store, is_local, open_store
 TOPIC = "seglake.topic"  # the property with the topic's name
 _FORMAT = 1  # of the columns; another one makes all files again
 _NO_COLUMNS = pa.schema([])  # a publisher compares the schema, and replaces another one
-_REMEDY = "delete the folder of the table and publish again, or give another table"
+_REMEDY = "Delete the folder of the table and publish again, or give another table"
 CONTRACT = TableContract("the published table", _NO_COLUMNS, (), _REMEDY, guards=False)
 _NAME = re.compile(r"(\d+)-(\d+)-(\d+)-(\d+)-([0-9a-f-]{36})-([0-9a-f]{8})-[0-9a-f]{32}\.parquet")
 _log = logging.getLogger(__name__)
@@ -296,7 +296,7 @@ def locate(store: Store, topic: str, table: str | None) -> str:
             f"{uri} cannot be a table: in a lake, tables are below {store.uri}/{layout.TABLES}"
         )
     if not inside and "/" not in uri.partition("://")[2] and not is_local(store):
-        raise UsageError(f"{uri} cannot be a table: give a folder in the bucket")
+        raise UsageError(f"{uri} cannot be a table. Give a folder in the bucket")
     return path
 
 

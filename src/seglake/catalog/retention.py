@@ -135,7 +135,7 @@ def retained_rows(
             )
             needed.discard(item.key)
     for key in needed:
-        raise MissingObject(f"{table.store.uri}/{key}: no such object")
+        raise MissingObject(f"{table.store.uri}/{key} does not exist")
 
 
 def tagged_rows(table: CatalogTable, tags: Iterable[TagRow]) -> Iterator[RetainedRows]:
@@ -151,7 +151,7 @@ def tagged_rows(table: CatalogTable, tags: Iterable[TagRow]) -> Iterator[Retaine
                     yield RetainedRows(file.topic, rows, committed=True)
         except MissingObject as error:
             if tag in table.tags():
-                what = f"an object of tag {tag.name} is missing: {error}"
+                what = f"an object of tag {tag.name!r} is missing: {error}"
                 raise CorruptData(what, file=tag_key(tag.attempt_id)) from error
 
 
@@ -223,6 +223,6 @@ def _parse(data: bytes) -> dict[int, RemovedFiles]:
     text = zstandard.ZstdDecompressor().decompress(data, allow_extra_data=False)
     head, *rows = map(json.loads, text.splitlines())
     if head != {"format": FORMAT, "commits": len(rows)}:
-        raise ValueError(f"the header is {head}, but there are {len(rows)} commits")
+        raise ValueError(f"the header {head} does not describe {len(rows)} commits")
     pairs: list[Any] = [(version, RemovedFiles(ms, paths)) for version, ms, paths in rows]
     return dict(pairs)

@@ -127,8 +127,8 @@ class CatalogTable:
             return _open_complete(store)
         except MissingObject as error:
             near = nearby_root(store, layout.LOG_TABLE)
-            helps = f"did you mean {near}?" if near else "check the path; an ingest creates a lake"
-            raise UsageError(f"there is no lake at {store.uri}; {helps}") from error
+            helps = f"Did you mean {near}?" if near else "Check the path. An ingest creates a lake"
+            raise UsageError(f"there is no lake at {store.uri}. {helps}") from error
 
     @staticmethod
     def create(store: Store) -> CatalogTable:
@@ -318,7 +318,7 @@ class CatalogTable:
         names = {tag.name: tag for tag in self.tags()}
         if name not in names:
             lists = f"`seglake tag {quote(self.store.uri)}` lists the tags"
-            raise UsageError(f"there is no tag {name}; {suggest(name, names, lists)}")
+            raise UsageError(f"there is no tag {name!r}. {suggest(name, names, lists)}")
         return names[name]
 
     def tag_of(self, version: int) -> TagRow | None:
@@ -336,9 +336,9 @@ class CatalogTable:
             return snapshot_files.load(self.store, tag.version, files, topics)
         except MissingObject as error:
             if tag in self.tags():
-                what = f"an object of tag {tag.name} is missing: {error}"
+                what = f"an object of tag {tag.name!r} is missing: {error}"
                 raise CorruptData(what, file=layout.tag_key(tag.attempt_id)) from error
-            raise VersionExpired(f"tag {tag.name} was deleted or changed: {error}") from error
+            raise VersionExpired(f"tag {tag.name!r} was deleted or changed: {error}") from error
 
     # ---------------- rows
 
@@ -630,7 +630,7 @@ class CatalogTable:
             _log.debug("another commit is merging the files of the catalog: %s", error)
         except SeglakeError as error:
             _log.warning(
-                "cannot merge the files of the catalog; a later commit tries again: %s", error
+                "cannot merge the files of the catalog. A later commit retries it: %s", error
             )
         delta_rs.checkpoint_if_due(self._delta_log, made)
 
@@ -655,7 +655,7 @@ def _open_complete(store: Store) -> CatalogTable:
         try:
             table = CatalogTable(store)
         except MissingObject as error:
-            what = "the catalog is missing, but runs were committed to it; "
+            what = "the catalog is missing, but runs were committed to it. "
             remedy = CONTRACT.at(store.uri).remedy
             raise CorruptData(what + remedy, file=layout.LOG_TABLE) from error
     _require_rebuilt(store)
@@ -665,7 +665,7 @@ def _open_complete(store: Store) -> CatalogTable:
 def _require_rebuilt(store: Store) -> None:
     """Raise CorruptData if a rebuild of the catalog has begun and has not ended."""
     if is_rebuilding(store):
-        what = f"the last rebuild of the catalog did not finish; {CONTRACT.at(store.uri).remedy}"
+        what = f"the last rebuild of the catalog did not finish. {CONTRACT.at(store.uri).remedy}"
         raise CorruptData(what, file=layout.REBUILDING)
 
 

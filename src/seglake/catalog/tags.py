@@ -120,13 +120,13 @@ def read_object(store: Store, tag: TagRow) -> TaggedVersion:
     key = tag_key(tag.attempt_id)
     data = bytes(store.read_all(key))
     if (len(data), crc32c.crc32c(data)) != (tag.object_bytes, tag.object_crc32c):
-        raise CorruptData(f"its size or checksum differs from the one in tag {tag.name}", file=key)
+        raise CorruptData(f"the object of tag {tag.name!r} has a wrong size or checksum", file=key)
     with corrupt_unless_parsed("a tagged version", key):
         content: Any = json.loads(data)
         if content["format"] != _FORMAT:
             what = (
-                f"the tagged version has format {content['format']}, and this version reads "
-                f"format {_FORMAT}"
+                f"the tagged version has format {content['format']}, but this version of Seglake "
+                f"reads format {_FORMAT}"
             )
             raise CorruptData(what, file=key)
         folder = tag_folder(tag.attempt_id)

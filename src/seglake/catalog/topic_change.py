@@ -80,7 +80,7 @@ def divide_files(
             break
     if missing:
         raise CommitConflict(
-            f"{folder}: another commit removed {missing} of the {removal.kind} rows to remove"
+            f"another commit removed {missing} {removal.kind} rows of {folder} first. Run again"
         )
     return parts
 
@@ -281,7 +281,7 @@ def _check_topic(row: TopicRow, base: Snapshot) -> None:
         )
     if row.partitions < stored.partitions:
         raise UsageError(
-            f"topic {row.topic!r} has {stored.partitions} partitions; the number may only grow"
+            f"topic {row.topic!r} has {stored.partitions} partitions, which cannot be lowered"
         )
 
 
@@ -304,7 +304,7 @@ def _live(topic: str, partition: int, base_offsets: Int64s, base: Snapshot) -> S
     if len(live.beginning_at(base_offsets)) < len(base_offsets):
         offsets = base_offsets.tolist()
         raise UsageError(
-            f"{topic}-{partition}: no segment begins at one or more of the offsets {offsets}"
+            f"{topic}-{partition} has no segments at some of the base offsets {offsets}"
         )
     return live
 

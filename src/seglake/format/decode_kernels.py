@@ -45,8 +45,8 @@ CUT_SHORT, BAD_MAGIC, OLD_MAGIC, BAD_COUNT = 1, 2, 3, 4
 HEADER_PROBLEMS = {
     CUT_SHORT: "the last record batch is cut short: {left} bytes are left",
     BAD_MAGIC: "no record batch of magic 2 begins here",
-    OLD_MAGIC: "message format {magic} (before Kafka 0.11) is not supported: "
-    "let a Kafka broker rewrite the topic with record batches of magic 2",
+    OLD_MAGIC: "message format {magic} (before Kafka 0.11) is not supported. "
+    "Let a Kafka broker rewrite the topic with record batches of magic 2",
     BAD_COUNT: "a record batch has impossible offsets or record count",
 }
 

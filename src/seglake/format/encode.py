@@ -195,8 +195,8 @@ def _cut(
     largest = sizes[:n].max(initial=0) + OVERHEAD
     if largest > MAX_BATCH_BYTES:
         raise ConfigError(
-            f"a record batch has {largest} bytes, but readers take at most {MAX_BATCH_BYTES}: "
-            "lower batch.size or max.message.bytes"
+            f"a record batch has {largest} bytes, but readers take at most {MAX_BATCH_BYTES}. "
+            "Lower batch.size or max.message.bytes"
         )
     return fixed(firsts[: n + 1]), sizes[:n]
 

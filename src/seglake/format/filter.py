@@ -111,7 +111,7 @@ def blank(base_offset: int, last_offset: int, *, max_timestamp: int = -1) -> Enc
     """
     if not 0 <= last_offset - base_offset <= INT32_MAX:
         what = f"offsets {base_offset} to {last_offset}"
-        raise UsageError(f"{what} cannot belong to one record batch, which has 1 to 2^31")
+        raise UsageError(f"{what} do not fit one record batch, which covers 1 to 2^31 offsets")
     header = np.zeros(1, HEADER)
     header["base_offset"], header["magic"] = base_offset, 2
     header["last_offset_delta"] = last_offset - base_offset

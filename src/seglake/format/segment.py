@@ -115,7 +115,7 @@ class Roller:
         if largest > self._limits.segment_bytes:
             raise ConfigError(
                 f"a record batch of {largest} bytes does not fit segment.bytes = "
-                f"{self._limits.segment_bytes}: raise it, or lower batch.size and max.message.bytes"
+                f"{self._limits.segment_bytes}. Raise it, or lower batch.size and max.message.bytes"
             )
 
     def seal(self) -> Sealed:

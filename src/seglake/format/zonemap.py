@@ -143,7 +143,7 @@ def build(base_offset: int, table: BatchTable, indexed: npt.NDArray[np.bool_]) -
     from headers, and CorruptData for a segment above 2^31 - 1 bytes.
     """
     if np.any(table["offset_of_max"] == UNKNOWN):
-        raise ValueError("a zone map needs the timestamps of the records: decode the batches first")
+        raise ValueError("a zone map needs the timestamps of the records. Decode the batches first")
     starts = np.union1d(np.flatnonzero(indexed), [0]) if len(table) else np.empty(0, np.int64)
     lows = np.where(table["count"] > 0, table["min_timestamp"], INT64_MAX)
     low = np.minimum.reduceat(lows, starts) if len(starts) else lows

@@ -65,7 +65,7 @@ def schema_of(columns: Sequence[str] | None) -> pa.Schema:
 def _schema_of(names: tuple[str, ...]) -> pa.Schema:
     unknown = [name for name in names if name not in SCHEMA.names]
     if unknown:
-        raise UsageError(f"unknown column {unknown[0]!r}; columns are {', '.join(SCHEMA.names)}")
+        raise UsageError(f"unknown column {unknown[0]!r}. Use {', '.join(SCHEMA.names)}")
     if len(set(names)) < len(names):
         raise UsageError(f"a column is requested twice: {', '.join(names)}. Remove one")
     return pa.schema([SCHEMA.field(name) for name in names])

@@ -117,7 +117,7 @@ class LogDataset(ShowsTable, ds.UnionDataset):
     ) -> Iterator[ds.Fragment]:
         """Raise UsageError, because a log has no files that Arrow can read by itself."""
         raise UsageError(
-            "a log has no fragments that Arrow can read. Scan the dataset; for a part of it, use "
+            "a log has no fragments that Arrow can read. Scan the dataset. For a part of it, use "
             "log.dataset(partitions=[…]) or a window"
         )
 
@@ -125,7 +125,7 @@ class LogDataset(ShowsTable, ds.UnionDataset):
         """Return the dataset itself for its own schema. Raise UsageError for any other schema."""
         if schema.equals(self.schema):
             return self
-        raise UsageError("the schema of a log is fixed: choose columns, or cast them in the scan")
+        raise UsageError("the schema of a log is fixed. Choose columns, or cast them in the scan")
 
     def sort_by(self, sorting: Any, **options: Any) -> ds.InMemoryDataset:
         """Sort all records in memory."""

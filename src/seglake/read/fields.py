@@ -171,7 +171,7 @@ AnyFields = Fields | Mapping[str, str] | Sequence[str]
 def _kind(name: str, kind: str | None) -> str:
     chosen = "string" if kind is None else _ALIASES.get(kind.lower(), kind.lower())
     if chosen not in TYPES:
-        raise UsageError(f"field {name!r}: unknown type {kind!r}; types are {', '.join(TYPES)}")
+        raise UsageError(f"field {name!r} has the unknown type {kind!r}. Use {', '.join(TYPES)}")
     return chosen
 
 

@@ -158,8 +158,8 @@ class Origin:
         path = locate(self.store, topic, table)
         live = {row.path: row for row in rows}
         if path not in live:
-            lists = f"its tables: {', '.join(live)}" if live else "`seglake publish` makes one"
-            raise UsageError(f"version {snapshot.version} has no table {path} of {topic}; {lists}")
+            lists = f"Use {' or '.join(live)}" if live else "`seglake publish` makes a table"
+            raise UsageError(f"version {snapshot.version} has no table {path} of {topic}. {lists}")
         return live[path]
 
     def _read(self, snapshot: Snapshot, read: Callable[[Snapshot], _Result]) -> _Result:
@@ -180,7 +180,7 @@ class Origin:
             if held is not None and held.files != whole.files:
                 with retained(whole.version):
                     return read(held)
-            what = f"version {whole.version} was vacuumed: {error}; open the newest"
+            what = f"version {whole.version} was vacuumed: {error}. Open the newest"
             raise VersionExpired(what) from error
 
 

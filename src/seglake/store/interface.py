@@ -32,23 +32,23 @@ _PASSING = re.compile(  # errors of lost connections, and errors of S3 that ask 
     re.I,
 )
 _DENIED = os.strerror(errno.EACCES)
-_NO_ROOM = "free some space there, then run again"
+_NO_ROOM = "Free some space there, then run again"
 _REMEDIES = {
-    errno.EPERM: "give this user the right to do that, or run as a user who has it",
-    errno.EROFS: "mount that file system for writing, or name another folder",
+    errno.EPERM: "Give this user the right to do that, or run as a user who has it",
+    errno.EROFS: "Mount that file system for writing, or name another folder",
     errno.ENOSPC: _NO_ROOM,
     errno.EDQUOT: _NO_ROOM,
-    errno.ENOTDIR: "there is a file where a folder is needed: name another folder",
+    errno.ENOTDIR: "There is a file where a folder is needed. Name another folder",
 }
 # Causes and remedies, by a pattern of the message of S3. Most of these replies are a 403.
 _S3_REMEDIES = {
     # This error comes from a machine without a role of AWS. Azure and Google use the same address.
-    r"S3 error.*169\.254\.169\.254|IMDS session token": "AWS credentials are missing: set "
+    r"S3 error.*169\.254\.169\.254|IMDS session token": "AWS credentials are missing. Set "
     "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give this machine a role that may use the "
     "bucket",
-    "InvalidObjectState": "the object is archived: restore it, or leave it out with input.exclude",
-    "RequestTimeTooSkewed": "the clock of this machine is wrong: set it",
-    r"\bKMS\.|\bkms:": "the KMS key of the object cannot be used: enable it, and allow this "
+    "InvalidObjectState": "the object is archived. Restore it, or leave it out with input.exclude",
+    "RequestTimeTooSkewed": "the clock of this machine is wrong. Set it",
+    r"\bKMS\.|\bkms:": "the KMS key of the object cannot be used. Enable it, and allow this "
     "user kms:Decrypt and, to write, kms:GenerateDataKey",
 }
 _Answer = TypeVar("_Answer")
@@ -160,8 +160,8 @@ class RefusedKey(StoreError):
 
     def __init__(self, uri: str, key: str, effect: str = "it cannot be used") -> None:
         super().__init__(
-            f"{uri}: the key {key!r} has an empty part, `.`, `..` or control characters, so "
-            f"{effect}; copy the object to another key and delete it"
+            f"the key {key!r} in {uri} has an empty part, `.`, `..` or control characters, so "
+            f"{effect}. Copy the object to another key and delete it"
         )
 
 
@@ -181,16 +181,16 @@ def store_errors(uri: str, key: str, failure: type[Exception] = OSError) -> Iter
     try:
         yield
     except FileNotFoundError as error:
-        raise MissingObject(f"{uri}/{key}: no such object") from error
+        raise MissingObject(f"{uri}/{key} does not exist") from error
     except (OSError, ValueError, OverflowError, failure) as error:
         cause = error if failure is OSError else None
         if isinstance(error, NotADirectoryError) and Path(uri).is_file():
-            raise StoreError(f"{uri}{_remedy(error)}") from cause
+            raise StoreError(f"{uri} is a file, not a folder. Name another folder") from cause
         if getattr(error, "errno", None) == errno.EACCES:
-            raise StoreError(f"{uri}/{key}: {_DENIED}; {explain_permission(uri, key)}") from cause
+            raise StoreError(f"{uri}/{key}: {_DENIED}: {explain_permission(uri, key)}") from cause
         if link := _loop(error):
             raise StoreError(
-                f"{uri}: the link {link} leads to a folder above it: remove it"
+                f"the link {link} in {uri} leads to a folder above it. Remove the link"
             ) from cause
         raise StoreError(f"{uri}/{key}: {reason(error)}{_remedy(error)}") from cause
 
@@ -206,7 +206,7 @@ def _loop(error: Exception) -> Path | None:
 def _remedy(error: Exception) -> str:
     """Return advice to append to the message of a system error, or "" if there is no advice."""
     remedy = _REMEDIES.get(getattr(error, "errno", None) or 0)
-    return f"; {remedy}" if remedy else ""
+    return f". {remedy}" if remedy else ""
 
 
 def reason(error: Exception) -> str:
@@ -291,9 +291,9 @@ def explain_permission(root: str, key: str) -> str:
     folder = root if _is_seen(Path(root)) else found
     user, owner = _name(os.geteuid()), _name(found.stat().st_uid)
     right, wanted = ("write", "read and write") if _may_read(found) else ("read", "read")
-    remedy = f"give {user} the right to {wanted} everything in {folder}"
+    remedy = f"Give {user} the right to {wanted} everything in {folder}"
     other = f", or run as {owner}, its owner" if owner != user else ""
-    return f"user {user} may not {right} {'it' if found == path else found}: {remedy}{other}"
+    return f"user {user} may not {right} {'it' if found == path else found}. {remedy}{other}"
 
 
 def _is_seen(path: Path) -> bool:

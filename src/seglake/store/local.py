@@ -311,7 +311,7 @@ class _LocalWriter:
             except FileNotFoundError:
                 # The folder cannot be made, as below /proc, or another process just removed it.
                 what = "cannot be written: its folder cannot be created, or was just deleted"
-                raise OSError(f"{what}; name another folder, or try again") from None
+                raise OSError(f"{what}. Name another folder, or try again") from None
         return self
 
     def _open(self) -> None:

@@ -215,9 +215,9 @@ def test_a_table_that_is_created_anew__is_not_taken_for_the_old_one(tmp_path: Pa
     other = LakeMaker(maker.root, partitions=2, versions=[*maker.versions])
     for _ in range(3):  # the new table gets more commits than the old one had
         other.run({0: [Event(1)]})
-    with pytest.raises(CommitConflict, match="version 1 is too old to continue"):
+    with pytest.raises(CommitConflict, match=r"version 1 of .* is too old"):
         old[0].commit([row], topic="events", base=base, attempt_id=attempt)
-    with pytest.raises(VersionExpired, match="open the lake again"):
+    with pytest.raises(VersionExpired, match="Open the lake again"):
         old[0].snapshot()
     for read in (old[1].snapshot, lambda: old[2].refresh(base), old[2].newest_files):
         with pytest.raises(VersionExpired):

@@ -115,7 +115,7 @@ def test_a_retention_that_gives_a_number_twice__is_named(
 
 
 def test_other_properties_and_partitions() -> None:
-    with pytest.raises(CorruptData, match=r"delta\.appendOnly.*: set it to false"):
+    with pytest.raises(CorruptData, match=r"delta\.appendOnly.*. Set it to false"):
         _check(EXPECTED._replace(properties={**PROPERTIES, "delta.appendOnly": "TRUE"}))
     with pytest.raises(CorruptData, match=r"no property seglake\.format"):
         _check(EXPECTED._replace(properties={}))
@@ -131,7 +131,7 @@ def test_other_properties_and_partitions() -> None:
 
 @pytest.mark.parametrize("version", ["1", "5", "6.1", "7"])
 def test_a_lake_of_another_build_is_refused(version: str) -> None:
-    with pytest.raises(UsageError, match=f"format is {version}, .*ingest the inputs again"):
+    with pytest.raises(UsageError, match=f"format = {version}, .*Ingest the inputs again"):
         _check(EXPECTED._replace(properties={**PROPERTIES, "seglake.format": version}))
 
 

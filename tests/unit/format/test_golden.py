@@ -102,7 +102,7 @@ class TestReadable:
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_old_formats_are_refused_with_the_remedy(name: str) -> None:
-    with pytest.raises(CorruptData, match=r"format [01] .* not supported: let a Kafka broker"):
+    with pytest.raises(CorruptData, match=r"format [01] .* not supported. Let a Kafka broker"):
         scan_batches(file(name, "log"))
 
 

@@ -320,7 +320,7 @@ class TestZoneMap:
         log = encode([Record(1, None, b"v")]).data
         scanned = scan_batches(log)
         assert scanned["min_timestamp"].tolist() == [UNKNOWN]
-        with pytest.raises(ValueError, match="decode the batches"):
+        with pytest.raises(ValueError, match="Decode the batches"):
             zonemap.build(0, scanned, np.zeros(1, bool))
         table["size"] = 2**30
         with pytest.raises(CorruptData, match="larger"):

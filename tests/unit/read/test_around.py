@@ -352,7 +352,7 @@ def test_the_ends_of_time(maker: LakeMaker) -> None:
     [
         (
             {"at": "when", "after_ms": 1},
-            "no column 'when'; the columns are at, zoneless, text, KEY",
+            "no column 'when'. The columns are at, zoneless, text, KEY",
         ),
         ({"at": "at", "after_ms": 1, "key": "who"}, "no column 'who'"),
         ({"at": "zoneless", "after_ms": 1, "columns": ["value"]}, "with a zone"),

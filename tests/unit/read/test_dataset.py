@@ -557,12 +557,12 @@ def test_errors_name_the_remedy(asked: Asked, maker: LakeMaker, full: pa.Table) 
         web.get_fragments()
     with pytest.raises(UsageError, match="to_batches"):
         web.scanner().scan_batches()
-    with pytest.raises(UsageError, match="choose columns"):
+    with pytest.raises(UsageError, match="Choose columns"):
         web.replace_schema(pa.schema([]))
     assert web.replace_schema(SCHEMA) is web
     with pytest.raises(UnknownTopic):
         log_of(maker).dataset(partitions=[7])
-    with pytest.raises(UsageError, match="end before it starts"):
+    with pytest.raises(UsageError, match="ends before it starts"):
         log_of(maker).dataset(END, START)
 
 

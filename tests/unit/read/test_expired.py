@@ -197,7 +197,7 @@ def lost(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 @pytest.mark.parametrize("name", ASKED)
 def test_a_log_that_the_newest_version_names_is_lost(lost: bytes, name: str) -> None:
-    with pytest.raises(MissingObject, match=r"\.log: no such object"):
+    with pytest.raises(MissingObject, match=r"\.log does not exist"):
         ASKED[name](without_caches(lost))
 
 

@@ -412,8 +412,8 @@ def test_a_store_remembers_few_folders(tmp_path: Path, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize(
     ("number", "remedy"),
-    [(errno.EPERM, "give this user the right"), (errno.EROFS, "mount that file system"),
-     (errno.ENOSPC, "free some space"), (errno.EIO, None)],
+    [(errno.EPERM, "Give this user the right"), (errno.EROFS, "Mount that file system"),
+     (errno.ENOSPC, "Free some space"), (errno.EIO, None)],
 )  # fmt: skip
 def test_local__an_error_of_the_system_comes_with_what_helps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, remedy: str | None
@@ -424,7 +424,7 @@ def test_local__an_error_of_the_system_comes_with_what_helps(
     monkeypatch.setattr(Path, "mkdir", refuse)
     with pytest.raises(StoreError) as caught:
         open_store(str(tmp_path)).put("a/b", b"1")
-    said, _, helps = str(caught.value).partition("; ")
+    said, _, helps = str(caught.value).partition(". ")
     assert said.startswith(f"{tmp_path}/a/b: ")
     assert os.strerror(number) in said
     assert helps.startswith(remedy) if remedy else not helps
@@ -433,10 +433,10 @@ def test_local__an_error_of_the_system_comes_with_what_helps(
 @pytest.mark.parametrize(
     ("root", "refused", "said"),
     [
-        ("lake", "lake/a/b", "user 12 may not read it: give 12 the right to read ev.* in {}/lake,"),
-        ("lake", "lake/a", "user 12 may not read {}/lake/a: give 12 the right to read every"),
-        ("lake", "-", "user 12 may not write it: give 12 the right to read and write ev.* in {}"),
-        ("new", "-", "user 12 may not write {0}: give 12 the right to read and write ev.* in {0}"),
+        ("lake", "lake/a/b", "user 12 may not read it. Give 12 the right to read ev.* in {}/lake,"),
+        ("lake", "lake/a", "user 12 may not read {}/lake/a. Give 12 the right to read every"),
+        ("lake", "-", "user 12 may not write it. Give 12 the right to read and write ev.* in {}"),
+        ("new", "-", "user 12 may not write {0}. Give 12 the right to read and write ev.* in {0}"),
     ],
 )
 def test_local__who_lacks_which_right_where_is_told(
@@ -459,7 +459,7 @@ def test_local__who_lacks_which_right_where_is_told(
         patched.setattr(local, "OpenFile", refuse)
         with pytest.raises(StoreError) as caught:
             open_store(str(tmp_path / root)).read_all("a/b")
-    where = f"{tmp_path}/{root}/a/b: Permission denied; "
+    where = f"{tmp_path}/{root}/a/b: Permission denied: "
     assert str(caught.value).startswith(where)
     assert re.match(said.format(tmp_path), str(caught.value).removeprefix(where))
     assert str(caught.value).endswith(", or run as ann, its owner")
@@ -467,7 +467,7 @@ def test_local__who_lacks_which_right_where_is_told(
 
 def test_local__a_file_in_the_place_of_a_folder(tmp_path: Path) -> None:
     (tmp_path / "lake").write_bytes(b"")
-    with pytest.raises(StoreError, match="a file where a folder is needed"):
+    with pytest.raises(StoreError, match="is a file, not a folder"):
         open_store(str(tmp_path / "lake")).read_all("a")
 
 
@@ -482,7 +482,7 @@ def test_local__a_place_that_takes_no_folder(
     monkeypatch.setattr(Path, "mkdir", mkdir)
     for durable in (True, False):
         with (
-            pytest.raises(StoreError, match=r"lake/k: cannot be written.* name another") as caught,
+            pytest.raises(StoreError, match=r"lake/k: cannot be written.* Name another") as caught,
             open_store(str(tmp_path / "lake")).writer("k", durable=durable),
         ):
             pass
@@ -498,7 +498,7 @@ def test_local__a_place_that_takes_no_folder(
 )
 def test_a_machine_without_credentials_is_told_to_set_them(told: str) -> None:
     with pytest.raises(
-        StoreError, match=r"s3://b/k: AWS credentials are missing: set AWS_ACCESS_KEY_ID"
+        StoreError, match=r"s3://b/k: AWS credentials are missing. Set AWS_ACCESS_KEY_ID"
     ):
         _fail_with(told)
     for other in ("Server returned 403", "Generic MicrosoftAzure error: http://169.254.169.254/a"):
@@ -511,10 +511,10 @@ def test_a_machine_without_credentials_is_told_to_set_them(told: str) -> None:
     [
         (
             "<Code>InvalidObjectState</Code><StorageClass>GLACIER</StorageClass>",
-            "restore it.*GLACIER",
+            "Restore it.*GLACIER",
         ),
         ("<Code>RequestTimeTooSkewed</Code>", "clock of this machine"),
-        ("<Code>KMS.DisabledException</Code>", "KMS key of the object.*enable it"),
+        ("<Code>KMS.DisabledException</Code>", "KMS key of the object.*Enable it"),
         (
             "<Code>AccessDenied</Code><Message>no kms:Decrypt on it</Message>",
             "allow this user kms:",
@@ -536,7 +536,7 @@ def test_a_link_to_a_folder_above_it_is_named(tmp_path: Path) -> None:
     (tmp_path / "deep" / "deeper").mkdir(parents=True)
     link = tmp_path / "deep" / "deeper" / "up"
     link.symlink_to(tmp_path / "deep")
-    with pytest.raises(StoreError, match=f"the link {link} leads to a folder above it: remove it$"):
+    with pytest.raises(StoreError, match=f"the link {link} in .* folder above it. Remove the link"):
         [*open_store(str(tmp_path)).list()]
 
 

@@ -119,7 +119,7 @@ class DeltaLog:
                 # An earlier put of this commit succeeded, and its reply was lost.
                 return [*between, news[0]]
             if not (news and follow) or any(commit.conflicts_with(mine) for commit in news):
-                raise CommitConflict(f"{self.table_uri} changed after version {base}")
+                raise CommitConflict(f"another commit to {self.table_uri} came first. Run again")
             between += news
         self._seen = mine._replace(version=base + 1 + len(between))
         return [*between, self._seen]
@@ -243,7 +243,7 @@ class DeltaLog:
     def replaced_error(self) -> VersionExpired:
         """Return the error for a table that was replaced since it was opened."""
         what = "was created again after it was opened, probably by `seglake repair --catalog`"
-        return VersionExpired(f"{self.table_uri} {what}: open the lake again")
+        return VersionExpired(f"{self.table_uri} {what}. Open the lake again")
 
     def check_to(self, version: int) -> None:
         """Check the commits up to a version, back to a commit that was already checked.
@@ -368,7 +368,9 @@ class DeltaLog:
         matches = (_VERSION.fullmatch(item.key) for item in listed)
         newest = max(int(match[1]) for match in matches if match)
         if base != newest and not self._is_recent(base + 1):
-            raise CommitConflict(f"{self.table_uri}: version {base} is too old to continue")
+            raise CommitConflict(
+                f"version {base} of {self.table_uri} is too old. Open the lake again"
+            )
 
     def _is_recent(self, version: int) -> bool:
         age_ms = self._age_ms(version)

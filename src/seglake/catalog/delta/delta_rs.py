@@ -120,7 +120,7 @@ class TableHandle:
             return self._newest
         newest = self.newest().version()
         if version > newest:
-            raise UsageError(f"version {version} is newer than the newest, {newest}")
+            raise UsageError(f"there is no version {version} yet. The newest version is {newest}")
         with _delta_errors(self._uri, f"version {version} cannot be read"):
             try:
                 return _table(self._log.store, self._log.folder, version)
@@ -201,7 +201,7 @@ def renumber(log: DeltaLog, made: int, version: int) -> None:
     for suffix, change in (("checkpoint.parquet", bytes), ("json", mark_first_commit)):
         content = change(bytes(store.read_all(f"{folder}/{made:020}.{suffix}")))
         if not store.put_if_absent(f"{folder}/{version:020}.{suffix}", content):
-            raise StoreError(f"{log.table_uri}: a delayed writer created version {version}")
+            raise StoreError(f"another writer made version {version} of {log.table_uri}")
     last = json.loads(bytes(store.read_all(f"{folder}/_last_checkpoint")))
     store.put(f"{folder}/_last_checkpoint", json.dumps({**last, "version": version}).encode())
     _delete_before(log, version)
@@ -221,7 +221,7 @@ def open_table(log: DeltaLog) -> DeltaTable:
         try:
             table = _table(log.store, log.folder)
         except TableNotFoundError as error:
-            raise MissingObject(f"{log.table_uri}: the table does not exist") from error
+            raise MissingObject(f"there is no table {log.table_uri}") from error
     return _checked(log, table)
 
 
@@ -350,7 +350,7 @@ def _has_right_time(log: DeltaLog, written: str) -> bool:
         return True
     _log.warning(
         "%s: this machine's clock differs by %+.1f hours from the clock of storage, so expired "
-        "commits were not deleted. Set the clock; a later checkpoint deletes them",
+        "commits were not deleted. Set the clock. A later checkpoint deletes them",
         log.table_uri, ahead_ms / 3_600_000,
     )  # fmt: skip
     return False

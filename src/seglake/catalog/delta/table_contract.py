@@ -80,7 +80,7 @@ class TableContract(NamedTuple):
         """Raise CorruptData if the commit in `file` changes rows and is not Seglake's."""
         if self.guards and commit.changes_rows and not commit.is_ours:
             what = f"{commit.title}, changed rows of {self.name}"
-            raise CorruptData(f"{what}; {self.remedy}", file=file)
+            raise CorruptData(f"{what}. {self.remedy}", file=file)
 
     def check(
         self, definition: Definition, others: Callable[[], Iterable[DeltaCommit]], file: str
@@ -100,13 +100,13 @@ class TableContract(NamedTuple):
         version = definition.properties.get("seglake.format", FORMAT)
         if version != FORMAT:
             raise UsageError(
-                f"{file}: seglake.format is {version}, and this build of Seglake reads"
-                f" only {FORMAT}: ingest the inputs again into a new lake, or keep the build that"
+                f"{file} has seglake.format = {version}, and this build of Seglake reads"
+                f" only {FORMAT}. Ingest the inputs again into a new lake, or keep the build that"
                 " wrote it"
             )
         for problem in self._problems(definition):
             titles = [f"after {commit.title}: " for commit in others() if commit.definition]
-            raise CorruptData(f"{''.join(titles[:1])}{problem}; {self.remedy}", file=file)
+            raise CorruptData(f"{''.join(titles[:1])}{problem}. {self.remedy}", file=file)
 
     def _problems(self, definition: Definition) -> Iterator[str]:
         """Yield a description of each part of a definition that Seglake does not support."""
@@ -157,7 +157,7 @@ def _property_problems(properties: Mapping[str, str]) -> Iterator[str]:
     if "seglake.format" not in properties:
         yield "has no property seglake.format, so Seglake did not create it"
     if properties.get("delta.appendOnly", "false").lower() != "false":
-        yield "has delta.appendOnly, which forbids replacing segments: set it to false"
+        yield "has delta.appendOnly, which forbids replacing segments. Set it to false"
     log, files = (interval_ms(properties.get(n, "")) for n in (LOG_RETENTION, FILE_RETENTION))
     if log is None or files is None or log < max(_UNITS_MS["day"], files):
         settings = ", ".join(f"{n} = {properties.get(n)}" for n in (LOG_RETENTION, FILE_RETENTION))

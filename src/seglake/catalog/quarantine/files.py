@@ -165,7 +165,7 @@ def attempts_in(store: Store, key: str, size: int) -> set[str]:
     metadata = read_metadata(store, key, size).get(_ATTEMPTS, b"")
     listed = metadata[8:]
     if _checksum(listed) != metadata[:8]:
-        raise CorruptData("the list of attempts does not have its checksum", file=key)
+        raise CorruptData("the list of attempts has a wrong checksum", file=key)
     packed = base64.b64decode(listed)
     return {str(uuid.UUID(bytes=packed[at : at + 16])) for at in range(0, len(packed), 16)}
 

@@ -55,7 +55,7 @@ _PARTITION_BY = ["topic"]
 _TRIES = 100  # tries at a commit that loses to fences
 _IN_VAIN = (CommitConflict, AttemptAbandoned, CorruptData, MissingObject)  # nothing was committed
 _REMEDY = (
-    f"undo that, or move the folder {QUARANTINE_TABLE} away. The next run with rejects "
+    f"Undo that, or move the folder {QUARANTINE_TABLE} away. The next run with rejects "
     f"creates a new one"
 )
 CONTRACT = TableContract("the quarantine", SCHEMA, _PARTITION_BY, _REMEDY, guards=False)
@@ -122,7 +122,7 @@ class QuarantineTable:
             _log.debug("another commit is merging the files of the quarantine: %s", error)
         except SeglakeError as error:
             _log.warning(
-                "cannot merge the files of the quarantine; a later run tries again: %s", error
+                "cannot merge the files of the quarantine. A later run retries it: %s", error
             )
 
     @contextmanager
@@ -215,7 +215,7 @@ class QuarantineTable:
         with self._deleted_on_failure(files):
             old = [file for file in self._live_files()[1] if _key(file) in keys]
             if len(old) < len(keys):
-                raise CommitConflict(f"{QUARANTINE_TABLE} changed: another process removed files")
+                raise CommitConflict(f"files of {QUARANTINE_TABLE} were removed. Run again")
             self._replace(base, old, files, attempt_id)
 
     def _replace(

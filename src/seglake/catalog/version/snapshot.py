@@ -362,7 +362,7 @@ class Snapshot:
         rows = self._topic_rows(topic)
         if topic not in rows:
             near = nearest(topic, self.names())
-            hint = f"; did you mean {near[0]!r}?" if near else ""
+            hint = f". Did you mean {near[0]!r}?" if near else ""
             what = f"topic {topic!r} is not in version {self.version} of the lake{hint}"
             raise UnknownTopic(what)
         return rows[topic]
@@ -376,7 +376,7 @@ class Snapshot:
         count = self.topic(topic).partitions
         if not isinstance(partition, int | np.integer):
             what = (
-                f"partition {partition!r} of topic {topic!r} is not a number; write it without "
+                f"partition {partition!r} of topic {topic!r} is not a number. Write it without "
                 f"quotes"
             )
             raise UsageError(what)

@@ -59,7 +59,7 @@ class Around:
     ) -> None:
         least, most = sorted((before_ms, after_ms))
         if least < 0 or not 0 < most <= INT64_MAX:
-            raise UsageError("before_ms and after_ms must be at least 0, and one of them above 0")
+            raise UsageError("before_ms and after_ms must be at least 0, and one must be above 0")
         self._log, self._at, self._key, self._schema = log, at, key, schema
         self._before_ms, self._after_ms = before_ms, after_ms
         self._partition_counts = log.partition_counts() if key else ()
@@ -71,7 +71,7 @@ class Around:
         for name in added:
             if name.lower() in names:
                 raise UsageError(
-                    f"both the rows and the records have a column {name!r}: rename it in the rows, "
+                    f"both the rows and the records have a column {name!r}. Rename it in the rows, "
                     "or choose other columns of the records"
                 )
         _times(pa.array([], row_schema.field(self._at).type))
@@ -81,7 +81,7 @@ class Around:
     def _require_columns(self, names: Sequence[str]) -> None:
         for name in filter(None, (self._at, self._key)):
             if name not in names:
-                raise UsageError(f"there is no column {name!r}; the columns are {', '.join(names)}")
+                raise UsageError(f"there is no column {name!r}. The columns are {', '.join(names)}")
 
     def schema(self, row_schema: pa.Schema) -> pa.Schema:
         """Return the schema of the result for rows of `row_schema`."""
@@ -280,7 +280,7 @@ def _bytes(column: Array) -> Array:
     try:
         return column.cast(pa.binary())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        raise UsageError(f"a key must be text or binary, not {column.type}: cast it") from None
+        raise UsageError(f"a key must be text or binary, not {column.type}. Cast it") from None
 
 
 def _spans(items: Array) -> Spans:

@@ -429,8 +429,8 @@ def original_errors() -> Iterator[None]:
             raise _from_token(token[1]) from error
         if match := _OTHER_PYTHON.search(str(error)):
             raise ConfigError(
-                f"Spark's workers have another Python, or one without Seglake ({match[0]}): set"
-                f" PYSPARK_PYTHON, here to {sys.executable}, before the session starts; workers on"
+                f"Spark's workers have another Python, or one without Seglake ({match[0]}). Set"
+                f" PYSPARK_PYTHON, here to {sys.executable}, before the session starts. Workers on"
                 " other machines need an image or a packed environment (docs/deployment.md)"
             ) from None
         raise

@@ -22,5 +22,5 @@ def extra(name: str, what: str) -> Iterator[None]:
         if error.name != package or package == "seglake":
             raise
         raise MissingExtra(
-            f"{what} needs the package {package!r}: pip install 'seglake[{name}]'"
+            f"{what} needs the package {package!r}. Install it: pip install 'seglake[{name}]'"
         ) from None

@@ -38,7 +38,7 @@ SPARKS = ("3.5", "4.0", "4.1", "4.2")
 JAVA_VERSIONS = (17, 21)
 _SPARK = ".".join(pyspark.__version__.split(".")[:2])
 DELTA_ARTIFACT, DELTA_VERSION = f"delta-spark_{_SPARK}_2.13", "4.4.0"  # there is one for each Spark
-MASTER_WAIT_S = 20.0  # for a master that does not answer, for example during a restart
+MASTER_WAIT_S = 20.0  # the wait for a master that does not answer, as in a restart
 _REGISTERS_S = 5.0  # a registration that takes longer is logged
 _MASTER = re.compile(  # from SparkContext.createTaskScheduler and SparkSubmit
     r"local(\[(\d+|\*)\s*(,\s*\d+)?\])?|local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*\d+\s*\]"
@@ -136,7 +136,7 @@ def require_spark_4(what: str) -> None:
     """Raise ConfigError if pyspark is older than 4.0, which `what` needs."""
     if int(pyspark.__version__.partition(".")[0]) < 4:
         raise ConfigError(
-            f"{what} needs Spark 4.0 or newer, and this is {pyspark.__version__}: use pyspark"
+            f"{what} needs Spark 4.0 or newer, and this is {pyspark.__version__}. Use pyspark"
             f" {SPARKS[-1]}. Spark 3.5 can only ingest files, run maintenance, and read in tasks"
         )
 
@@ -168,7 +168,7 @@ def fetch_jars(ivy_module: str, folder: Path) -> None:
         try:
             (Path(scratch) / "jars").rename(folder)
         except OSError:
-            if not list(folder.glob("*.jar")):  # else another process was faster
+            if not list(folder.glob("*.jar")):  # otherwise, another process was faster
                 raise
 
 
@@ -185,8 +185,8 @@ def find_java() -> Path:
     problem = f"there is no java in {where}" if java is None else _unusable(java)
     if java is None or problem:
         raise ConfigError(
-            f"Spark {_SPARK} needs Java 17 or 21, but {problem}:"
-            " install OpenJDK 17 or 21 and set JAVA_HOME to it"
+            f"Spark {_SPARK} needs Java 17 or 21, but {problem}."
+            " Install OpenJDK 17 or 21 and set JAVA_HOME to it"
         )
     return Path(java)
 
@@ -324,7 +324,7 @@ def require_master(master: str) -> None:
     while problem := _unreachable(master):
         if time.monotonic() >= until:
             raise SeglakeError(
-                f"Spark's master {master} cannot be reached ({problem}): start it, or give another"
+                f"Spark's master {master} cannot be reached ({problem}). Start it, or give another"
                 " --master; --local needs no Spark"
             )
         if not warned:
@@ -417,14 +417,14 @@ def _require_delta(session: SparkSession) -> None:
     own = f"{DELTA_ARTIFACT}-{DELTA_VERSION}"
     if other := set(_DELTA_JAR.findall(jars)) - {own, f"delta-spark_2.13-{DELTA_VERSION}"}:
         raise ConfigError(
-            f"this Spark session has the jar {', '.join(sorted(other))}, not {own}: give"
+            f"this Spark session has the jar {', '.join(sorted(other))}, not {own}. Give"
             ' spark-submit --jars "$(python -m seglake.session jars)"'
         )
     try:
         session.catalog.currentCatalog()  # the first call that loads Delta's catalog class
     except Py4JJavaError as error:
         raise ConfigError(
-            "this Spark session has no Delta jars: give spark-submit"
+            "this Spark session has no Delta jars. Give spark-submit"
             ' --jars "$(python -m seglake.session jars)"'
         ) from error
 

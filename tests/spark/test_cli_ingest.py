@@ -84,7 +84,7 @@ def test_a_damaged_file_is_one_sentence_whatever_spark_has_to_say(tmp_path: Path
     steps = re.compile(rf"WARNING: Using|[0-9-]{{10}} [0-9:,]{{12}} ({told_steps})$")
     told = [line for line in done.stderr.splitlines() if not steps.match(line)]
     assert len(told) == 1, done.stderr
-    assert told[0].startswith(f"seglake: {damaged}: gzip data is damaged or cut off")
+    assert told[0].startswith(f"seglake: {damaged} has damaged or incomplete gzip data")
 
 
 def error_of(*arguments: object) -> type[SeglakeError]:

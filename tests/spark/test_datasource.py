@@ -111,7 +111,7 @@ def test_errors_are_one_sentence(spark: SparkSession, maker: LakeMaker) -> None:
     with pytest.raises(AnalysisException) as caught:
         load(spark, maker, startingOffset="earliest")
     assert last_line(caught.value) == (
-        "seglake.errors.UsageError: unknown option 'startingoffset'; the nearest is startingOffsets"
+        "seglake.errors.UsageError: unknown option 'startingoffset'. Did you mean startingOffsets?"
     )
     with pytest.raises(AnalysisException) as caught:
         load(spark, maker, startingOffsets="latest").count()

@@ -165,7 +165,7 @@ def test_what_was_deleted_before_it_was_read(sink: Sink, maker: LakeMaker) -> No
     maker.delete_records(0, 65)
     with pytest.raises(StreamingQueryException) as caught:
         sink.run()
-    assert "requested, but its log has 65 to 70; to skip missing records, set" in str(caught.value)
+    assert "requested, but its log has 65 to 70. To skip missing records, set" in str(caught.value)
     sink.run(failOnDataLoss="false")
     assert [row[1] for row in sink.rows] == [*range(10, 60), *range(65, 70)]
 

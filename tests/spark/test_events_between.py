@@ -128,11 +128,11 @@ def test_what_is_wrong_is_said_at_once(spark: SparkSession, tmp_path: Path) -> N
     made = LakeMaker(tmp_path / "lake")
     made.run({0: [Event(T + i, b"k", b"v") for i in range(50)]})
     log = seglake.open(str(made.root)).topic("events")
-    with pytest.raises(UsageError, match="unknown column 'offsets'; columns are key, value"):
+    with pytest.raises(UsageError, match=r"unknown column 'offsets'. The columns are key, value"):
         events_between(spark, log, T, T + 9, columns=["offsets"])
     with pytest.raises(UsageError, match="requested twice: key, key"):
         events_between(spark, log, T, T + 9, columns=["key", "key"])
-    with pytest.raises(UsageError, match="would end before it starts"):
+    with pytest.raises(UsageError, match="ends before it starts"):
         events_between(spark, log, T + 9, T)
     (path,) = made.root.rglob("*.log")
     path.write_bytes(path.read_bytes()[:-1] + b"?")

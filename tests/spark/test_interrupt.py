@@ -63,7 +63,7 @@ def test_no_jvm_is_left_and_the_next_run_does_all(tmp_path: Path, after_s: float
     assert run.wait(120) in {0, 130}
     assert until(True, run.pid)
     told = (tmp_path / "errors").read_text()
-    assert ("stopped; nothing is half done" in told) == (run.returncode == 130)
+    assert ("stopped. Nothing is half done" in told) == (run.returncode == 130)
     # Spark may kill one of its Python workers while that begins to say why it ends: one such line.
     # Its daemon may write to the JVM when that has ended.
     told = re.sub(OF_THE_DAEMON, "", told)

@@ -64,5 +64,5 @@ def test_one_sentence_names_the_setting(tmp_path: Path, other: Path) -> None:
     for said in json.loads(done.stdout.splitlines()[-1]):
         text, alone = said
         assert alone
-        assert f"set PYSPARK_PYTHON, here to {sys.executable}" in text
+        assert f"Set PYSPARK_PYTHON, here to {sys.executable}" in text
         assert "\n" not in text

@@ -107,7 +107,7 @@ def repair(
         rebuilt = rebuild_catalog(root, trust=trust or [], force=force, dry_run=dry_run)
         reports, done, damaged = [rebuilt], rebuilt.status != "already done", False
     else:
-        nothing = "No index file is missing or damaged. (`seglake verify` also checks the logs.)"
+        nothing = "No index file is missing or damaged. `seglake verify` also checks the logs."
         with display("looking" if dry_run else "repairing") as shown:
             repaired = repair_indexes(root, dry_run=dry_run, progress=shown.amount)
         reports, done = repaired, bool(repaired)
@@ -154,7 +154,7 @@ def reindex(
     ]
     if len(policies) > 1:
         raise UsageError(
-            "several index intervals contradict each other: keep one of --index-interval-bytes, "
+            "several index intervals contradict each other. Keep one of --index-interval-bytes, "
             "--index-interval-records and --index-interval-ms"
         )
     policy = policies[0] if policies else None

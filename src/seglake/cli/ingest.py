@@ -303,7 +303,7 @@ def init(
             checked = check(pipeline, _SAMPLE)
         except InputError as error:
             raise InputError(
-                f"{error}. Wrote {file}: correct input.paths in it, or leave files out with "
+                f"{error}. {file} was written. Correct its input.paths, or leave files out with "
                 f"input.exclude"
             ) from error
     if json:
@@ -320,7 +320,7 @@ def _rejects(checked: CheckResult) -> Iterator[str]:
     for reason, count in checked.reasons.items():
         first = next(row for row in checked.rows if row.reason == reason)
         tried = counted(len(checked.rows), "row")
-        yield f"{reason}: {count:,} of {tried} tried, the first at {place_of(first)}"
+        yield f"{count:,} of {tried} would be rejected ({reason}), the first at {place_of(first)}"
 
 
 def _fails(rejected: int, rows: int, pipeline: Pipeline) -> str:
@@ -329,8 +329,8 @@ def _fails(rejected: int, rows: int, pipeline: Pipeline) -> str:
         return "None of the rows tried would become a record"
     ratio = pipeline.max_quarantine_ratio
     return (
-        f"Of {counted(rows, 'row')} tried, {rejected:,} would be rejected, and "
-        f"pipeline.max_quarantine_ratio allows {ratio:.0%}"
+        f"Of {counted(rows, 'row')} tried, {rejected:,} would be rejected, but "
+        f"pipeline.max_quarantine_ratio allows only {ratio:.0%}"
     )
 
 
@@ -339,7 +339,7 @@ def _show_init(
 ) -> None:
     rejected = sum(checked.reasons.values())
     records = counted(len(checked.rows) - rejected, "record")
-    tried = f"{counted(len(checked.rows), 'row')} tried: {records}, {counted(rejected, 'reject')}."
+    tried = f"Tried {counted(len(checked.rows), 'row')}: {records}, {counted(rejected, 'reject')}."
     print(wrap(f"Wrote {file}. {tried}"))
     for setting, choice in made.choices.items():
         reason = f": {choice.reason}" if choice.reason else ""

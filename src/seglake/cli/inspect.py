@@ -410,7 +410,7 @@ def report(
         with complete_file(output) as file:
             file.write(page)
         alerts = counted(len(join_alerts(made.alerts)), "alert")
-        typer.echo(f"{output}: {alerts}, {counted(len(page), 'byte')}")
+        typer.echo(f"Wrote {output} ({alerts}, {counted(len(page), 'byte')}).")
     elif json:
         typer.echo(made.as_json())
     else:

@@ -161,7 +161,7 @@ def _show_logs(reports: list[ImportResult], *, as_json: bool) -> None:
     ]
     if not new:
         amiss = any(report.refused or report.gone for report in reports)
-        print("No other record is new." if amiss else "No record is new.")
+        print("There are no other new records." if amiss else "There are no new records.")
         return
     would = any(report.dry_run for report in reports)
     show("offsets to import" if would else "imported offsets", Listing(_IMPORTED, new))
@@ -174,14 +174,14 @@ def _notes(report: ImportResult) -> Iterator[str]:
     """Yield notes about an imported topic, for standard error."""
     yield from report.notes
     if report.refused:
-        yield f"{report.topic} was left out: {report.refused}"
+        yield f"topic {report.topic!r} was left out: {report.refused}"
     if report.gone:
         count = len(report.gone)
         yield (
-            f"{report.topic}: {counted(count, 'object')} that the lake reads "
-            f"{'are' if count > 1 else 'is'} missing from the bucket, and reads of those records "
-            f"fail: {', '.join(report.gone[:_GONE])}{', …' * (count > _GONE)}. Set the topic's "
-            f"retention below the broker's"
+            f"{counted(count, 'object')} of topic {report.topic!r} {'are' if count > 1 else 'is'} "
+            f"missing from the bucket, and reads of the records in them fail: "
+            f"{', '.join(report.gone[:_GONE])}{', …' * (count > _GONE)}. Set the topic's "
+            f"retention in the lake below the broker's"
         )
 
 
@@ -236,8 +236,8 @@ def replay(
         raise UsageError("a replay needs --start and --end, or --last")
     if speed is not None and not 0 < speed < float("inf"):
         raise UsageError(
-            f"--speed {speed} must be a number above 0: 1 for the original speed, 10 for ten times "
-            f"that speed"
+            f"--speed must be above 0, not {speed}. 1 is the original speed, 10 is ten times "
+            f"as fast"
         )
     target = Target(to, new_topic or topic, _client_settings(kafka or [], kafka_file))
     log = seglake.open(root, version).topic(topic)
@@ -265,7 +265,7 @@ def _client_settings(pairs: Sequence[str], file: Path | None) -> dict[str, str]:
         if not separator or not key.strip():
             # The message does not quote the setting, which may be a secret.
             raise UsageError(
-                "a setting of the Kafka client is not of the form KEY=VALUE. Correct it"
+                "a setting of --kafka or --kafka-file is not of the form KEY=VALUE. Correct it"
             )
         settings[key.strip()] = value.strip()
     return settings
@@ -323,4 +323,4 @@ def serve(
         run.serve_lake(root, settings, started=lambda at: typer.echo(f"serving {root} at {at}"))
     except OSError as error:
         where = settings.server.listen
-        raise StoreError(f"cannot listen at {where}: {error.strerror or error}") from None
+        raise StoreError(f"cannot listen at {where} ({error.strerror or error})") from None

@@ -83,13 +83,13 @@ def _show_altered(root: str, report: AlterResult) -> None:
     topic = report.topic
     would = "would be changed" if report.dry_run else "changed"
     for key, (before, after) in report.changes.items():
-        print(f"{key}: {before} {would} to {after}")
+        print(f"{key} {would} from {before} to {after}.")
     old, new = report.changes.get("cleanup.policy", ("", ""))
     if "compact" in new and "compact" not in old:
         count = f"`seglake compact {quote(root)} {topic} --dry-run`"
         print(
-            f"compaction will remove records without a key. To count them, run {count}. To give "
-            f"new records keys, set key.fields in the pipeline"
+            f"Compaction will remove records without a key. To count them, run {count}. To give "
+            f"new records keys, set key.fields in the pipeline."
         )
     if report.expired:
         records, segments, log_bytes = (
@@ -97,16 +97,16 @@ def _show_altered(root: str, report: AlterResult) -> None:
             for name in ("records", "segments", "log_bytes")
         )
         print(
-            f"the next `seglake maintain` or `retain` will remove {counted(records, 'record')} in "
-            f"{counted(segments, 'segment')} ({short_bytes(log_bytes)})"
+            f"The next `seglake maintain` or `retain` will remove {counted(records, 'record')} in "
+            f"{counted(segments, 'segment')} ({short_bytes(log_bytes)})."
         )
     if report.unindexed:
         segments = counted(report.unindexed, "segment")
         have = "has" if report.unindexed == 1 else "have"
         reindex = f"`seglake reindex {quote(root)} {topic}`"
-        print(f"{segments} {have} no such index yet. {reindex} builds it")
+        print(f"{segments} {have} no key index by these settings yet. {reindex} builds it.")
     if not report.changes:
-        print(f"{topic} already has these settings. Nothing was changed.")
+        print(f"Topic {topic!r} already has these settings. Nothing was changed.")
 
 
 def _settings(texts: Sequence[str]) -> dict[str, Any]:
@@ -119,11 +119,11 @@ def _settings(texts: Sequence[str]) -> dict[str, Any]:
         if not equals:
             has_default = key in DEFAULTS
             problem = f"{key} has no value" if has_default else f"{key!r} is not a setting"
-            raise UsageError(f"{problem}: write {key if has_default else 'KEY'}=VALUE")
+            raise UsageError(f"{problem}. Write {key if has_default else 'KEY'}=VALUE")
         if not text and key in {"index.fields", "index.headers"}:
-            raise UsageError(f"{key}= is an empty name; --delete {key} removes the setting")
+            raise UsageError(f"{key}= has an empty value. To remove the setting: --delete {key}")
         if key in settings:
-            raise UsageError(f"{key} is set twice: keep one")
+            raise UsageError(f"{key} is set twice. Keep one")
         try:
             settings[key] = loads(text)
         except ValueError:
@@ -283,19 +283,19 @@ def _show_erased(report: EraseResult) -> None:
     )
     old = counted(len(report.deleted), "old object")
     if report.dry_run:
-        print(f"would erase {counts}, and delete {old}")
+        print(f"Would erase {counts}, and delete {old}.")
     elif report.version < 0:
-        print(f"nothing to erase; deleted {old}")
+        print(f"Nothing had to be erased. Deleted {old}.")
     else:
-        print(f"erased {counts} (version {report.version}); deleted {old}")
+        print(f"Erased {counts} (version {report.version}). Deleted {old}.")
     for name, count in report.tags.items():
         lost = "would lose" if report.dry_run else "lost"
-        print(f"tag {name!r} {lost} {counted(count, 'record')}")
+        print(f"Tag {name!r} {lost} {counted(count, 'record')}.")
     for table, why in report.tables.items():
-        print(f"table {table} may still have erased records: {why}")
+        print(f"Table {table} may still have erased records: {why}")
     for attempt_id in report.running:
         now = f"may still run: {IF_RUNNING}" if report.dry_run else _RAN
-        print(f"attempt {attempt_id} {now}")
+        print(f"Attempt {attempt_id} {now}.")
 
 
 _MAINTAIN_COLUMNS = [
@@ -355,7 +355,7 @@ def _result(part: dict[str, Any]) -> str:
              for name, noun in _COUNTS.items() if counts[name]]  # fmt: skip
     if not texts:
         apart = report.get("apart")  # of a merge
-        return f"nothing to do: {_why_apart(apart)}" if apart else "nothing to do"
+        return f"nothing to do, because {_why_apart(apart)}" if apart else "nothing to do"
     deed = " would be removed" if report.get("dry_run") else " removed"
     return ", ".join(texts) + deed * ("partitions" in report)  # only a compaction has them
 
@@ -373,12 +373,10 @@ _DAMAGED = [Column("file", "file"), number("position", "byte"), prose("problem",
 def _why_apart(apart: Mapping[str, int]) -> str:
     """Return why no segments were merged: what keeps most pairs of neighbours apart."""
     if not apart:
-        return "no two small segments are neighbours"
+        return "there are no small segments next to each other"
     limit, pairs = max(apart.items(), key=itemgetter(1))
-    forbids = (
-        "they gain too little; --all merges them" if limit == "gain" else f"{limit} forbids it"
-    )
-    return f"{counted(pairs, 'pair')} of small neighbours stay apart, because {forbids}"
+    forbids = "a merge gains too little (--all merges them)" if limit == "gain" else f"of {limit}"
+    return f"{counted(pairs, 'pair')} of small segments stay separate: {forbids}"
 
 
 def merge(
@@ -419,7 +417,7 @@ def _show_merged(report: MergeResult) -> None:
     if report.damaged:
         show("not merged", Listing(_DAMAGED, [damaged.as_dict() for damaged in report.damaged]))
     if not (report.segments or report.damaged or report.skipped):
-        print(f"nothing to merge: {_why_apart(report.apart)}")
+        print(f"Nothing was merged, because {_why_apart(report.apart)}.")
         return
     groups = counted(report.skipped, "group")
     changed = f". Skipped {groups} that another commit changed" if report.skipped else ""
@@ -446,10 +444,10 @@ def publish(
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
-    r"""Publish a topic as a Delta table that equals the log, and keep it equal.
+    r"""Publish a topic as a Delta table, or update that table.
 
-    The lake remembers the columns: give them once, all together. Then `maintain` publishes the
-    table, too.
+    The lake stores the columns, so give all of them the first time. After that, `maintain` updates
+    the table, too.
 
     Args:
         table: The table's path or URI. By default, tables/TOPIC in the lake.
@@ -458,8 +456,8 @@ def publish(
         key_as: The type of the key's column, binary or string.
         timestamp_ms: Add a column with the timestamp in milliseconds.
         strict: Fail if a value does not fit its column. Otherwise it is null, and counted.
-        replace: Publish from the beginning, also over a table of another lake.
-        forget: Keep the table, and stop to publish it.
+        replace: Publish from the beginning, even over the table of another lake.
+        forget: Stop publishing the table, but keep its files.
         memory_mib: Memory for each task, in MiB.
 
     Examples:
@@ -485,19 +483,19 @@ def _show_published(report: PublishResult) -> None:
     for change in report.mended:
         print(f"mended: {change}")
     for column, count in report.misfits.items():
-        print(f"column {column!r}: {counted(count, 'value')} did not fit, so they are null")
+        print(f"{counted(count, 'value')} did not fit column {column!r}, so null replaces them.")
     if report.forgotten:
-        print(f"the lake forgot {report.table}, which was not changed")
+        print(f"The lake no longer lists {report.table}. The table itself was not changed.")
         return
     files = f"{counted(report.added, 'file')} added, {report.removed:,} removed"
     if report.status == "dry run":
-        print(f"would publish {report.table}: {files}")
+        print(f"Would publish {report.table}: {files}.")
     elif report.status == "already done":
-        print(f"{report.table} already shows version {report.lake_version} (nothing changed)")
+        print(f"{report.table} already shows version {report.lake_version}. Nothing was changed.")
     else:
         print(
-            f"published {report.table} (version {report.version}), which shows version "
-            f"{report.lake_version}: {files}, {counted(report.rows, 'row')}"
+            f"Published version {report.lake_version} of the lake as version {report.version} of "
+            f"{report.table}: {files}, {counted(report.rows, 'row')}."
         )
 
 
@@ -518,7 +516,7 @@ def retain(root: Root, topic: OneOrAll = None, dry_run: DryRun = False, json: Js
     if reports and all(report.unlimited for report in reports):
         name = topics[0] if len(topics) == 1 else "TOPIC"
         print(
-            "no limit is set, because retention.ms and retention.bytes are -1. To set one: "
+            "No limit is set, because retention.ms and retention.bytes are -1. To set one: "
             f"`seglake alter {quote(root)} {name} retention.ms=30d`"
         )
     for blocked in (move for report in reports for move in report.blocked):

@@ -30,7 +30,7 @@ from seglake.errors import UsageError
 from seglake.terminal.tables import show
 
 OutputFormat = StrEnum("OutputFormat", ["JSONL", "CSV", "TABLE", "ARROW", "PARQUET"])
-Order = StrEnum("Order", ["OFFSET", "TIME"])  # of the records of a window
+Order = StrEnum("Order", ["OFFSET", "TIME"])  # order of the records of a window
 _SUFFIXES = {f".{form}": form for form in OutputFormat if form != OutputFormat.TABLE}
 _SUFFIXES |= {".json": OutputFormat.JSONL, ".arrows": OutputFormat.ARROW}
 
@@ -92,7 +92,7 @@ def read(
         how |= {"--start": start, "--end": end, "--version": version, "--explain": explain or None}
         if options := [name for name, value in how.items() if value not in {None, "jsonl"}]:
             raise UsageError(
-                f"--follow writes lines without an end. Leave out {', '.join(options)}"
+                f"--follow prints lines until it is stopped. Leave out {', '.join(options)}"
             )
     log = seglake.open(root, version).topic(topic)
     chosen = None if fields is None else seglake.Fields.parse(fields)
@@ -134,8 +134,7 @@ def choose_form(how: Mapping[str, Any], *, explain: bool, as_json: bool) -> Outp
     named = _SUFFIXES.get(suffix)
     if suffix and asked is None and named is None:
         raise UsageError(
-            f"--output {output}: no format has the suffix {suffix}. Use {', '.join(_SUFFIXES)}, "
-            f"or set --format"
+            f"--output {output} has an unknown suffix. Use {', '.join(_SUFFIXES)}, or set --format"
         )
     if asked is not None and named not in {None, asked}:
         option = "--json" if as_json else f"--format {asked}"

@@ -55,7 +55,7 @@ def parse_conditions(pairs: list[str] | None, option: str) -> dict[str, list[str
     for pair in pairs or ():
         name, equal, value = pair.partition("=")
         if not name or not equal:
-            raise UsageError(f"{option} {pair!r} is not NAME=VALUE")
+            raise UsageError(f"{option} {pair!r} is not of the form NAME=VALUE")
         conditions.setdefault(name, []).append(value)
     return conditions
 
@@ -254,7 +254,7 @@ def _reader(
 
 def _print_more(of: str, how: str) -> None:
     """Print that a table has only the first records, and how to get the others."""
-    print(f"only the first {_TABLE_ROWS} records{of} are shown. For more: {how}, or --format jsonl")
+    print(f"Only the first {_TABLE_ROWS} records{of} are shown. For more: {how}, or --format jsonl")
 
 
 def _writer(form: str, output: Path | None, schema: pa.Schema, sink: Any) -> Any:
@@ -309,7 +309,7 @@ def _sink(output: Path | None, *, binary: bool) -> Iterator[IO[bytes]]:
             yield file
     elif binary and sys.stdout.isatty():
         raise UsageError(
-            "this format cannot be printed to a terminal. Name a file with --output, or pipe it"
+            "a binary format cannot be printed to a terminal. Name a file with --output"
         )
     else:
         yield sys.stdout.buffer

@@ -62,7 +62,7 @@ def print_no_records(log: Log, partitions: Iterable[int], asked: str) -> None:
         there = "no record has a timestamp"
     else:
         there = "the topic has no records"
-    _print_hint(log, f"nothing {asked}; {there}" if asked else there)
+    _print_hint(log, f"there are no records {asked}, and {there}" if asked else there)
 
 
 def with_field_hints(
@@ -83,8 +83,8 @@ def print_field_hints(log: Log, names: Iterable[str], option: str) -> None:
     sample = log.fields()
     field_names = [field.name for field in sample.fields]
     if sample.sampled and not sample.objects:
-        instead = "leave out --fields" if option == "--fields" else _other_ways(log)
-        _print_hint(log, f"{_no_fields(log)}, so they have no fields; {instead}")
+        instead = "Leave out --fields" if option == "--fields" else _other_ways(log)
+        _print_hint(log, f"{_no_fields(log)}, so they have no fields. {instead}")
         if not log.value_format:
             alter = f"`seglake alter {quote(log.store.uri)} {log.topic} {_SAYS_HOW}"
             _print_hint(log, f"if they are CSV or lines of text, {alter}")
@@ -106,9 +106,9 @@ def _no_fields(log: Log) -> str:
 def _of_field(name: str, field_names: list[str]) -> str:
     inside = next((each for each in field_names if each.startswith(f"{name}.")), None)
     if inside is not None:
-        return f"the field {name!r} is an object; name a field of it, such as {inside!r}"
-    hint = similar_names_hint(name, field_names, "it")
-    return f"no sampled value has the field {name!r}; {hint}"
+        return f"the field {name!r} is an object. Name a field of it, such as {inside!r}"
+    hint = similar_names_hint(name, field_names, "A value")
+    return f"no sampled value has the field {name!r}. {hint}"
 
 
 def _print_key_hints(log: Log, asked: Collection[bytes]) -> None:
@@ -118,11 +118,11 @@ def _print_key_hints(log: Log, asked: Collection[bytes]) -> None:
     binary = [key for key in present if not _is_text(key)]
     if keys and not present:
         fields = log.fields().objects > 0
-        instead = "search with --where" if fields else _other_ways(log)
-        _print_hint(log, f"no sampled record has a key; {instead}")
+        instead = "Search with --where" if fields else _other_ways(log)
+        _print_hint(log, f"no sampled record has a key. {instead}")
     elif 2 * len(binary) > len(present) and all(map(_is_text, asked)):
         example = b64encode(min(binary, key=len)).decode()
-        _print_hint(log, f"the keys are binary, not text; write them as in --key base64:{example}")
+        _print_hint(log, f"the keys are binary, not text. Write them as in --key base64:{example}")
 
 
 def _print_header_hints(log: Log, asked: Iterable[str]) -> None:
@@ -130,11 +130,11 @@ def _print_header_hints(log: Log, asked: Iterable[str]) -> None:
     sampled = _sampled(log, "headers").to_pylist()
     names = sorted({header["key"] for headers in sampled for header in headers or ()})
     if sampled and not names:
-        _print_hint(log, "no sampled record has a header; search with --key or --where")
+        _print_hint(log, "no sampled record has a header. Search with --key or --where")
     for name in asked if names else ():
         if name not in names:
-            hint = similar_names_hint(name, names, "it")
-            _print_hint(log, f"no sampled record has the header {name!r}; {hint}")
+            hint = similar_names_hint(name, names, "A record")
+            _print_hint(log, f"no sampled record has the header {name!r}. {hint}")
 
 
 def _other_ways(log: Log) -> str:
@@ -145,9 +145,9 @@ def _other_ways(log: Log) -> str:
     if any(_sampled(log, "headers").to_pylist()):
         ways.append("--header")
     return (
-        f"search with {' or '.join(ways)}"
+        f"Search with {' or '.join(ways)}"
         if ways
-        else ("search the output of `seglake read` with grep")
+        else ("Search the output of `seglake read` with grep")
     )
 
 

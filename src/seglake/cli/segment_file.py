@@ -38,7 +38,7 @@ def dump_file(file: str, *, deep: bool, as_json: bool, iso: bool = False) -> Non
     match = re.fullmatch(r"([0-9]{20})\.(log|index|timeindex)", name)
     if not match:
         raise UsageError(
-            f"{file}: is not a file of Kafka's segments. Its name needs 20 digits and the suffix "
+            f"{file} is not a file of a Kafka segment. Name a file with 20 digits and the suffix "
             f".log, .index or .timeindex"
         )
     base_offset, suffix = int(match[1]), match[2]
@@ -55,7 +55,7 @@ def dump_file(file: str, *, deep: bool, as_json: bool, iso: bool = False) -> Non
         raise damage.within(name) from damage
     except MissingObject:
         raise UsageError(
-            f"{file}: does not exist; `seglake segments ROOT TOPIC --json` has the paths of files"
+            f"{file} does not exist. `seglake segments ROOT TOPIC --json` lists the paths of files"
         ) from None
 
 

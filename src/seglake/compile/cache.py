@@ -68,8 +68,8 @@ def is_known_numba() -> bool:
     known = bool(numba.__version__.startswith(_NUMBA))
     if not known:
         _log.warning(
-            "Seglake does not support numba %s: kernels are not kept, and every process compiles "
-            "them again. Install numba %s*",
+            "Seglake does not support numba %s, so every process compiles kernels again. Install "
+            "numba %s*",
             numba.__version__,
             _NUMBA,
         )
@@ -139,7 +139,7 @@ class KernelCache(caching.NullCache):
             return
         if writable.parent == own_folder():
             _warn_not_kept(
-                f"they are kept in {writable}; to use another folder, set NUMBA_CACHE_DIR"
+                f"they are kept in {writable}. To use another folder, set NUMBA_CACHE_DIR"
             )
         with suppress(OSError):
             self._files[-1].save_overload(sig, data)  # type: ignore[no-untyped-call]
@@ -155,8 +155,8 @@ def _files(function: Callable[..., Any], folder: Path) -> _Files:
 @cache
 def _warn_not_kept(what_happens: str) -> None:
     _log.warning(
-        "compiled kernels can be kept neither next to their sources nor in the user's cache: %s; "
-        "to keep them, run `seglake warm` where the package is installed",
+        "compiled kernels can be kept neither next to their sources nor in the user's cache: %s. "
+        "To keep them, run `seglake warm` where the package is installed",
         what_happens,
     )
 
@@ -180,7 +180,7 @@ def _folders() -> _Folders:
             folder = _writable(Path(chosen, name))
         except OSError as error:
             _log.warning(
-                "NUMBA_CACHE_DIR is not used for kernels: %s; use chmod go-w, or unset it", error
+                "NUMBA_CACHE_DIR is not used for kernels: %s. Use chmod go-w, or unset it", error
             )
         else:
             return _Folders([folder], folder)

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from seglake.read.log import Log
 
 _ROWS_BYTES = 2**20  # up to this size, Spark converts a table to rows
-_SMALL_BYTES = 10 * 2**20  # of a table that fits a join's other side: autoBroadcastJoinThreshold
+_SMALL_BYTES = 10 * 2**20  # size of a table that Spark broadcasts to a join
 _THRESHOLD = "spark.sql.execution.arrow.localRelationThreshold"
 _CHANGING = Lock()
 _MOST_KEYS = 10_000  # they are an option, which Spark sends to each task
@@ -99,7 +99,7 @@ def _local_frame(spark: SparkSession, table: pa.Table, names: Sequence[str]) -> 
 @contextmanager
 def _batches_as_they_are(spark: SparkSession) -> Iterator[None]:
     """Prevent Spark from making local relations in the block. Afterwards, restore the setting."""
-    with _CHANGING:  # else a thread could restore the "0" of another thread
+    with _CHANGING:  # otherwise, a thread could restore the "0" of another
         before = str(spark.conf.get(_THRESHOLD))
         spark.conf.set(_THRESHOLD, "0")
         try:

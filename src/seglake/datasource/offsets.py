@@ -97,15 +97,15 @@ def clip_to_logs(
 def report_loss(message: str, *, fail: bool) -> None:
     """Raise OffsetOutOfRange, or only log a warning if the option failOnDataLoss is false."""
     if fail:
-        raise OffsetOutOfRange(f"{message}; to skip missing records, set failOnDataLoss to false")
-    _log.warning("%s; skipping the missing records, because failOnDataLoss is false", message)
+        raise OffsetOutOfRange(f"{message}. To skip missing records, set failOnDataLoss to false")
+    _log.warning("%s. Skipping the missing records, because failOnDataLoss is false", message)
 
 
 def _require_all(name: str, offsets: Mapping[TopicPartition, int], readers: Readers) -> None:
     if offsets.keys() != readers.keys():
         differing = ", ".join(sorted(map(str, offsets.keys() ^ readers.keys())))
         raise UsageError(
-            f"option {name} must name exactly the partitions that are read; it differs in"
+            f"option {name} must name exactly the partitions that are read. It differs in"
             f" {differing}"
         )
 
@@ -116,7 +116,7 @@ def _first_at(
     place = reader.offset_for_time(time)
     if place is None and no_match == "error":
         raise UsageError(
-            f"option {name}: {partition} has no record at or after {time}; to start at the end "
+            f"option {name}: {partition} has no record at or after {time}. To start at the end "
             f"of the log instead, set startingOffsetsByTimestampStrategy to latest"
         )
     return LATEST if place is None else place.offset

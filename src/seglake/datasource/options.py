@@ -104,7 +104,7 @@ class Options:
         """Return the start of a new streaming query. Raises UsageError for options of batches."""
         if self.only_in_batches:
             raise UsageError(
-                f"option {self.only_in_batches[0]} is only valid in a batch query: a streaming "
+                f"option {self.only_in_batches[0]} is only valid in a batch query. a streaming "
                 f"query has no end and follows the newest version"
             )
         return self.starting or Bound("startingOffsets", LATEST)
@@ -132,8 +132,8 @@ _STORAGE = "storage."
 _ANY = ("kafka.", _STORAGE)  # prefixes of names that are accepted unchecked
 _REFUSED = {
     "kafka.auto.offset.reset": "set startingOffsets instead",
-    "kafka.key.deserializer": "key is binary: cast or decode the column",
-    "kafka.value.deserializer": "value is binary: cast or decode the column",
+    "kafka.key.deserializer": "key is binary. Cast or decode the column",
+    "kafka.value.deserializer": "value is binary. Cast or decode the column",
     "kafka.enable.auto.commit": "Spark's checkpoint holds the offsets",
     "kafka.interceptor.classes": "transform the DataFrame instead",
     # Spark adds this option to the options of CREATE TABLE, and later reads the table without any.
@@ -191,7 +191,7 @@ class _Values:
         root = self.text("path")
         if not root:
             raise UsageError(
-                "the path is missing: pass the root of the lake as option path, or to load(…)"
+                "the path is missing. Pass the root of the lake as option path, or to load(…)"
             )
         return root
 
@@ -250,11 +250,11 @@ class _Values:
         columns = tuple(_split(listed))
         for column in columns:
             if column not in COLUMNS:
-                raise UsageError(_unknown("column", column, COLUMNS) + ", in option columns")
+                raise UsageError(f"option columns: {_unknown('column', column, COLUMNS)}")
         if not columns or len(set(columns)) < len(columns):
             raise UsageError(f"option columns must name each column once, not {listed!r}")
         if "includeHeaders" in self and headers != ("headers" in columns):
-            raise UsageError(f"options includeHeaders={headers} and columns={listed!r} disagree")
+            raise UsageError("option columns contradicts option includeHeaders. Keep one")
         return columns
 
     def fields(self) -> Fields | None:
@@ -266,8 +266,8 @@ class _Values:
         fields = Fields.parse(text)
         if twice := fields.kinds.keys() & {*self.columns()}:
             raise UsageError(
-                f"{min(twice)!r} would be both a column and a field. Set option columns to the "
-                f"other columns to read"
+                f"{min(twice)!r} would be both a field and a column of the log. Leave it out of "
+                f"option columns, or out of option fields"
             )
         return fields
 
@@ -294,7 +294,7 @@ class _Values:
         else:
             topics = TopicChoice(pattern=_pattern(value) if value else None)
         if not any(topics):
-            raise UsageError(f"option {name} has no topic: {value!r}")
+            raise UsageError(f"option {name} is {value!r}, which has no topic. Name one")
         return topics
 
     def bound(self, side: Literal["starting", "ending"]) -> Bound | None:
@@ -334,16 +334,16 @@ def _require_known(name: str) -> None:
 def _unknown(kind: str, name: str, names: Iterable[str]) -> str:
     by_name = {item.lower(): item for item in names}
     near = difflib.get_close_matches(name.lower(), by_name, 1, 0)
-    return f"unknown {kind} {name!r}; the nearest is {by_name[near[0]]}"
+    return f"unknown {kind} {name!r}. Did you mean {by_name[near[0]]}?"
 
 
 def _require_sense(options: Options) -> None:
     start, end = options.start_time_ms, options.end_time_ms
     if start is not None and end is not None and start > end:
-        raise UsageError("the window would end before it starts: startTime is after endTime")
+        raise UsageError("startTime is after endTime. Swap the two options")
     least, most = options.min_offsets_per_trigger, options.max_offsets_per_trigger
     if least is not None and most is not None and least > most:
-        raise UsageError(f"minOffsetsPerTrigger {least} is more than maxOffsetsPerTrigger {most}")
+        raise UsageError("minOffsetsPerTrigger is above maxOffsetsPerTrigger. Lower the first")
 
 
 def _forbid(bound: Bound, offset: int, sentence: str) -> None:
@@ -351,7 +351,7 @@ def _forbid(bound: Bound, offset: int, sentence: str) -> None:
         raise UsageError(sentence)
     for partition, number in (bound.offsets or {}).items():
         if number == offset:
-            raise UsageError(f"{sentence}, but it is for {partition}")
+            raise UsageError(f"{sentence}. Correct the offset of {partition}")
 
 
 def _require_order(starting: Bound, ending: Bound) -> None:
@@ -361,12 +361,12 @@ def _require_order(starting: Bound, ending: Bound) -> None:
         return
     if start.keys() != end.keys():
         differing = ", ".join(sorted(map(str, start.keys() ^ end.keys())))
-        raise UsageError(f"{starting.name} and {ending.name} differ in partitions: {differing}")
+        raise UsageError(f"only one of {starting.name} and {ending.name} names {differing}")
     for partition in start:
         if 0 <= end[partition] < start[partition]:
             raise UsageError(
                 f"{ending.name} {end[partition]} of {partition} is before {starting.name}"
-                f" {start[partition]}"
+                f" {start[partition]}. Swap them"
             )
 
 
@@ -429,7 +429,7 @@ def _pattern(text: str) -> re.Pattern[str]:
         except (re.error, FutureWarning) as error:
             raise UsageError(
                 f"subscribePattern {text!r} is not a pattern of Python's `re`: {error}. Java's \\p,"
-                " \\Q and && are not supported: write the pattern without them, or list the topics"
+                " \\Q and && are not supported. Write the pattern without them, or list the topics"
                 " with subscribe"
             ) from error
 

@@ -19,7 +19,7 @@ with extra("spark", "the Spark data source"):
 
     if pyspark.__version__ < "4":  # this module must not import a session
         raise ConfigError(
-            f"the format seglake needs Spark 4.0 or newer, and this is {pyspark.__version__}: use"
+            f"the format seglake needs Spark 4.0 or newer, and this is {pyspark.__version__}. Use"
             " pyspark 4.2, or read with seglake.open in the tasks of mapPartitions"
         )
     from pyspark.errors import AnalysisException
@@ -106,7 +106,7 @@ class SeglakeDataSource(DataSource):
     def _require_own(self, schema: StructType) -> None:
         if schema.simpleString() != self.schema().simpleString():
             raise UsageError(
-                "the format seglake has a fixed schema: leave out .schema(…), and use the options"
+                "the format seglake has a fixed schema. Leave out .schema(…), and use the options"
                 " columns and includeHeaders"
             )
 
@@ -116,7 +116,7 @@ def _require_streams() -> None:
     if pyspark.__version__ < "4.2":
         raise ConfigError(
             "a stream of the format seglake needs Spark 4.2, and this is"
-            f" {pyspark.__version__}: use pyspark 4.2, or read batches with spark.read and the"
+            f" {pyspark.__version__}. Use pyspark 4.2, or read batches with spark.read and the"
             " options startTime and endTime"
         )
 

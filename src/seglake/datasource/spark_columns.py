@@ -15,7 +15,7 @@ _TYPES: dict[str, Any] = {
     "timestamp": pa.timestamp("us", tz="UTC"),
     "headers": pa.list_(pa.field("element", HEADER)),
 }
-_LEAST_ROWS, _MOST_ROWS = 8_192, 65_536  # of a batch; between them, Spark is equally fast
+_LEAST_ROWS, _MOST_ROWS = 8_192, 65_536  # limits of a batch: Spark is equally fast between them
 _ENOUGH_BYTES = 2 * 2**20  # batches of this size are not joined, because that copies them
 
 
@@ -23,7 +23,7 @@ def choose_columns(columns: Sequence[str] | None) -> tuple[str, ...]:
     """Return `columns`, by default all except headers. Raises UsageError for an unknown column."""
     unknown = [name for name in columns or () if name not in COLUMNS]
     if unknown:
-        raise UsageError(f"unknown column {unknown[0]!r}; columns are {', '.join(COLUMNS)}")
+        raise UsageError(f"unknown column {unknown[0]!r}. The columns are {', '.join(COLUMNS)}")
     return COLUMNS[:-1] if columns is None else tuple(columns)
 
 
@@ -92,7 +92,7 @@ def _microseconds(timestamps: Any) -> Any:
         ends: Any = pc.min_max(timestamps.cast(pa.int64()))
         largest = max(ends.as_py().values(), key=abs)
         raise UsageError(
-            f"a record has timestamp {largest} ms, which Spark's timestamps cannot hold: leave out"
+            f"a record has timestamp {largest} ms, which Spark's timestamps cannot hold. Leave out"
             " the column timestamp with option columns"
         ) from None
 

@@ -1,7 +1,7 @@
-"""Plan and run streaming queries. A micro-batch is everything committed since the last one.
+"""Plan and run streaming queries. A micro-batch has the records committed since the last one.
 
 An offset is `{"topic": {"0": 23}, "@version": 7}`: the next offset to read of each partition, as in
-Spark's Kafka source, and the catalog version that the micro-batch up to there is read from. Spark
+Spark's Kafka source, and the catalog version from which the micro-batch is read. Spark
 writes the end of each micro-batch to the checkpoint before the micro-batch runs, and requests the
 same range after a failure. The range is then read from the same version, even if records were
 removed from the lake since.
@@ -111,7 +111,7 @@ class SparkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         try:
             return self._planned(self._at(end.get(VERSION)), start, end, ends)
         except VersionExpired as error:
-            _log.warning("%s; reading this micro-batch from the newest version", error)
+            _log.warning("%s. Reading this micro-batch from the newest version", error)
         newest = open_lake(self._options.root, storage_options=self._options.storage)
         return self._planned(newest, start, end, ends)
 
@@ -164,7 +164,7 @@ class SparkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _too_few(self, records: int) -> bool:
         """Return whether there are too few records for a micro-batch, within maxTriggerDelay."""
         least = self._options.min_offsets_per_trigger
-        if least is None or self._available_now:  # else some records would never be read
+        if least is None or self._available_now:  # otherwise, some records would never be read
             return False
         now = time.monotonic()
         waited_ms = 1000 * (now - self._triggered_at)
@@ -180,7 +180,7 @@ class SparkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         for partition in sorted(starts.keys() ^ ends.keys()):
             if partition in starts:
-                self._loss(f"{partition} is missing; it was read up to offset {starts[partition]}")
+                self._loss(f"{partition} is missing, but was read up to offset {starts[partition]}")
             elif partition in readers and readers[partition].view.log_start_offset:
                 at = readers[partition].view.log_start_offset
                 self._loss(f"{partition} is new and starts at offset {at}, not at 0")

@@ -34,7 +34,7 @@ from seglake.read.origin import MissingLogs
 from seglake.read.window.plan import pieces_of
 from seglake.store import Store
 
-MOST_BYTES, LEAST_BYTES = 64 * 2**20, 8 * 2**20  # of logs in a task, unless an option is set
+MOST_BYTES, LEAST_BYTES = 64 * 2**20, 8 * 2**20  # bytes of logs in a task by default
 _TASKS = 8  # for a read of less than this many times MOST_BYTES
 _CACHE_BYTES = 32 * 2**20  # half of it for zone maps
 _MOST_EMPTY = 16  # at most this many times the parts that the records need
@@ -211,7 +211,7 @@ class _TaskReader:
                 f"{segment.record_count} records. Run the query again, or set failOnDataLoss to "
                 f"false to skip the missing records"
             )
-        _log.warning("%s; reading its remaining records from the newest version", gone)
+        _log.warning("%s. Reading its remaining records from the newest version", gone)
         return pieces_of([] if reader is None else [(reader, rest)])
 
     def _newest_reader(self, piece: Piece) -> PartitionReader | None:

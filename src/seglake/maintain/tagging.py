@@ -235,7 +235,7 @@ class _Tagging:
         """
         if self._version not in (None, before.version):
             raise UsageError(
-                f"tag {before.name} already names version {before.version}. Use another name, or "
+                f"tag {before.name!r} already names version {before.version}. Use another name, or "
                 f"delete the tag with `seglake tag {quote(self._table.store.uri)} {before.name} "
                 f"--delete`"
             )

@@ -142,12 +142,12 @@ def _without(subjects: Set[Subject], table: CatalogTable, base: Snapshot, topic:
 
 def _check(settings: Mapping[str, Any], delete: Collection[str]) -> None:
     if not settings and not delete:
-        raise UsageError("alter needs a setting: write KEY=VALUE, or name a setting to delete")
+        raise UsageError("alter needs a setting. Write KEY=VALUE, or name a setting to delete")
     for key in (*settings, *delete):
         if key in _OF_IDENTITY:
             raise UsageError(
                 f"alter cannot change {key}. A pipeline can raise the number of partitions "
-                f"(topic.partitions); the other settings of a new topic are final"
+                f"(topic.partitions). The others were final when the topic was created"
             )
         if key in settings and key in delete:
             raise UsageError(f"{key} is both set and deleted. Keep one")

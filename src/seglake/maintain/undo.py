@@ -182,7 +182,7 @@ def run_with_id(
     if not rows:
         lists = history_command(table.store.uri, topic)
         known = suggest(run_id, {run.run_id for run in history}, lists)
-        raise UsageError(f"topic {topic!r} has no run {run_id!r}; {known}")
+        raise UsageError(f"topic {topic!r} has no run {run_id!r}. {known}")
     names = sorted({run.pipeline for run in rows})
     if len(names) > 1:
         raise UsageError(

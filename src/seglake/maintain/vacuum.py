@@ -338,7 +338,7 @@ class _Sweep:
                     rewritten += QuarantineTable(store).drop_rejects(topic, gone, attempt_id)
                 except _IN_VAIN as error:
                     _log.warning(
-                        "cannot remove old rejects of %s; a later vacuum tries again: %s",
+                        "cannot remove old rejects of %s. A later vacuum retries it: %s",
                         topic,
                         error,
                     )

@@ -34,15 +34,15 @@ def nearest_two(name: str, names: Iterable[str]) -> list[str]:
 def suggest(name: str, names: Iterable[str], lists: str) -> str:
     """Return a suggestion of the most similar name, or else `lists`, a hint to find all names."""
     near = nearest(name, names)
-    return f"did you mean {near[0]!r}?" if near else lists
+    return f"Did you mean {near[0]!r}?" if near else lists
 
 
 def suggest_or_list(name: str, names: Sequence[str], prefix: str = "") -> str:
     """Return a suggestion of the name most similar to `name`, or else a list of all names."""
     close = nearest(name, names) or get_close_matches(name.replace("_", "."), names, 1, 0.4)
     if close:
-        return f"did you mean {prefix}{close[0]}?"
-    return f"use one of {', '.join(prefix + other for other in names)}"
+        return f"Did you mean {prefix}{close[0]}?"
+    return f"Use one of {', '.join(prefix + other for other in names)}"
 
 
 def printable(text: str) -> str:

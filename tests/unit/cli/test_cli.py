@@ -164,7 +164,7 @@ def test_the_suffix_of_a_file_says_how_it_is_written(
         assert file.read_bytes() == plain.read_bytes()
     seglake(*asked, "--format", "csv", "--output", tmp_path / "o.txt")  # it says nothing
     assert (tmp_path / "o.txt").read_bytes() == (tmp_path / "o.csv").read_bytes()
-    with pytest.raises(UsageError, match=r"no format has the suffix \.xlsx. Use \.jsonl, .*\.csv"):
+    with pytest.raises(UsageError, match=r"xlsx has an unknown suffix. Use \.jsonl, .*\.csv"):
         seglake(*asked, "--output", tmp_path / "o.xlsx")
     assert not (tmp_path / "o.xlsx").exists()
     for how in (["--format", "csv"], ["--json"], ["--format", "arrow"]):
@@ -236,7 +236,7 @@ def test_a_read_that_fails_leaves_the_file_as_it_was(tmp_path: Path, form: str, 
 def test_an_output_that_cannot_be_written_is_one_sentence(maker: LakeMaker, tmp_path: Path) -> None:
     """And a device stays a device."""
     for output in (tmp_path, tmp_path / "missing" / "file"):
-        with pytest.raises(StoreError, match=f"^{output}: cannot be written: "):
+        with pytest.raises(StoreError, match=f"^{output} cannot be written: "):
             seglake("read", maker.root, "events", "--output", output)
     assert not [*tmp_path.iterdir()]
     os.mkfifo(tmp_path / "pipe")
@@ -288,7 +288,7 @@ def test_dump_shows_a_log_and_its_indexes(maker: LakeMaker) -> None:
     assert f"timestamp: {T + 2999}" in seglake("dump", file.with_suffix(".timeindex"))
     with pytest.raises(UsageError, match="20 digits"):
         seglake("dump", file.parent)
-    with pytest.raises(UsageError, match=r"does not exist; `seglake segments ROOT TOPIC --json`"):
+    with pytest.raises(UsageError, match=r"does not exist. `seglake segments ROOT TOPIC --json`"):
         seglake("dump", file.parent / "none" / file.name)
 
 
@@ -352,8 +352,8 @@ def test_an_error_is_one_line_and_an_exit_code(maker: LakeMaker, broken: Path, r
         (("topics", "LAKE", "--foo"), "UsageError", "No such option: --foo"),
         (("topics",), "UsageError", "Missing argument"),
         (("reed", "LAKE"), "UsageError", "No such command 'reed'"),
-        (("undo", "LAKE", "events", "--run", "x"), "UsageError", "did you mean --run-id?"),
-        (("check", "--conf-file", "none.toml"), "ConfigError", "none.toml: cannot be read"),
+        (("undo", "LAKE", "events", "--run", "x"), "UsageError", "Did you mean --run-id?"),
+        (("check", "--conf-file", "none.toml"), "ConfigError", "none.toml cannot be read"),
     ],
 )
 def test_with_json_an_error_is_an_object(
@@ -381,19 +381,19 @@ def test_with_json_damage_has_its_own_kind_and_answers_stay_as_they_are(
 @pytest.mark.parametrize(
     ("typed", "meant"),
     [
-        (("read", "lake", "web", "--limit", 3), "read has no option --limit: .* --max-records"),
-        (("read", "lake", "web", "--from=3"), "read has no option --from: .* --start"),
-        (("read", "lake", "web", "-o", "a.csv"), "read has no option -o: did you mean --output"),
+        (("read", "lake", "web", "--limit", 3), "read has no option --limit. .* --max-records"),
+        (("read", "lake", "web", "--from=3"), "read has no option --from. .* --start"),
+        (("read", "lake", "web", "-o", "a.csv"), "read has no option -o. Did you mean --output"),
         (
             ("find", "lake", "--topic", "web"),
-            "give the topic without an option: seglake find ROOT TOPIC",
+            "the topic needs no option. Write: seglake find ROOT TOPIC",
         ),
         (("ingest", "web.toml", "--local"), "web.toml .* seglake ingest --conf-file web.toml"),
-        (("ingest", "--conf", "web.toml"), "ingest has no option --conf: .* --conf-file"),
-        (("undo", "lake", "web", "--run", "x"), "undo has no option --run: .* --run-id"),
+        (("ingest", "--conf", "web.toml"), "ingest has no option --conf. .* --conf-file"),
+        (("undo", "lake", "web", "--run", "x"), "undo has no option --run. .* --run-id"),
         (
             ("history", "lake", "web"),
-            "give a topic with an option: seglake history lake --topic web",
+            "a topic needs an option. Write: seglake history lake --topic web",
         ),
         (("verify", "lake", "a", "b", "--deep"), "seglake verify lake --topic a --topic b"),
     ],
@@ -491,15 +491,15 @@ def told_of(root: Path, command: str, *arguments: str) -> list[str]:
 def test_a_field_that_no_value_has_is_told_with_those_that_are_there(tmp_path: Path) -> None:
     values = [b'{"name": "ann", "status": {"code": 1}}', b'{"name": null, "n": "other"}']
     LakeMaker(tmp_path).run({0: [Event(T + at, b"k", each) for at, each in enumerate(values)]})
-    near = "events: no sampled value has the field 'nmae'; did you mean 'name'?"
+    near = "events: no sampled value has the field 'nmae'. Did you mean 'name'?"
     none = "events: nothing was found"
     told = partial(told_of, tmp_path)
     assert told("find", "--where", "nmae=ann") == [none, near]
     assert told("find", "--where", "name=nobody") == [none]
     assert told("find", "--where", "name=ann") == []
-    inside = "events: the field 'status' is an object; name a field of it, such as 'status.code'"
+    inside = "events: the field 'status' is an object. Name a field of it, such as 'status.code'"
     assert told("find", "--where", "status=1") == [none, inside]
-    far = "events: no sampled value has the field 'q'; it has 'name', 'status.code', 'n'"
+    far = "events: no sampled value has the field 'q'. A value has 'name', 'status.code', 'n'"
     assert told("find", "--where", "q=1", "--key", "k") == [none, far]
     for command in (["read"], ["find", "--key", "k"], ["read", "--format", "table"]):
         assert told(*command, "--fields", "name,nmae") == [near]
@@ -524,10 +524,10 @@ def test_values_without_fields_and_keys_of_bytes_are_told(tmp_path: Path) -> Non
         f"events: if they are CSV or lines of text, `seglake alter {tmp_path} events "
         "value.format=csv value.columns=…` gives them fields"
     )
-    no_fields = "events: the values are not JSON objects, so they have no fields; "
-    assert told("find", "--where", "a=1") == [none, f"{no_fields}search with --key", of_csv]
-    assert told("read", "--fields", "a")[0] == f"{no_fields}leave out --fields"
-    of_bytes = "events: the keys are binary, not text; write them as in --key base64://4="
+    no_fields = "events: the values are not JSON objects, so they have no fields. "
+    assert told("find", "--where", "a=1") == [none, f"{no_fields}Search with --key", of_csv]
+    assert told("read", "--fields", "a")[0] == f"{no_fields}Leave out --fields"
+    of_bytes = "events: the keys are binary, not text. Write them as in --key base64://4="
     assert told("find", "--key", "abc") == [none, of_bytes]
     assert told("find", "--key", "base64://4=") == []
     assert told("find", "--key", "base64:AAECAw==") == [none]  # asked so already

@@ -60,7 +60,7 @@ def test_a_date_is_its_midnight_and_other_texts_stay() -> None:
         assert to_epoch_ms(absolute(text, "Europe/Berlin") or "") == to_epoch_ms(text)
     assert absolute("2026-06-01T00:00Z", None) == "2026-06-01T00:00Z"
     for local in ("2026-06-01", "2026-06-01T12:00"):
-        with pytest.raises(UsageError, match=f"{local} has no time zone; give --zone, such as"):
+        with pytest.raises(UsageError, match=f"{local} has no time zone. Give --zone, such as"):
             absolute(local, None)
     with pytest.raises(UsageError, match="1780272000 looks like seconds"):
         absolute("1780272000", None)
@@ -100,7 +100,7 @@ def test_spans(text: str, ms: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "1", "0h", "-1h", "1y", "1M", "3 M"])
 def test_no_spans(text: str) -> None:
-    with pytest.raises(UsageError, match="is not a time span: write 90s"):
+    with pytest.raises(UsageError, match=r"is not a time span. Write 90s"):
         span_ms(text)
 
 
@@ -123,16 +123,12 @@ def test_old_data_say_of_when_the_newest_record_is(tmp_path: Path) -> None:
     LakeMaker(tmp_path).run({0: [Event(to_epoch_ms("2026-05-31T22:30:00Z"))]})
     done = CliRunner().invoke(app, ["read", str(tmp_path), "events", "--last", "1h"])
     assert (done.exit_code, done.stdout) == (0, "")
-    told = (
-        "events: nothing in the last 1h; the newest record has the time 2026-05-31T22:30:00.000Z\n"
-    )
-    assert done.stderr == told
+    assert done.stderr.startswith("events: there are no records in the last 1h, and the newest")
+    assert done.stderr.endswith(" has the time 2026-05-31T22:30:00.000Z\n")
     later = CliRunner().invoke(
         app, ["read", str(tmp_path), "events", "--start", "2026-06-01T00:00Z"]
     )
-    assert later.stderr.startswith(
-        "events: nothing from 2026-06-01T00:00Z on; the newest record has"
-    )
+    assert later.stderr.startswith("events: there are no records from 2026-06-01T00:00Z on, and")
     both = ["--start", "2026-06-01T00:00Z", "--end", "2026-06-02T00:00Z"]
     before = ["--end", "2026-05-31T00:00Z"]
     for asked, words in ((both, f"from {both[1]} to {both[3]}"), (before, f"before {before[1]}")):

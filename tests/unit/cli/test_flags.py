@@ -177,7 +177,7 @@ def _replay(it: Place) -> None:
         )  # fmt: skip
         it.tell(*asked, "--last", "1h")
         it.refused("needs --start and --end", *asked, "--start", str(T))
-        it.refused("must be a number above 0", *asked, "--last", "1h", "--speed", "0")
+        it.refused("--speed must be above 0", *asked, "--last", "1h", "--speed", "0")
         it.refused("KEY=VALUE", *asked, "--last", "1h", "--kafka", "secret")
     first, second = sent
     assert first[:3] == (1, "kafka:9", "new")
@@ -325,7 +325,7 @@ def _attach(it: Place) -> None:
     take = "attach", it.folder / "bucket", "--root", it.folder / "taken"
     (told,) = it.json(*take, "--topic", "events", "--name", "theirs")
     assert told["topic"] == "theirs"
-    it.refused("is not in a bucket", *take[:1], it.folder / "folders", *take[2:])
+    it.refused("has local logs of a broker", *take[:1], it.folder / "folders", *take[2:])
     (manifest, *_) = tier(it.folder / "folders" / "events-0", it.folder / "bucket", topic="bad")
     sound = manifest.read_text()
     manifest.write_text("{")
@@ -742,8 +742,8 @@ def _settings(it: Place) -> None:
     assert held() == wanted
     it.tell(*alter, "--delete", "retention.ms", "--delete", "cleanup.policy")
     assert held() == {"partitions": 2}
-    it.refused("write retention.ms=VALUE", *alter, "retention.ms")
-    it.refused("write KEY=VALUE", *alter, "retention")
+    it.refused("Write retention.ms=VALUE", *alter, "retention.ms")
+    it.refused("Write KEY=VALUE", *alter, "retention")
     it.refused("--delete index.fields removes", *alter, "index.fields=")
     it.refused("set twice", *alter, "retention.ms=1", "retention.ms=2")
     with pytest.raises(ConfigError, match=r"index\.keys"):
@@ -841,10 +841,10 @@ def _publish(it: Place) -> None:
     assert (done["rows"], done["misfits"]) == (304, {"n": 303, "other": 303})
     (row,) = pq.read_table(it.root / "tables/events", filters=[("n", "=", 1)]).to_pylist()
     assert (row["key"], row["other"], row["timestamp_ms"]) == ("k", "x", T)
-    assert "nothing changed" in it.tell(*publish)
+    assert "Nothing was changed" in it.tell(*publish)
     assert it.json(*publish, "--replace")["removed"] == done["added"]
-    assert "forgot" in it.tell(*publish, "--forget")
-    it.refused("knows no table", *publish, "--forget")
+    assert "no longer lists" in it.tell(*publish, "--forget")
+    it.refused("lists no table", *publish, "--forget")
 
 
 @TABLE.shows("tag --version", "tag --until", "tag --delete", "tag --json")
@@ -865,7 +865,7 @@ def _tags(it: Place) -> None:
     it.tell(*tag, "q3", "--delete")
     assert it.json("tag", it.root) == []
     it.refused("need the NAME", *tag, "--delete")
-    it.refused("there is no tag q3", "read", it.root, "events", "--version", "q3")
+    it.refused("there is no tag 'q3'", "read", it.root, "events", "--version", "q3")
 
 
 @TABLE.shows("vacuum --grace-hours", "vacuum --json")

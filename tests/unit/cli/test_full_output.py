@@ -120,4 +120,4 @@ def test_a_locale_of_ascii(root: Path) -> None:
 def test_a_device_of_output(root: Path) -> None:
     read = ["-m", "seglake", "read", root, "events", "--format", "jsonl", "--output", FULL]
     errors = told(read, output=None)
-    assert errors == "seglake: /dev/full: cannot be written: No space left on device\n"
+    assert errors == "seglake: /dev/full cannot be written: No space left on device\n"

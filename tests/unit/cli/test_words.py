@@ -101,7 +101,7 @@ def test_a_header_that_no_record_has_is_told(tmp_path: Path) -> None:
     find = "events", "--header", "Trce=1"
     assert "no sampled record has a header" in told("find", tmp_path / "none", *find)
     said = told("find", tmp_path / "some", *find)
-    assert "has the header 'Trce'; did you mean 'trace'?" in said
+    assert "has the header 'Trce'. Did you mean 'trace'?" in said
     assert "has the header" not in told("find", tmp_path / "some", "events", "--header", "trace=2")
 
 
@@ -123,7 +123,7 @@ def test_a_broker_that_is_not_there_is_told_with_a_remedy(caplog: pytest.LogCapt
     at = f"127.0.0.1:{free_ports(1)[0]}"
     with (
         caplog.at_level(logging.INFO, "seglake.replay"),
-        pytest.raises(StoreError, match=f"{at}: .*; check host and port, that the broker runs"),
+        pytest.raises(StoreError, match=f"{at}: .*. Check host and port, that the broker runs"),
     ):
         Target(at, "events", {}, 0.5).prepare(1)
     assert f"connecting to {at}, for up to 0.5 s" in caplog.text
@@ -131,7 +131,7 @@ def test_a_broker_that_is_not_there_is_told_with_a_remedy(caplog: pytest.LogCapt
 
 def test_a_damaged_or_lost_log_is_told_with_what_helps() -> None:
     log = "topics/events-0/0/00000000000000000000.log"
-    for error in (CorruptData("no", file=log), MissingObject(f"s3://b/lake/{log}: no such object")):
-        assert "restore that log from a copy, or `seglake undo` its run" in log_remedy(error)
+    for error in (CorruptData("no", file=log), MissingObject(f"s3://b/lake/{log} does not exist")):
+        assert "Restore that log from a copy, or `seglake undo` its run" in log_remedy(error)
     for other in (CorruptData("no", file="catalog/x.parquet"), UsageError(log)):
         assert log_remedy(other) == ""

@@ -508,5 +508,5 @@ def test_an_older_spark_is_refused_with_the_remedy(
     source = SeglakeDataSource({"path": "lake", "subscribe": "events"})
     source.streamReader(source.schema())
     monkeypatch.setattr("pyspark.__version__", version)
-    with pytest.raises(ConfigError, match=f"needs Spark 4.2, and this is {version}: use pyspark"):
+    with pytest.raises(ConfigError, match=f"needs Spark 4.2, and this is {version}. Use pyspark"):
         source.streamReader(source.schema())

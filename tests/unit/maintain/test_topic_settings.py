@@ -102,13 +102,13 @@ def test_describe_tells_values_defaults_and_meanings(root: str) -> None:
 @pytest.mark.parametrize(
     ("given_", "deleted", "words"),
     [
-        ({"retention.mz": 5}, [], "retention.mz: unknown key; did you mean topic.retention.ms?"),
-        ({}, ["retention.mz"], "retention.mz: unknown key"),
+        ({"retention.mz": 5}, [], "an unknown key. Did you mean topic.retention.ms?"),
+        ({}, ["retention.mz"], "retention.mz is an unknown key"),
         ({"retention.ms": -2}, [], "retention.ms: -2 should be greater than or equal to -1"),
         ({"retention.ms": "5"}, [], "retention.ms: '5' should be a valid integer"),
         ({"cleanup.policy": "shred"}, [], "'shred' is not a policy"),
         ({"min.compaction.lag.ms": 5, "max.compaction.lag.ms": 4}, [], "is above topic.max"),
-        ({"batch.size": 2**30}, [], "lower batch.size"),
+        ({"batch.size": 2**30}, [], "Lower batch.size"),
         ({"kafka.topic.id": "nonsense"}, [], "'nonsense' is not a topic id"),
         ({"kafka.topic.id": "A" * 22}, [], "is not a topic id"),
         ({"kafka.topic.id": "A08NuvyWRgee6k9bdjak+/"}, [], "`kafka-topics --describe` shows it"),
@@ -117,7 +117,7 @@ def test_describe_tells_values_defaults_and_meanings(root: str) -> None:
         ({"partitions": 5}, [], "alter cannot change partitions"),
         ({}, ["message.timestamp.type"], "cannot change message.timestamp.type"),
         ({"retention.ms": 5}, ["retention.ms"], "both set and deleted"),
-        ({}, [], "write KEY=VALUE"),
+        ({}, [], "Write KEY=VALUE"),
     ],
 )
 def test_bad_input_is_one_sentence_and_changes_nothing(
@@ -255,17 +255,17 @@ def test_durations_and_sizes_are_stored_as_numbers(
     assert seglake.alter(root, "events", {key: value}).changes == {}
 
 
-NO_DURATION = "is not a duration; write milliseconds, or 90s, 12h, 7d"
+NO_DURATION = "is not a duration. Write milliseconds, or 90s, 12h, 7d"
 
 
 @pytest.mark.parametrize(
     ("key", "text", "problem"),
     [
         *(("retention.ms", text, NO_DURATION) for text in ("7 moons", "d", "1.5d", "", "-7d")),
-        ("retention.bytes", "1GB", "write 1GiB for the second, or"),
-        ("retention.bytes", "1.5m", "write 1.5MiB for the second, or"),
+        ("retention.bytes", "1GB", "Write 1GiB for the second, or"),
+        ("retention.bytes", "1.5m", "Write 1.5MiB for the second, or"),
         ("retention.bytes", "0.3KiB", "is not a whole number of bytes"),
-        ("retention.bytes", "big", "is not a size; write bytes, or 64KiB, 512MiB, 1GiB"),
+        ("retention.bytes", "big", "is not a size. Write bytes, or 64KiB, 512MiB, 1GiB"),
         *(("retention.bytes", text, "is not a size") for text in ("-1KiB", "1iB", "")),
     ],
 )

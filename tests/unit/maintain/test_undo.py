@@ -167,12 +167,12 @@ def test_a_run_that_is_not_there__is_refused(tmp_path: Path) -> None:
     lake.ingest("a")
     version = seglake.open(str(lake.root)).version
     with pytest.raises(
-        UsageError, match=r"no run 'never'; `seglake history .*lake --topic events`"
+        UsageError, match=r"no run 'never'. `seglake history .*lake --topic events`"
     ):
         undo(str(lake.root), "events", "never")
     lake.write("hour-7", lines(4, 1))
     lake.ingest("hour-7")
-    with pytest.raises(UsageError, match="no run 'huor-7'; did you mean 'hour-7'"):
+    with pytest.raises(UsageError, match=r"no run 'huor-7'. Did you mean 'hour-7'"):
         undo(str(lake.root), "events", "huor-7")
     version += 1
     assert seglake.open(str(lake.root)).version == version
@@ -427,7 +427,7 @@ def test_a_replacement_by_something__says_what_left(tmp_path: Path) -> None:
     lake.ingest("a")
     lake.write("a", lines(3, T + 7))
     summary = lake.replace("a").summary
-    assert summary == "3 records, 0 rejected; replaced run a: removed 5 records of 1 file"
+    assert summary == "3 records, 0 rejected. Replaced run a: removed 5 records of 1 file"
 
 
 def test_two_replacements_at_once__end_as_one(

@@ -111,14 +111,16 @@ class Command(Documented):
         for word in words:
             meant = _MEANT.get(word)
             if word not in own and meant in own:
-                raise UsageError(f"{self.name} has no option {word}: did you mean {meant}?")
+                raise UsageError(f"{self.name} has no option {word}. Did you mean {meant}?")
             if word == "--topic" and word not in own and "topic" in names:
                 raise UsageError(
-                    f"give the topic without an option: seglake {self.name} ROOT TOPIC"
+                    f"the topic needs no option. Write: seglake {self.name} ROOT TOPIC"
                 )
         file = next((word for word in words if word.endswith(".toml")), None)
         if file and "--conf-file" in own and "--conf-file" not in words:
-            raise UsageError(f"give {file} with an option: seglake {self.name} --conf-file {file}")
+            raise UsageError(
+                f"{file} needs an option. Write: seglake {self.name} --conf-file {file}"
+            )
 
     def _refuse(self, ctx: Any, extra: Sequence[str]) -> None:
         """Raise UsageError for surplus arguments, such as a topic that needs its option."""
@@ -127,7 +129,7 @@ class Command(Documented):
         if root and "--topic" in own and (len(extra) == 1 or own["--topic"].multiple):
             options = " ".join(f"--topic {quote(topic)}" for topic in extra)
             raise UsageError(
-                f"give a topic with an option: seglake {self.name} {quote(root)} {options}"
+                f"a topic needs an option. Write: seglake {self.name} {quote(root)} {options}"
             )
         ctx.fail(f"Got unexpected extra argument(s) ({' '.join(map(printable, extra))})")
 

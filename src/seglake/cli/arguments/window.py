@@ -12,7 +12,7 @@ from seglake.terminal.wording import wrap
 from seglake.times.instants import format_ms, to_epoch_ms
 from seglake.times.intervals import duration_ms
 
-_NAMED = ("earliest", "latest", "max-timestamp")  # of `seglake offsets`
+_NAMED = ("earliest", "latest", "max-timestamp")  # special times of `seglake offsets`
 
 Bounds = tuple[str | None, str | None]
 
@@ -34,7 +34,7 @@ def span_ms(text: str) -> int:
     if not ms:
         records = f"; `seglake read --tail {text}` gives the last records" * text.isdecimal()
         raise UsageError(
-            f"--last {text!r} is not a time span: write 90s, 15m, 1h, 2d or 1w{records}"
+            f"--last {text!r} is not a time span. Write 90s, 15m, 1h, 2d or 1w{records}"
         )
     return ms
 
@@ -88,6 +88,6 @@ def _require_zone(text: str) -> None:
         # This raises the same error, unless only the zone is missing.
         to_epoch_ms(text, "UTC")
         raise UsageError(
-            f"{text} has no time zone; give --zone, such as --zone UTC or --zone Europe/Berlin, or "
+            f"{text} has no time zone. Give --zone, such as --zone UTC or --zone Europe/Berlin, or "
             "a time with its zone, such as 2026-01-31T12:00:00Z"
         ) from None

@@ -75,7 +75,7 @@ def generate(
         ValueError: `files` is below 1, or `events` is below `files`.
     """
     if not 1 <= files <= events:
-        raise ValueError(f"cannot write {events} events into {files} files")
+        raise ValueError(f"{events} events cannot fill {files} files. Make more events")
     broken = events * BROKEN_PER_MILLION // 1_000_000
     visitors = _Visitors.draw(np.random.default_rng([seed]))
     folder = Path(folder)

@@ -39,7 +39,7 @@ def log_remedy(error: SeglakeError) -> str:
     if not (isinstance(error, (CorruptData, MissingObject)) and _LOG.search(str(error))):
         return ""
     return (
-        "; restore that log from a copy, or `seglake undo` its run and ingest the input again "
+        ". Restore that log from a copy, or `seglake undo` its run and ingest the input again "
         "(`seglake verify` lists all damaged files)"
     )
 
@@ -64,7 +64,7 @@ def print_stopped(more: str = "") -> None:
     global _is_printed  # noqa: PLW0603  # the process ends after this
     if not _is_printed:
         _is_printed = True
-        print_error("Stopped", f"stopped{more and f'; {more}'}", EXIT_CODE)
+        print_error("Stopped", f"stopped{more and f'. {more}'}", EXIT_CODE)
 
 
 @contextmanager

@@ -57,7 +57,7 @@ def complete(path: Path) -> Iterator[Path]:
         yield temporary
         temporary.replace(path)
     except OSError as error:
-        raise StoreError(f"{path}: cannot be written: {error.strerror or error}") from error
+        raise StoreError(f"{path} cannot be written: {error.strerror or error}") from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
         with contextlib.suppress(OSError):
@@ -86,4 +86,4 @@ def _device_errors(path: Path) -> Iterator[None]:
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise StoreError(f"{path}: cannot be written: {error.strerror or error}") from error
+        raise StoreError(f"{path} cannot be written: {error.strerror or error}") from error

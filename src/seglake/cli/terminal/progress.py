@@ -177,7 +177,7 @@ def _line_if_stopped() -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         print_stopped(
-            "nothing is half done. To finish, run the command again, with the same run id if it "
+            "Nothing is half done. To finish, run the command again, with the same run id if it "
             "had one"
         )
         raise

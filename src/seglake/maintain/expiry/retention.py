@@ -223,7 +223,7 @@ def _start(view: PartitionView, offset: int) -> int:
     if not END <= offset <= end:
         raise OffsetOutOfRange(
             f"{view.topic}-{view.partition}: offset {offset} is not in the log, which ends at "
-            f"{end}: give an offset from {view.log_start_offset} to {end}, or -1 for the end "
+            f"{end}. Give an offset from {view.log_start_offset} to {end}, or -1 for the end "
             "(OFFSET_OUT_OF_RANGE)"
         )
     return end if offset == END else offset

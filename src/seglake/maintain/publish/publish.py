@@ -175,7 +175,7 @@ def publish(  # noqa: PLR0913  # each is an option of the command
         settings=before.settings if before and keeps else columns.dump(),
     )  # fmt: skip
     if forget and (before is None or before.state == "forgotten"):
-        raise UsageError(f"the lake knows no table {path} of {topic}")
+        raise UsageError(f"the lake lists no table {path} of topic {topic!r}")
     there = PublishedTable(catalog.store, catalog.lake, row)
     if not forget and before is None:
         # Refuse a table of another lake before the lake knows it.
@@ -285,14 +285,12 @@ class _Publisher:
         if row is not None and row.sequence >= self._row.sequence:
             self._row = row
         if self._row.state == "forgotten":
-            raise UsageError(
-                f"the lake does not know the table {self._row.path} any more: publish again"
-            )
+            raise UsageError(f"the lake no longer lists the table {self._row.path}. Publish again")
         shows = base.shows if base and not self._replace else None
         if shows is not None and shows > snapshot.version:
             raise UsageError(
-                f"{self._table.uri} shows version {shows} of the lake, and the lake has only "
-                f"{snapshot.version}: an older copy was put back. --replace publishes it again"
+                f"{self._table.uri} shows version {shows} of the lake, but the lake has only "
+                f"{snapshot.version}, as if an older copy replaced it. Publish with --replace"
             )
         report, wanted = self.report, visible_segments(self._reads, snapshot, self._row)
         own = {file.path for file in self._written.values()}
@@ -397,7 +395,7 @@ def publish_in(
             work.give_up(attempt_id)
             raise
     if plan.base is None and is_known:
-        report.mended.append(f"{report.table} did not exist any more")
+        report.mended.append(f"{report.table} no longer existed")
     return report
 
 

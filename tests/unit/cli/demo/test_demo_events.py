@@ -60,5 +60,5 @@ def test_the_same_seed_gives_the_same_bytes_and_another_others(tmp_path: Path) -
 
 @pytest.mark.parametrize(("events", "files"), [(0, 1), (10, 0), (3, 4)])
 def test_impossible_sizes_are_refused(tmp_path: Path, events: int, files: int) -> None:
-    with pytest.raises(ValueError, match="cannot write"):
+    with pytest.raises(ValueError, match="cannot fill"):
         generate(tmp_path, events=events, files=files)

@@ -141,7 +141,7 @@ def test_a_missing_extra_is_one_sentence(
     done = called(python, *(each.format(lake=lake, tmp=tmp_path) for each in arguments))
     assert done.returncode in {1, 2}
     assert done.stderr.splitlines()[-1].endswith(
-        "needs the package 'pyspark': pip install 'seglake[spark]'"
+        "needs the package 'pyspark'. Install it: pip install 'seglake[spark]'"
     )
     assert ("Traceback" in done.stderr) == (arguments[0] == "-c")
 

@@ -327,5 +327,5 @@ def test_jars_that_do_not_exist_leave_nothing_behind(tmp_path: Path) -> None:
 
 def test_what_spark_3_5_lacks_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pyspark.__version__", "3.5.7")
-    with pytest.raises(ConfigError, match=r"needs Spark 4\.0 or newer, and this is 3\.5\.7: use"):
+    with pytest.raises(ConfigError, match=r"needs Spark 4\.0 or newer, and this is 3\.5\.7. Use"):
         session.spark_session("old")

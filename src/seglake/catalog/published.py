@@ -293,10 +293,10 @@ def locate(store: Store, topic: str, table: str | None) -> str:
     inside = path != uri
     if f"{store.uri}/".startswith(f"{uri}/") or (inside and not _is_inside(path)):
         raise UsageError(
-            f"{uri} cannot be a table: in a lake, tables are below {store.uri}/{layout.TABLES}"
+            f"{uri} cannot be a table. In a lake, use a folder below {store.uri}/{layout.TABLES}"
         )
     if not inside and "/" not in uri.partition("://")[2] and not is_local(store):
-        raise UsageError(f"{uri} cannot be a table. Give a folder in the bucket")
+        raise UsageError(f"{uri} is a bucket, not a table. Give a folder in the bucket")
     return path
 
 

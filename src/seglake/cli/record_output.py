@@ -362,7 +362,7 @@ def _progress(
         matching = min(stats.bytes_matching, planned.size_bytes)
         cost = replace(stats, bytes_matching=matching).amplification
         print(
-            f"{counted(written.records, 'record')}; {counted(stats.bytes_fetched, 'byte')} read, "
+            f"{counted(written.records, 'record')}. {counted(stats.bytes_fetched, 'byte')} read, "
             f"{cost:.2f} for each byte of a matching batch",
             file=sys.stderr,
         )

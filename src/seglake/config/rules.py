@@ -77,7 +77,7 @@ def _topic_name(name: str) -> str:
 def _topic_id(text: str) -> str:
     if not is_topic_id(text):
         raise ValueError(
-            f"{text!r} is not a topic id, which has 22 characters from a-z A-Z 0-9 _ -; "
+            f"{text!r} is not a topic id, which has 22 characters from a-z A-Z 0-9 _ -. "
             f"`kafka-topics --describe` shows it"
         )
     return text
@@ -109,7 +109,7 @@ def _encoding(name: str) -> str:
         codec = None
     named = "" if codec is None else codec.name.replace("-", "_")
     if codec is None or codec.incrementaldecoder is None or named in _NO_ENCODINGS:
-        raise ValueError(f"{name!r} is not an encoding; {_other_encodings(name)}")
+        raise ValueError(f"{name!r} is not an encoding. {_other_encodings(name)}")
     return "utf-8" if named == "utf_8_sig" else codec.name
 
 
@@ -119,12 +119,12 @@ def _other_encodings(name: str) -> str:
     spelled = re.sub(r"[^a-z0-9]+", "_", name.lower())
     near = get_close_matches(spelled, encodings, len(encodings))
     if not near:
-        return "use a name that Python knows, such as utf-8, latin-1, cp1252 or utf-16"
+        return "Use a name that Python knows, such as utf-8, latin-1, cp1252 or utf-16"
     likeness = {each: SequenceMatcher(None, each, spelled).ratio() for each in near}
     near = [each for each in near if likeness[each] == likeness[near[0]]]
     near.sort(key=lambda each: [*_USUAL, aliases.get(each, each)].index(aliases.get(each, each)))
     *others, last = [repr(each.replace("_", "-")) for each in near[:3]]
-    return f"did you mean {', '.join(others)}{' or ' * bool(others)}{last}?"
+    return f"Did you mean {', '.join(others)}{' or ' * bool(others)}{last}?"
 
 
 def _location(value: str) -> str:

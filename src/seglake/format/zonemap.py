@@ -231,7 +231,7 @@ def checked_entries(data: Any, fences: Fences, first: int, last: int) -> npt.NDA
     view = memoryview(data).cast("B")
     if len(view) != end - start:
         raise CorruptData(
-            f"{len(view)} bytes of zone entries instead of {end - start}", position=start
+            f"there are {len(view)} bytes of zone entries, not {end - start}", position=start
         )
     step = fences.fence_span * ENTRY.itemsize
     for fence in range(first, last + 1):

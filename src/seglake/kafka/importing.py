@@ -153,8 +153,8 @@ def _folders_by_topic(
         what = "only internal topics of the broker" if topic is None else f"no topic {topic!r}"
         raise InputError(f"{', '.join(sources)} has {what}. Give another --topic")
     return topics, [
-        f"left out {path}, because only folders named TOPIC-PARTITION are logs. A broker renames "
-        f"the folders that it deletes or moves"
+        f"{path} was left out, because its name is not TOPIC-PARTITION. A broker renames folders "
+        f"that it deletes or moves"
         for path in skipped
     ]
 

@@ -415,9 +415,9 @@ def _sizes(text: str) -> tuple[int, ...]:
     try:
         packed = base64.b64decode(text, validate=True)
     except binascii.Error as error:
-        raise ValueError(f"sizes of chunks: {error}") from error
+        raise ValueError(f"the sizes of chunks are not base64 ({error})") from error
     if not 0 <= zstandard.frame_content_size(packed) <= _MAX_INDEX_BYTES:
-        raise ValueError("there are too many sizes of chunks")
+        raise ValueError("the index of chunks is too large")
     data = zstandard.ZstdDecompressor().decompress(packed)
     count, rest = int.from_bytes(data[:4], "big"), data[4:]
     if count < 2:

@@ -123,8 +123,8 @@ class Fields:
     def __post_init__(self) -> None:
         if isinstance(self.types, str):
             raise UsageError(
-                f"fields must be a list of names, or a dictionary with a type for "
-                f"each name: [{self.types!r}]"
+                f"fields must be a list of names, or a dictionary with a type for each name. "
+                f"Write fields=[{self.types!r}]"
             )
         pairs = self.types if isinstance(self.types, Mapping) else dict.fromkeys(self.types)
         kinds = {name: _kind(name, kind) for name, kind in pairs.items()}

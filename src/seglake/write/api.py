@@ -171,9 +171,7 @@ def _interval_ms(start: Time | None, end: Time | None) -> tuple[int, int] | None
         raise UsageError("the run's interval has no start or no end. Give both")
     start_ms, end_ms = to_epoch_ms(start), to_epoch_ms(end)
     if is_open(start_ms) or is_open(end_ms):
-        raise UsageError(
-            "the run's interval is open. Give the start and the end of what the run covers"
-        )
+        raise UsageError("the run's interval is open. Give its start and its end")
     if start_ms >= end_ms:
         raise UsageError(f"the run's interval ends at {end}, which is not after its start, {start}")
     return start_ms, end_ms

@@ -109,7 +109,7 @@ def test_an_open_reads_no_rows(tmp_path: Path) -> None:
     assert lake.topics() == ["t-000", "t-001", "t-002"]
     with pytest.raises(CorruptData):
         lake.topic("t-000")
-    with pytest.raises(UnknownTopic, match="did you mean 't-001'"):
+    with pytest.raises(UnknownTopic, match="Did you mean 't-001'"):
         lake.topic("t-0001")
 
 

@@ -586,7 +586,7 @@ def _where(it: Place) -> None:
     for condition in ("--where", "u.name=b"), ("--header", "h=x"):
         assert it.offsets(*find, *condition) == [1, 3, 5]
     assert it.offsets(*find, "--where", "n=1", "--where", "n=2", "--where", "u.name=a") == [2]
-    it.refused("'n' is not NAME=VALUE", *find, "--where", "n")
+    it.refused("'n' is not of the form NAME=VALUE", *find, "--where", "n")
     it.refused("--key, --keys-from, --where or --header", *find)
 
 

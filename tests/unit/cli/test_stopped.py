@@ -53,7 +53,7 @@ main()
     [
         ("finalized", "seglake: stopped"),
         ("imported", "seglake: stopped"),
-        ("told", "seglake: stopped; run it again"),
+        ("told", "seglake: stopped. run it again"),
     ],
 )
 def test_any_moment_ends_it_with_one_line(moment: str, line: str) -> None:

@@ -105,7 +105,7 @@ def test_ends_of_paths_tell_them_apart(paths: list[str]) -> None:
 def test_a_mistyped_topic_has_no_rejects_and_is_told(root: Path) -> None:
     done = CliRunner().invoke(app, ["quarantine", str(root), f"{NAME}s"])
     assert isinstance(done.exception, UnknownTopic)
-    assert f"did you mean {NAME!r}?" in str(done.exception)
+    assert f"Did you mean {NAME!r}?" in str(done.exception)
 
 
 def test_a_table_tells_of_misfits_too(root: Path) -> None:

@@ -130,7 +130,7 @@ def test_start_of_a_stream(options: dict[str, str], expected: Bound) -> None:
         ({"columns": "key,time"}, "unknown column 'time'. Did you mean timestamp"),
         ({"columns": "key,key"}, "columns must name each column once"),
         ({"columns": ","}, "columns must name each column once"),
-        ({"fields": "user:year"}, "field 'user': unknown type 'year'"),
+        ({"fields": "user:year"}, "field 'user' has the unknown type 'year'"),
         ({"fields": "key", "columns": "key"}, "'key' would be both a field and a column"),
         ({"columns": "key", "includeHeaders": "true"}, "contradicts option includeHeaders"),
         ({"columns": "headers", "includeHeaders": "false"}, "contradicts option includeHeaders"),

@@ -470,7 +470,7 @@ def test_a_micro_batch_of_a_version_that_is_gone__is_read_from_the_newest(
     reader = reader_of(maker)
     found = as_written(tables(reader, reader.partitions(offset(0, 0), end)))
     assert found == [r for r in maker.records() if r.offset < (10 if r.partition else 30)]
-    assert "reading this micro-batch from the newest version" in caplog.text
+    assert "Reading this micro-batch from the newest version" in caplog.text
 
 
 def test_a_merge_in_the_catalog__is_no_micro_batch(

@@ -298,7 +298,7 @@ def test_what_is_refused(maker: LakeMaker) -> None:
     with pytest.raises(UsageError, match="zone"):
         tag(root, "q3", until="2099-01-01T12:00")
     tag(root, "q3-train")
-    with pytest.raises(UsageError, match="did you mean 'q3-train'"):
+    with pytest.raises(UsageError, match="Did you mean 'q3-train'"):
         seglake.open(root, "q3-trai")
 
 

@@ -359,7 +359,7 @@ def test_the_ends_of_time(maker: LakeMaker) -> None:
         ({"at": "text", "after_ms": 1, "columns": ["value"]}, "not string"),
         ({"at": "at", "after_ms": 1, "key": "at", "columns": ["value"]}, "text or binary, not int"),
         ({"at": "at", "after_ms": 1}, "both the rows and the records have a column 'key'"),
-        ({"at": "at", "columns": ["value"]}, "one of them above 0"),
+        ({"at": "at", "columns": ["value"]}, "one must be above 0"),
         ({"at": "at", "before_ms": -1, "columns": ["value"]}, "at least 0"),
         ({"at": "at", "after_ms": 1, "columns": ["size"]}, "unknown column 'size'"),
     ],

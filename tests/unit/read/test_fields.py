@@ -285,7 +285,7 @@ def test_what_does_not_fit_is_an_error_if_that_is_asked_for(tmp_path: Path) -> N
 def test_wrong_fields_are_named(tmp_path: Path) -> None:
     log = log_of(str(tmp_path), [b"{}"])
     for fields, words in (
-        ({"n": "decimal"}, "field 'n': unknown type 'decimal'; types are string, json"),
+        ({"n": "decimal"}, "field 'n' has the unknown type 'decimal'. Use string, json"),
         ("n", "fields must be a list of names"),
         ({}, "fields is empty"),
         ({"offset": "int32"}, "'offset' would be both a field and a column"),

@@ -71,7 +71,7 @@ def test_html_is_escaped_and_long_tables_are_cut() -> None:
 
 
 def test_a_misspelt_topic_gets_the_nearest(lake: seglake.read.lake.Lake) -> None:
-    with pytest.raises(UnknownTopic, match=r"'event' is not in version 3.*did you mean 'events'\?"):
+    with pytest.raises(UnknownTopic, match=r"'event' is not in version 3.*Did you mean 'events'\?"):
         lake.topic("event")
     with pytest.raises(UnknownTopic, match=r"of the lake$"):
         lake.history("zzz")

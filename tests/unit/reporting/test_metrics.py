@@ -88,7 +88,7 @@ def test_metrics_are_pushed(made: LakeReport) -> None:
 
 def test_a_gateway_that_is_not_there_is_named(made: LakeReport) -> None:
     (port,) = free_ports(1)
-    with pytest.raises(StoreError, match="does not take metrics"):
+    with pytest.raises(StoreError, match="did not accept the metrics"):
         metrics.push(made, f"http://127.0.0.1:{port}")
 
 

@@ -42,7 +42,7 @@ def compressor(name: str, level: int | None = None) -> Compress | None:
     Raises ConfigError for an unknown codec.
     """
     if name not in IDS:
-        raise ConfigError(f"compression.type {name!r} is not one of {', '.join(NAMES)}")
+        raise ConfigError(f"compression.type {name!r} is unknown. Use {', '.join(NAMES)}")
     return None if name == "none" else _COMPRESSORS[name](level)
 
 

@@ -56,7 +56,7 @@ class TableColumns:
     def of(fields: TableFields, **options: Any) -> TableColumns:
         """Return columns for `fields`, see `publish`. Raises UsageError for invalid columns."""
         if isinstance(fields, str):
-            raise UsageError(f"fields must be a list of names or a dictionary: [{fields!r}]")
+            raise UsageError(f"fields must be a list or a dictionary. Write fields=[{fields!r}]")
         pairs = fields if isinstance(fields, Mapping) else dict.fromkeys(fields, "string")
         chosen = {
             name: (name, kind) if isinstance(kind, str) else (kind[0], kind[1])
@@ -64,7 +64,7 @@ class TableColumns:
         }
         columns = TableColumns(chosen, **options)
         if columns.key not in _KEYS:
-            raise UsageError(f"the key is {columns.key!r}. Give {' or '.join(_KEYS)}")
+            raise UsageError(f"the key must be {' or '.join(_KEYS)}, not {columns.key!r}")
         columns._check_names()
         columns._fields()
         return columns

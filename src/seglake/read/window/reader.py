@@ -146,7 +146,7 @@ class WindowReader(ShowsTable, _PyArrowKin):  # type: ignore[misc]  # as above
         try:
             import pandas as pd  # noqa: F401  # pyarrow's message would name no remedy
         except ModuleNotFoundError:
-            raise MissingExtra("to_pandas needs the package 'pandas': pip install pandas") from None
+            raise MissingExtra("to_pandas needs pandas. Run pip install pandas") from None
         frame: pd.DataFrame = self.read_all().to_pandas(**options)
         return frame
 
@@ -160,7 +160,7 @@ class WindowReader(ShowsTable, _PyArrowKin):  # type: ignore[misc]  # as above
         try:
             import polars as pl
         except ModuleNotFoundError:
-            raise MissingExtra("to_polars needs the package 'polars': pip install polars") from None
+            raise MissingExtra("to_polars needs polars. Run pip install polars") from None
         return pl.DataFrame(self)
 
     read_pandas = to_pandas  # the name that pyarrow's readers have

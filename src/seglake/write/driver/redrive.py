@@ -281,8 +281,8 @@ class _RedriveCall:
         too_many = open_rejects.left is not None and rejects.count > open_rejects.left
         if too_many or rejects.has_one_of(leaving):
             raise CommitConflict(
-                f"an erasure of some of the rejects of run {chain.last.run_id!r} is not "
-                f"finished. Redrive when it has ended. If it died, run `seglake erase` again first"
+                f"an erasure of some of the rejects of run {chain.last.run_id!r} is not finished. "
+                f"Redrive when it has ended. If the erasure died, run `seglake erase` again first"
             )
         return rejects
 

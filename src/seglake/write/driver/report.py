@@ -198,7 +198,7 @@ class Report(ShowsTable):
             if paths
         ]
         if not changes:
-            return "already committed, and all its input is in the topic"
+            return "already committed, and the topic has all its input"
         remedy = ""
         if self.new_files or self.changed_files:
             remedy = (
@@ -225,7 +225,7 @@ class Report(ShowsTable):
         if not present:
             others = len(self.missing_paths) - 1
             more = f" and {others:,} more are" if others > 0 else " is"
-            missing = f"; {self.missing_paths[0]}{more} missing" if self.missing_paths else ""
+            missing = f". {self.missing_paths[0]}{more} missing" if self.missing_paths else ""
             return f"nothing new: the input is empty{missing}"
         other = f", {len(self.changed_files):,} of them changed" if self.changed_files else ""
         owner = f", such as {self.owner!r}" if self.owner else ""

@@ -298,7 +298,7 @@ def _require_end(archive: _Forward) -> None:
         at = archive.tell() - len(block)
         if block.strip(b"\0") and (not second < at < record_end or _is_header(block)):
             raise tarfile.ReadError(
-                f"more data at byte {at}, after the block of zeros that ends an archive (tar "
+                f"there is data at byte {at:,}, after the block of zeros that ends an archive (tar "
                 "--concatenate joins archives)"
             )
 

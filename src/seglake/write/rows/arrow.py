@@ -299,8 +299,8 @@ def _json_number(column: Any, path: str) -> Spans:
         return nulls_as(from_arrow(column.cast(pa.large_string())), b"null")
     except pa.ArrowException as problem:
         raise InputError(
-            f"{path}: type {column.type} cannot be written as JSON: {problem}. Convert it, or "
-            "leave it out with value.columns"
+            f"{path} has type {column.type}, which cannot be written as JSON ({problem}). Convert "
+            "the column, or leave it out of value.columns"
         ) from problem
 
 

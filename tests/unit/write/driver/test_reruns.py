@@ -159,7 +159,7 @@ def test_a_missing_folder_is_an_empty_hour_that_names_it(inbox: Path, lake: Path
     settings = pipeline_of(lake, hour, input={"on_empty": "ok"})
     done = ingest(settings, "1")
     assert (done.status, done.missing_paths) == ("committed", [str(hour)])
-    assert done.summary == f"nothing new: the input is empty; {hour} is missing"
+    assert done.summary == f"nothing new: the input is empty. {hour} is missing"
     (run,) = [each for each in seglake.open(str(lake)).history() if each.run_id == "1"]
     assert json.loads(run.report)["missing_paths"] == [str(hour)]
     late = write_file(hour / "late.jsonl", [Line(T)])

@@ -198,7 +198,7 @@ def test_a_damaged_header_is_noticed(pack: Any, block: int, byte: int) -> None:
 def test_a_header_of_zeros_is_not_the_end(pack: Any, block: int) -> None:
     """One block of zeros ends an archive only if nothing follows."""
     data, _ = three()
-    with pytest.raises(InputError, match=f"more data at byte {512 * (block + 1)}"):
+    with pytest.raises(InputError, match=f"data at byte {512 * (block + 1):,}"):
         read_bytes(pack(block_of(data, block, bytes(512))))
 
 
@@ -232,7 +232,7 @@ def test_archives_that_were_put_one_behind_another_are_refused(pack: Any) -> Non
     for zeros in (512, 1024, 2048, 10_240 - end, 20_480):
         with pytest.raises(InputError, match="after the block of zeros that ends an archive"):
             read_bytes(pack(data[:end] + bytes(zeros) + data))
-    with pytest.raises(InputError, match="more data at byte 10240"):
+    with pytest.raises(InputError, match="data at byte 10,240"):
         read_bytes(pack(data[:end] + bytes(10_240 - end) + b"more"))
 
 

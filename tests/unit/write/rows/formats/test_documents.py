@@ -222,7 +222,7 @@ def test_rows_that_are_no_events_are_rejects_with_their_place() -> None:
         (b'{"r":[{"a":1}}', [], "after event 1, at byte 14, brackets or quotes do not match"),
         (b'{"r":[{"a":"x\n"}]}', [], "brackets or quotes do not match"),
         (b'{"r":["%b"]}' % (b"x" * 4096), [], "has more than 4 KiB"),
-        (b'{"r":[%b]}' % b",".join([b'{"a":12345}'] * 500), ["i"], "without input.inherit"),
+        (b'{"r":[%b]}' % b",".join([b'{"a":12345}'] * 500), ["i"], "Without input.inherit"),
         (b'{"r":[{},{"i":null}],"i":1}', ["i"], "event 2 has a member 'i' itself"),
     ],
 )

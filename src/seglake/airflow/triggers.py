@@ -36,7 +36,7 @@ POLL_SECONDS = 30.0
 
 
 class _LakeTrigger(BaseEventTrigger):
-    """A trigger that emits the events of a watch. Both have the same arguments, all JSON values."""
+    """A trigger that emits the events of a watch. They share their arguments, all JSON values."""
 
     asset_state_store: Any  # the triggerer of a watcher sets it
 

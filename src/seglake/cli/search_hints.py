@@ -1,6 +1,6 @@
 """Print hints to standard error if a read, a search or a field has no result.
 
-The hints suggest another search. They read a sample of the newest records, which is only read in
+The hints suggest another search. They need a sample of the newest records, which is read only in
 this case.
 """
 

@@ -1,7 +1,7 @@
-"""Plan and run Spark's tasks. Each one reads parts of segments, about equal in bytes.
+"""Plan and run Spark's tasks, which each read about equally many bytes of segments.
 
 A Python task costs Spark tens of milliseconds, so small segments share a task, and several tasks
-read a large one. The offsets at which it is cut are estimated from its size and its offset range.
+read a large one, which is cut at offsets estimated from its size and its offset range.
 Each task then looks up the blocks of its offsets in the zone map, so that planning makes no request
 per segment. A block at a cut is read by both tasks, and each yields its own records.
 """

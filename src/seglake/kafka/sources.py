@@ -341,7 +341,7 @@ def _log_key(manifest: str) -> str:
 
 
 def _may_be_of(key: str, topics: Collection[str]) -> bool:
-    """Return whether a key may be of one of these topics. The topic may have a prefix."""
+    """Return whether a key may belong to one of these topics. Keys may begin with a prefix."""
     folder = _topic_folder(key)
     return not folder or folder[:-_ID_LENGTH].endswith((*topics,))
 

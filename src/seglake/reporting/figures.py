@@ -223,7 +223,7 @@ class Bins(NamedTuple):
 def spread_records(spans: TimeSpans, bins: Bins, partitions: int) -> npt.NDArray[np.float64]:
     """Return the number of records by partition and bin. All spans must be within the bins.
 
-    A bin gets the share of a span's records that it has of the span's time.
+    A bin gets the same share of a span's records as of the span's time.
     """
     first, last = bins.bin_numbers(spans.lows), bins.bin_numbers(spans.highs)
     row = spans.partitions * (bins.length + 1)

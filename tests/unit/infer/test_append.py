@@ -141,7 +141,7 @@ KEYS = TABLE.append_column("host", [[f"h{n % 5}" for n in range(50)]])
     [
         (TABLE, {"run_id": None}, UsageError, "run_id"),
         (TABLE.select(["n"]), {}, UsageError, "Give time"),
-        (TABLE, {"time": "user"}, UsageError, "time: "),
+        (TABLE, {"time": "user"}, UsageError, "time names "),
         (TABLE, {"time": "tss"}, UsageError, "Did you mean ts?"),
         (TABLE, {"key": "usr"}, UsageError, "Did you mean user?"),
         (TABLE, {"settings": {"topic.partition": 1}}, ConfigError, "topic.partitions"),

@@ -287,7 +287,7 @@ def test_what_is_a_name(maker: LakeMaker) -> None:
 def test_what_is_refused(maker: LakeMaker) -> None:
     root = str(maker.root)
     newest = seglake.open(root).version
-    with pytest.raises(UsageError, match="is newer than the newest"):
+    with pytest.raises(UsageError, match=r"is newer than the newest"):
         tag(root, "q3", newest + 50)
     with pytest.raises(UsageError, match=f"there is no tag q3; `seglake tag {root}`"):
         tag(root, "q3", delete=True)

@@ -155,7 +155,7 @@ def _own_session() -> Iterator[None]:
 
 @contextmanager
 def _no_py4j_traces() -> Iterator[None]:
-    """Hide Py4J's log of calls that Ctrl-C interrupts inside the block. They also raise errors."""
+    """Hide Py4J's log of calls that Ctrl-C interrupts. These calls also raise errors."""
 
     def other(record: logging.LogRecord) -> bool:
         return not record.getMessage().endswith(_OF_CUT_CALLS)

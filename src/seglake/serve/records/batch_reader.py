@@ -1,8 +1,8 @@
 """Read the record batches of a fetch from a log partition: whole batches, as stored.
 
 A log is a sequence of byte ranges of its segments. The batches of most ranges are sent as stored.
-Only a window has ranges with records outside it. Their batches are encoded again without these
-records.
+Only a window has byte ranges with outside records. The batches of such a range are encoded again
+without these records.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class ByteRange(NamedTuple):
 class FetchResult(NamedTuple):
     """The result of a fetch from one partition: bytes to be sent, and their size.
 
-    Without records it is empty, or has batches that lost their records, or the rest of the batch
-    that the fetch begins in.
+    A result without records is empty, or has batches that lost their records, or the rest of the
+    batch in which the fetch begins.
     """
 
     parts: Sequence[Bytes] = ()

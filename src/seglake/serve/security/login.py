@@ -110,7 +110,7 @@ class Login:
         return step.answer
 
     async def _step(self, exchange: Any, words: bytes, connection: Connection) -> SaslStep:
-        """Answer one message of the login. Counts, logs and delays a LoginFailed."""
+        """Answer one message of the login. A LoginFailed is counted, logged and delayed."""
         connection.login = _after_failure
         try:
             step: SaslStep = exchange(words)

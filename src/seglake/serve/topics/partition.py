@@ -147,7 +147,7 @@ class WindowPartition(ServedPartition):
             self.start, self.end = start, end
 
     def _without_last_block(self, byte_range: ByteRange) -> ByteRange:
-        """Return the last index block of a byte range. `_byte_ranges` keeps what is before it."""
+        """Return the last index block of a byte range. Append the rest to `_byte_ranges`."""
         block = self._reader.zones(byte_range.segment).block_at(byte_range.end_offset - 1)
         start, first = byte_range.start, byte_range.first_offset
         if block is not None and block.ranges.starts[0] > start:
@@ -183,7 +183,7 @@ class WindowPartition(ServedPartition):
 
 
 def _plan_byte_ranges(reader: PartitionReader, window: Window) -> Iterator[ByteRange]:
-    """Yield the byte ranges of a window: all blocks are in it, or all have outside records."""
+    """Yield the byte ranges of a window: all blocks are inside it, or all have outside records."""
     outside = np.array([[INT64_MIN, window.end_ms], [window.start_ms - 1, INT64_MAX]], np.int64)
     for piece in pieces_of([(reader, window)]):
         segment, ranges = piece.segment, piece.ranges

@@ -323,4 +323,6 @@ def serve(
         run.serve_lake(root, settings, started=lambda at: typer.echo(f"serving {root} at {at}"))
     except OSError as error:
         where = settings.server.listen
-        raise StoreError(f"cannot listen at {where} ({error.strerror or error})") from None
+        raise StoreError(
+            f"cannot listen at {where} ({error.strerror or error}). Give another --listen"
+        ) from None

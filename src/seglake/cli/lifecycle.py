@@ -623,11 +623,11 @@ def undo(
 
 def _show_undone(report: UndoResult) -> None:
     gone = (
-        f"removed {counted(report.records, 'record')}; {counted(report.files, 'input file')} can "
-        f"be ingested again"
+        f"removed {counted(report.records, 'record')}. {counted(report.files, 'input file')} can "
+        f"be ingested again."
     )
     if report.status == "already done":
-        print(f"run {report.run_id} is already undone: {gone}")
+        print(f"Run {report.run_id!r} is already undone: {gone}")
         return
     ranges = [
         {"partition": partition, "start": start, "end": end}
@@ -640,8 +640,8 @@ def _show_undone(report: UndoResult) -> None:
     runs = ", ".join(report.runs)
     if report.dry_run:
         print(
-            f"would undo {runs}: {counted(report.records, 'record')} in "
-            f"{counted(report.segments, 'segment')}, {counted(report.files, 'input file')}"
+            f"Would undo {runs}: {counted(report.records, 'record')} in "
+            f"{counted(report.segments, 'segment')}, {counted(report.files, 'input file')}."
         )
     else:
-        print(f"undid {runs} (version {report.version}): {gone}")
+        print(f"Undid {runs} (version {report.version}): {gone}")

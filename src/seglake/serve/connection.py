@@ -174,8 +174,12 @@ class Connection:
             if self.principal is None:
                 limit = min(limit, _SMALL_BYTES)
             if not 0 <= size <= limit:
-                what = "socket.request.max.bytes allows" if self.principal else "before the login"
-                raise CloseConnection(f"a request of {size} bytes; {what} {limit}")
+                what = (
+                    "socket.request.max.bytes is"
+                    if self.principal
+                    else "the limit before a login is"
+                )
+                raise CloseConnection(f"a request has {size} bytes, and {what} {limit}")
             async with asyncio.timeout_at(self._deadline(self._settings.request_ms)):
                 frame = await self._body(size)
         except (asyncio.IncompleteReadError, ConnectionError, TimeoutError):
@@ -239,8 +243,8 @@ class Connection:
             request, header = None, header._replace(version=0)
         else:
             what = (
-                f"{api.name} of version {header.version}, but the server supports {api.low} to "
-                f"{api.high}"
+                f"the server supports {api.name} in versions {api.low} to {api.high}, not in "
+                f"{header.version}"
             )
             raise CloseConnection(what)
         started = perf_counter()
@@ -267,11 +271,9 @@ class Connection:
     def _api(self, header: Header) -> Api:
         api = self.apis.get(header.key)
         if api is None:
-            raise CloseConnection(
-                f"a request with the API key {header.key}, which the server does not support"
-            )
+            raise CloseConnection(f"the server does not support the API key {header.key}")
         if self.principal is None and not api.before_login:
-            raise CloseConnection(f"{api.name} before the login")
+            raise CloseConnection(f"the client sent {api.name} before its login")
         return api
 
     def log_unknown(self, name: str, error: UnknownTopic) -> None:

@@ -145,7 +145,7 @@ class _ObjectStore:
         try:
             return from_url(self.uri, config=config, client_options=client, retry_config=_RETRIES)
         except UnknownConfigurationKeyError as error:
-            raise ConfigError(f"storage options of {self.uri}: {reason(error)}") from None
+            raise ConfigError(f"wrong storage options of {self.uri}: {reason(error)}") from None
 
     def size(self, key: str) -> int:
         return self.stat(key).size

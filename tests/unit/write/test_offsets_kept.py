@@ -282,7 +282,7 @@ def test_an_offset_twice_is_refused(tmp_path: Path, task: dict[str, int], kind: 
     double = rows[20]._replace(value=b"other", timestamp_type=kind)
     write_parquet(tmp_path / "in" / "a.parquet", rows)
     write_parquet(tmp_path / "in" / "b.parquet", [double])
-    with pytest.raises(InputError, match=r"web-0.* offset (20 twice|.*20, at or after)"):
+    with pytest.raises(InputError, match=r"web-0.* offset (20 twice|.*20, but)"):
         ingest(pipeline_of(tmp_path / "lake", tmp_path / "in", task=task))
     assert open_catalog(str(tmp_path / "lake")).snapshot().topics() == []
 

@@ -201,7 +201,7 @@ def renumber(log: DeltaLog, made: int, version: int) -> None:
     for suffix, change in (("checkpoint.parquet", bytes), ("json", mark_first_commit)):
         content = change(bytes(store.read_all(f"{folder}/{made:020}.{suffix}")))
         if not store.put_if_absent(f"{folder}/{version:020}.{suffix}", content):
-            raise StoreError(f"another writer made version {version} of {log.table_uri}")
+            raise StoreError(f"version {version} of {log.table_uri} exists already. Run again")
     last = json.loads(bytes(store.read_all(f"{folder}/_last_checkpoint")))
     store.put(f"{folder}/_last_checkpoint", json.dumps({**last, "version": version}).encode())
     _delete_before(log, version)

@@ -49,7 +49,7 @@ def window_of(start: Time, end: Time) -> Window:
 
 def _checked(start: Time | None, end: Time | None, start_ms: int, end_ms: int) -> Window:
     if start_ms > end_ms:
-        raise UsageError(f"the window from {start!r} to {end!r} ends before it starts")
+        raise UsageError(f"the window from {start!r} to {end!r} ends before it starts. Swap them")
     return Window.of_times(start_ms, end_ms)
 
 

@@ -134,7 +134,7 @@ def _failure_response(code: Code, message: str) -> Any:
 
 
 def _after_failure(_words: bytes) -> SaslStep:
-    raise CloseConnection("another try after a failed login")
+    raise CloseConnection("the client continued after a failed login")
 
 
 class Plain:
@@ -148,7 +148,7 @@ class Plain:
         try:
             acts_for, name, password = words.decode().split("\0")
         except ValueError:
-            raise LoginFailed("not a PLAIN message") from None
+            raise LoginFailed("the message is not one of SASL PLAIN") from None
         if not self._users.has(name, password) or acts_for not in ("", name):
             raise LoginFailed(f"wrong password, or no user {name[:40]!r}")
         return SaslStep(b"", name)

@@ -308,9 +308,7 @@ def _rising(parts: Iterator[SortedRecords], covered: CoveredOffsets) -> Iterator
             )
         last = int(offsets[-1])
         if last >= end:
-            raise InputError(
-                f"{covered.name} has offset {last}, at or after its declared end {end}"
-            )
+            raise InputError(f"{covered.name} has offset {last}, but its declared end is {end}")
         if len(part):
             yield part
 

@@ -156,7 +156,7 @@ def test_open__refuses_another_format(tmp_path: Path) -> None:
     create_catalog(str(tmp_path))
     table = DeltaTable(str(tmp_path / "catalog/log"))
     table.alter.set_table_properties({"seglake.format": "5"}, raise_if_not_exists=False)
-    with pytest.raises(UsageError, match=r"seglake\.format is 5"):
+    with pytest.raises(UsageError, match=r"seglake\.format = 5"):
         open_catalog(str(tmp_path))
 
 
@@ -493,7 +493,7 @@ def test_refresh__refuses_another_format(catalog: CatalogTable) -> None:
     old = catalog.snapshot()
     native = DeltaTable(f"{catalog.store.uri}/catalog/log")
     native.alter.set_table_properties({"seglake.format": "5"}, raise_if_not_exists=False)
-    with pytest.raises(UsageError, match=r"seglake\.format is 5"):
+    with pytest.raises(UsageError, match=r"seglake\.format = 5"):
         catalog.refresh(old)
 
 

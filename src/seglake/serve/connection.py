@@ -242,11 +242,8 @@ class Connection:
         elif header.key == _API_VERSIONS:  # answered in version 0: the client learns ours (KIP-511)
             request, header = None, header._replace(version=0)
         else:
-            what = (
-                f"the server supports {api.name} in versions {api.low} to {api.high}, not in "
-                f"{header.version}"
-            )
-            raise CloseConnection(what)
+            supported = f"{api.low} to {api.high}"
+            raise CloseConnection(f"{api.name} has version {header.version}, not {supported}")
         started = perf_counter()
         response = await self._handled(api, request)
         took = perf_counter() - started

@@ -388,7 +388,7 @@ def test_with_json_damage_has_its_own_kind_and_answers_stay_as_they_are(
             ("find", "lake", "--topic", "web"),
             "the topic needs no option. Write: seglake find ROOT TOPIC",
         ),
-        (("ingest", "web.toml", "--local"), "web.toml .* seglake ingest --conf-file web.toml"),
+        (("ingest", "web.toml", "--local"), "web.toml needs its option. Write --conf-file"),
         (("ingest", "--conf", "web.toml"), "ingest has no option --conf. .* --conf-file"),
         (("undo", "lake", "web", "--run", "x"), "undo has no option --run. .* --run-id"),
         (

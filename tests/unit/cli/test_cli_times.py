@@ -123,8 +123,7 @@ def test_old_data_say_of_when_the_newest_record_is(tmp_path: Path) -> None:
     LakeMaker(tmp_path).run({0: [Event(to_epoch_ms("2026-05-31T22:30:00Z"))]})
     done = CliRunner().invoke(app, ["read", str(tmp_path), "events", "--last", "1h"])
     assert (done.exit_code, done.stdout) == (0, "")
-    assert done.stderr.startswith("events: there are no records in the last 1h, and the newest")
-    assert done.stderr.endswith(" has the time 2026-05-31T22:30:00.000Z\n")
+    assert "last 1h, and the newest record has the time 2026-05-31T22:30" in done.stderr
     later = CliRunner().invoke(
         app, ["read", str(tmp_path), "events", "--start", "2026-06-01T00:00Z"]
     )

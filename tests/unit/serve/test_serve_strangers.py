@@ -226,7 +226,7 @@ def test_frames_before_the_login_are_small(
             log_in(wire)
             wire.send_bytes(frame(KINDS[3], 8, Shape(("topics",), 7000)))
             assert wire.receive() is not None
-    assert "a request of 8193 bytes; before the login 8192" in caplog.text
+    assert "a request has 8193 bytes, and the login limit is 8192" in caplog.text
 
 
 @pytest.mark.rest

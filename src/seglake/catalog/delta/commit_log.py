@@ -368,9 +368,7 @@ class DeltaLog:
         matches = (_VERSION.fullmatch(item.key) for item in listed)
         newest = max(int(match[1]) for match in matches if match)
         if base != newest and not self._is_recent(base + 1):
-            raise CommitConflict(
-                f"version {base} of {self.table_uri} is too old. Open the lake again"
-            )
+            raise CommitConflict(f"version {base} of {self.table_uri} is too old. Run again")
 
     def _is_recent(self, version: int) -> bool:
         age_ms = self._age_ms(version)

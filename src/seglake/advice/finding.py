@@ -49,13 +49,13 @@ def merge_findings(findings: Iterable[Finding]) -> list[Finding]:
 
 _SENTENCES = {
     # which files
-    "other-files": "{count:,} files of other kinds are left out, such as {subject}.",
+    "other-files": "Left out {count:file} of other kinds, such as {subject}.",
     "partition-folder": "Files in folders such as {folder} are read, but {subject} is not a "
     "field of their rows. To keep the path of each record's file, set headers.source = true.",
     "file-left-out": "input.exclude leaves out a file: {why}",
     "encoding": "The files are not UTF-8. Check that input.encoding = {encoding!r} reads letters "
     "correctly.",
-    "other-encoding": "{count:,} files have another encoding, such as {subject}. Leave them out "
+    "other-encoding": "Found {count:file} with another encoding, such as {subject}. Leave them out "
     "with input.exclude.",
     "other-format": "{subject} has no {kind}. Leave it out with input.exclude.",
     # which rows

@@ -30,7 +30,7 @@ READ = [
         "key.fields 'x' is not a field of any row. A row has 'ts', 'user'.",
     ),
     (Finding("other-files", "b.txt", count=1),
-     "Files of other kinds are left out: 1, such as b.txt."),
+     "Left out 1 file of other kinds, such as b.txt."),
     (Finding("other-times", facts={"fields": ["a", "b"]}), "These fields have times, too: a, b."),
 ]  # fmt: skip
 

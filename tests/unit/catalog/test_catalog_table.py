@@ -222,7 +222,7 @@ BAD: list[tuple[Sequence[Row], type[Exception], str]] = [
     ([segment(0, 9, partition=2)], CorruptData, "partitions 0 to 1"),
     ([segment(5, 9, attempt_id="../x")], UsageError, "UUID"),
     ([topic(sequence=1)], UsageError, "not newer"),
-    ([topic(sequence=2, partitions=1)], UsageError, "may only grow"),
+    ([topic(sequence=2, partitions=1)], UsageError, "cannot be lowered"),
     (
         [PartitionRow(topic="orders", partition=0, sequence=1, log_start_offset=0, next_offset=4)],
         UsageError,

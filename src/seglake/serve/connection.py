@@ -174,11 +174,7 @@ class Connection:
             if self.principal is None:
                 limit = min(limit, _SMALL_BYTES)
             if not 0 <= size <= limit:
-                what = (
-                    "socket.request.max.bytes is"
-                    if self.principal
-                    else "the limit before a login is"
-                )
+                what = "socket.request.max.bytes is" if self.principal else "the login limit is"
                 raise CloseConnection(f"a request has {size} bytes, and {what} {limit}")
             async with asyncio.timeout_at(self._deadline(self._settings.request_ms)):
                 frame = await self._body(size)

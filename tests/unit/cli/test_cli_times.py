@@ -136,7 +136,7 @@ def test_old_data_say_of_when_the_newest_record_is(tmp_path: Path) -> None:
                 app, ["read", str(tmp_path), "events", *asked, "--format", form]
             )
             told = (
-                f"events: nothing {words}; the newest record has the time "
+                f"events: there are no records {words}, and the newest record has the time "
                 "2026-05-31T22:30:00.000Z\n"
             )
             assert (none.exit_code, none.stderr) == (0, told)

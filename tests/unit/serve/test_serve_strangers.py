@@ -301,7 +301,7 @@ def test_what_a_client_sends_is_one_line_in_the_log(
     with Wire(server.address) as wire:
         wire.send_bytes(head)
         assert wire.receive() is None
-    until(lambda: "Metadata of version 99" in caplog.text)
+    until(lambda: "Metadata has version 99" in caplog.text)
     with Wire(server.address) as wire:
         metadata_of(wire, [name], 9)
         join = consumer.JoinGroupRequest(

@@ -240,7 +240,7 @@ def test_without_the_extra_the_remedy_is_named(
         raise ModuleNotFoundError("no bokeh", name="bokeh")
 
     monkeypatch.setattr(document, "_sections", missing)
-    with pytest.raises(ConfigError, match=r"'bokeh': pip install 'seglake\[report\]'"):
+    with pytest.raises(ConfigError, match=r"'bokeh'. Install it: pip install 'seglake\[report\]'"):
         found.as_html()
 
 

@@ -106,7 +106,7 @@ def _failing(*_: object) -> Any:
 
 
 def test_a_port_that_is_taken(page: tuple[MetricsPage, ServerCounts, SimpleNamespace]) -> None:
-    with pytest.raises(ConfigError, match=r"metrics\.listen: .* cannot be used"):
+    with pytest.raises(ConfigError, match=r"metrics\.listen = .* cannot be used"):
         MetricsPage(Address("127.0.0.1", page[0].port), 1000, ServerCounts(), NO_TOPICS)
 
 

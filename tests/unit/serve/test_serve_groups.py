@@ -186,7 +186,7 @@ def test_a_server_goes_on_where_groups_committed(root: Path, tmp_path: Path) -> 
     with serving(root, settings) as server, Wire(server.address) as wire:
         commit(wire, "g", {("events", 0): (3, "a"), ("events", 1): (4, "b")})
         with (
-            pytest.raises(ConfigError, match=r"a `seglake serve` of the same lake.* groups.file of"),
+            pytest.raises(ConfigError, match=r"a `seglake serve` of the same lake.* groups.file"),
             serving(root, settings),
         ):
             pass

@@ -54,7 +54,7 @@ def open_store(uri: str, storage_options: Mapping[str, str] | None = None) -> St
     # A query may have a secret, so the message does not repeat it.
     if colon and (scheme == "file" or rest.startswith("//")) and set("?#") & {*rest}:
         raise ConfigError(
-            f"a {scheme}: URI must not have a query string or a fragment; use storage options, "
+            f"a {scheme}: URI must not have a query string or a fragment. Use storage options, "
             f"the environment for secrets, and %3F and %23 for ? and # in a name"
         )
     if scheme == "file" and colon:

@@ -63,8 +63,8 @@ def require_arrow_types(frame: DataFrame) -> None:
         if _NOT_IN_ARROW.search(kind):
             how = "to_json" if "variant" in kind else "cast to a string"
             raise InputError(
-                f"DataFrame: column {name} has type {kind}, which cannot be read: convert it, "
-                f"such as with {how}, or drop it"
+                f"column {name!r} of the DataFrame has type {kind}, which cannot be read. "
+                f"Convert it, such as with {how}, or drop it"
             )
 
 

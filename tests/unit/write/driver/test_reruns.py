@@ -201,7 +201,7 @@ def test_an_interval_has_two_ends_in_order(inbox: Path, lake: Path) -> None:
         ((T, None), "has no start or no end"),
         ((T, 2**63 - 1), "the run's interval is open"),
         ((1 - 2**63, T), "the run's interval is open"),
-        ((T * 1000, T * 1000 + 1), "looks like microseconds; give milliseconds"),
+        ((T * 1000, T * 1000 + 1), "looks like microseconds. Give milliseconds"),
         ((None, T), "has no start or no end"),
         ((T, "2026-01-01"), "no time zone"),
     ):

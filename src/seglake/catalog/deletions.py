@@ -17,7 +17,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator
 
 from seglake import layout
-from seglake.compile.locks import Lock
+from seglake.compile.locks import fork_safe_lock
 from seglake.errors import MissingObject, StoreError
 from seglake.store import Store
 
@@ -51,7 +51,7 @@ class DeletionMonitor:
         self._pause_s = _REMOTE_S if store.remote else _LOCAL_S
         self._due = time.monotonic() + self._pause_s
         self._seen, self._again, self._forgot = b"", False, 0.0
-        self._lock = Lock()
+        self._lock = fork_safe_lock()
 
     def check_if_due(self) -> None:
         """Call `check` if enough time has passed since the last check."""

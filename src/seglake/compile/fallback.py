@@ -27,7 +27,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from seglake.compile.cache import NotCompiled, never_compiling, own_folder
-from seglake.compile.locks import Lock
+from seglake.compile.locks import fork_safe_lock
 
 try:
     import fcntl
@@ -154,7 +154,7 @@ class _CompilerBeside:
     """
 
     def __init__(self) -> None:
-        self._lock = Lock()
+        self._lock = fork_safe_lock()
         self._process: subprocess.Popen[bytes] | None = None
 
     def compiles(self) -> bool:

@@ -4,7 +4,7 @@ from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Any
 
-from seglake.compile.locks import Lock
+from seglake.compile.locks import fork_safe_lock
 
 
 class _Entry:
@@ -25,7 +25,7 @@ class ByteCache:
         self.limit_bytes = limit_bytes
         self.size_bytes = 0
         self._entries = OrderedDict[Hashable, _Entry]()  # a dict finds its first key slowly
-        self._lock = Lock()
+        self._lock = fork_safe_lock()
 
     def __contains__(self, key: Hashable) -> bool:
         """Return whether there is a value for `key`. This does not count as a use."""

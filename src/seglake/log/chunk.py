@@ -17,7 +17,7 @@ from seglake.format.batch import CONTROL, BatchTable
 from seglake.format.codecs.payload import Payload, StoredRecords, payload_of
 from seglake.format.decode import Decoded, decode
 from seglake.format.records import Bytes, Int32s, Int64s, read_only
-from seglake.log.piece import Cost, Piece
+from seglake.log.piece import Piece
 
 FETCH_BYTES = 4 * 2**20
 ABSENT = -1  # the cache entry of a batch whose records are not cached
@@ -76,8 +76,9 @@ class Chunk:
 
     The positions in `table` are positions in `data`. Batch i belongs to pieces[owner_of[i]], and
     begins at byte log_positions[i] of its log. `cached` has the decompressed records of some
-    batches of `table`. `data` may omit the cached batches. `cost` counts the requests and bytes
-    that no earlier chunk has counted.
+    batches of `table`. `data` may omit the cached batches. `requests` counts the requests to
+    storage that no earlier chunk has counted, and `fetched_bytes` the bytes that they transferred.
+    A repeated request counts once.
     """
 
     data: Any
@@ -86,7 +87,8 @@ class Chunk:
     log_positions: Int64s
     pieces: Sequence[Piece]
     cached: CachedRecords | None
-    cost: Cost
+    requests: int = 0
+    fetched_bytes: int = 0
 
     @property
     def record_batches(self) -> BatchTable:
@@ -158,12 +160,11 @@ class Chunk:
 class Fetch(Protocol):
     """An object that fetches the record batches of pieces."""
 
-    @property
-    def gap_bytes(self) -> int:
-        """Return the largest gap, in bytes, between ranges that are fetched in one request.
+    gap_bytes: int
+    """The largest gap, in bytes, between ranges that are fetched in one request.
 
-        The bytes of such a gap cost less than another request.
-        """
+    The bytes of such a gap cost less than another request.
+    """
 
     def chunks(
         self, pieces: Iterable[Piece], *, fetch_bytes: int = FETCH_BYTES, ahead_bytes: int = 0

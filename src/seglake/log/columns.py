@@ -98,12 +98,7 @@ class Columns:
 
     def begin(self, segments: Sequence[LogSegment], owner_of: Int32s) -> None:
         """Prepare for records of these batches: batch b belongs to segments[owner_of[b]]."""
-        self._segments, self._owner_of = segments, owner_of
-        self.clear()
-
-    def clear(self) -> None:
-        """Drop the records."""
-        self._state[:] = 0
+        self._segments, self._owner_of, self._state[:] = segments, owner_of, 0
 
     def fill(
         self, table: BatchTable, stored: StoredRecords, base: int, first: int, wanted: Wanted,
@@ -115,10 +110,11 @@ class Columns:
         the kernel `fill`; the reason is 0, `FULL` or `ALONE`. Raises CorruptData with the position
         of a damaged batch.
         """
-        before = len(self)
+        before, keys, values = int(self._state[COUNT]), self._keys, self._values
         buffers = Buffers(
             self.fields, min(limit_bytes, self.size_bytes) - self._headers.used_bytes,
-            self._state, *self._numbers, *self._keys.buffers, *self._values.buffers,
+            self._state, *self._numbers, keys.ends, keys.data, keys.valid,
+            values.ends, values.data, values.valid,
         )  # fmt: skip
         stop, size, reason = fill(
             table, stored, base, first, wanted, buffers, room, native.addresses()
@@ -129,7 +125,7 @@ class Columns:
             records = int(stored.ends[stop] - stored.starts[stop])
             raise damage_of(table[base + stop], reason, records)
         if self.fields & HEADERS:
-            numbers, new = self._numbers, slice(before, len(self))
+            numbers, new = self._numbers, slice(before, int(self._state[COUNT]))
             headers = headers_of(
                 room.records if stored.codecs[first] else stored.data,
                 numbers.header_counts[new], numbers.header_starts[new],
@@ -140,26 +136,20 @@ class Columns:
 
     def take(self) -> pa.RecordBatch:
         """Return the appended records. Afterwards the columns are empty."""
-        count = len(self)
-        arrays = [_ARRAYS[name](self, count) for name in self.schema.names]
-        self.clear()
+        count, arrays = int(self._state[COUNT]), list[Array]()
+        for name in self.schema.names:
+            if name in _NUMBERS:
+                number, kind = _NUMBERS[name]
+                data: Any = self._numbers[number][:count].astype(kind)  # a copy
+                buffers = [None, pa.py_buffer(data)]
+                arrays.append(pa.Array.from_buffers(_FIELDS[name], count, buffers))
+            else:
+                arrays.append(_ARRAYS[name](self, count))
+        self._state[:] = 0
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
-    def offsets(self, count: int) -> Array:
-        """Return the offset of each record. Here and below, `count` is the number of records."""
-        return _array(_FIELDS["offset"], count, None, self._numbers.offsets[:count].copy())
-
-    def timestamps(self, count: int) -> Array:
-        """Return the timestamp of each record."""
-        return _array(_FIELDS["timestamp"], count, None, self._numbers.timestamps[:count].copy())
-
-    def timestamp_types(self, count: int) -> Array:
-        """Return the timestamp type of each record: 0 or 1, see `_FIELDS`."""
-        types = self._numbers.timestamp_types[:count].astype(np.int32)
-        return _array(_FIELDS["timestamp_type"], count, None, types)
-
     def partitions(self, count: int) -> Array:
-        """Return the partition of each record."""
+        """Return the partition of each record. Here and below, `count` is the record count."""
         numbers = [segment.partition for segment in self._segments]
         if len(set(numbers)) == 1:
             return _constant(numbers[0], count)
@@ -192,12 +182,14 @@ class Columns:
 _ARRAYS: dict[str, Callable[[Columns, int], Array]] = {
     "topic": Columns.topics,
     "partition": Columns.partitions,
-    "offset": Columns.offsets,
-    "timestamp": Columns.timestamps,
-    "timestamp_type": Columns.timestamp_types,
     "key": Columns.keys,
     "value": Columns.values,
     "headers": Columns.headers,
+}
+_NUMBERS: dict[str, tuple[int, type[np.int64 | np.int32]]] = {  # the position in `_Numbers`
+    "offset": (0, np.int64),
+    "timestamp": (1, np.int64),
+    "timestamp_type": (2, np.int32),
 }
 _FLAGS = {"key": KEYS, "value": VALUES, "headers": HEADERS}
 
@@ -224,33 +216,31 @@ class _Numbers(NamedTuple):
 
 
 class _Items:
-    """Buffers for `count` byte strings with at most `size_bytes` bytes in total."""
+    """Buffers for `count` byte strings with at most `size_bytes` bytes in total.
+
+    `ends` are the ends of the items in `data`, preceded by 0. `valid` is 1 where an item is valid.
+    """
 
     def __init__(self, count: int, size_bytes: int) -> None:
-        self._ends, self._valid = np.zeros(1 + count, np.int32), np.empty(count, np.uint8)
-        self._data = np.empty(size_bytes, np.uint8)
+        self.ends, self.valid = np.zeros(1 + count, np.int32), np.empty(count, np.uint8)
+        self.data = np.empty(size_bytes, np.uint8)
         self._spare = list[tuple[npt.NDArray[np.uint8], ref[npt.NDArray[np.uint8]]]]()
-
-    @property
-    def buffers(self) -> tuple[Int32s, npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
-        """Return the ends of the items, preceded by 0; the bytes; and 1 where an item is valid."""
-        return self._ends, self._data, self._valid
 
     def take(self, count: int, nulls: int) -> Array:
         """Return the first `count` items as an Arrow array. Later items do not change the array."""
-        bits = np.packbits(self._valid[:count], bitorder="little") if nulls else None
-        end = int(self._ends[count])
-        self._data[end : end + PADDING] = 0  # with zeros after the items, `from_arrow` copies less
-        data = self._data[: end + PADDING]
+        bits = np.packbits(self.valid[:count], bitorder="little") if nulls else None
+        end = int(self.ends[count])
+        self.data[end : end + PADDING] = 0  # with zeros after the items, `from_arrow` copies less
+        data = self.data[: end + PADDING]
         data = self._lend(data) if len(data) >= _LEAST_LENT else data.copy()
-        return _array(pa.binary(), count, bits, self._ends[: count + 1].copy(), data)
+        return _array(pa.binary(), count, bits, self.ends[: count + 1].copy(), data)
 
     def _lend(self, data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
         """Lend the memory to the caller, and replace it by new memory or memory that came back."""
         let_go = (at for at, (_, lent) in enumerate(self._spare) if lent() is None)
         free = next(let_go, None)  # an Arrow buffer keeps a reference to the lent view
-        self._spare.append((self._data, ref(data)))
-        self._data = np.empty_like(self._data) if free is None else self._spare.pop(free)[0]
+        self._spare.append((self.data, ref(data)))
+        self.data = np.empty_like(self.data) if free is None else self._spare.pop(free)[0]
         del self._spare[:-_MOST_SPARE]
         return data
 

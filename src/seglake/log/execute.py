@@ -107,8 +107,8 @@ def _shares(
     chunks: Iterable[Chunk], cut: Callable[[Chunk], Iterable[Share]], stats: ReadStats
 ) -> Iterator[Share]:
     for chunk in chunks:
-        stats.requests += chunk.cost.requests
-        stats.bytes_fetched += chunk.cost.size_bytes
+        stats.requests += chunk.requests
+        stats.bytes_fetched += chunk.fetched_bytes
         yield from cut(chunk)
 
 

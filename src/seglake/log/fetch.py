@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,12 +20,12 @@ import numpy as np
 from seglake.errors import CorruptData, MissingObject, SeglakeError
 from seglake.format.batch import LENGTH_AT, LOG_OVERHEAD, MAX_BATCH_BYTES, OVERHEAD, BatchTable
 from seglake.format.decode import Damage, check_crcs, scan
-from seglake.format.records import Int64s
+from seglake.format.records import Int32s, Int64s
 from seglake.limits import GAP_BYTES
 from seglake.log.chunk import FETCH_BYTES, Chunk
 from seglake.log.fetch_kernels import BAD_OFFSETS, place_batches
-from seglake.log.links import LakeLogs
-from seglake.log.piece import Cost, Piece
+from seglake.log.links import LINKED, LakeLogs
+from seglake.log.piece import Piece
 from seglake.log.segment import LogRanges, LogSegment
 from seglake.log.threads import ahead
 from seglake.store import Reader
@@ -45,12 +46,8 @@ class LogFetch:
     """
 
     def __init__(self, store: Reader, missing: Meaning = _unknown) -> None:
-        self._store, self._missing = LakeLogs(store), missing
-
-    @property
-    def gap_bytes(self) -> int:
-        """Return the largest gap between ranges that the store joins in one request."""
-        return GAP_BYTES if self._store.remote else 0
+        self._store, self._links, self._missing = store, LakeLogs(store), missing
+        self.gap_bytes = GAP_BYTES if store.remote else 0  # see `Fetch.gap_bytes`
 
     def chunks(
         self, pieces: Iterable[Piece], *, fetch_bytes: int = FETCH_BYTES, ahead_bytes: int = 0
@@ -59,15 +56,15 @@ class LogFetch:
         fetched, size, least, requested, transferred = list[_Fetched](), 0, fetch_bytes, 0, 0
         piece, last_offset, begun = None, -1, list[_Request]()
         requests = _requests(pieces, fetch_bytes, self.gap_bytes)
-        for part in self._in_order(requests, ahead_bytes, begun):
-            fetched.append(part)
-            size += len(part.data)
-            requested += part.request.cost.requests
-            transferred += part.request.cost.size_bytes
+        for request, data in self._in_order(requests, ahead_bytes, begun):
+            fetched.append((request, data))
+            size += len(data)
+            requested += request.requests
+            transferred += request.transferred_bytes
             if size < least:
                 continue
-            same, cost = fetched[0].request.piece is piece, Cost(requested, transferred)
-            chunk, rest = self._chunk_of(fetched, last_offset if same else -1, cost)
+            last = last_offset if fetched[0][0].piece is piece else -1
+            chunk, rest = self._chunk_of(fetched, last, requested, transferred)
             if len(chunk.table):
                 piece = chunk.pieces[chunk.owner_of[-1]]
                 last_offset, requested, transferred = int(chunk.table[-1]["last_offset"]), 0, 0
@@ -76,12 +73,12 @@ class LogFetch:
             if rest is not None:
                 least = max(least, rest.size)
                 if self._store.remote:
-                    fetched, size = [rest.begun], rest.begun.request.size
+                    fetched, size = [(rest.begun, rest.data)], len(rest.data)
                 else:
-                    begun.append(rest.begun.request)
+                    begun.append(rest.begun)
         if fetched:
-            same, cost = fetched[0].request.piece is piece, Cost(requested, transferred)
-            yield self._chunk_of(fetched, last_offset if same else -1, cost)[0]
+            last = last_offset if fetched[0][0].piece is piece else -1
+            yield self._chunk_of(fetched, last, requested, transferred)[0]
 
     def chunks_of(
         self, segment: LogSegment, ranges: LogRanges, *, fetch_bytes: int = FETCH_BYTES
@@ -92,24 +89,39 @@ class LogFetch:
     def chunk_of(self, segment: LogSegment, ranges: LogRanges) -> Chunk:
         """Return the batches in these ranges of one segment's log as one chunk."""
         starts, ends = ranges.starts.tolist(), ranges.ends.tolist()
-        cost = Cost(len(starts), sum(ends) - sum(starts))
-        piece = Piece.of(segment, ranges)
-        whole = _Request(piece, range(len(starts)), starts, ends, ends[-1], cost)
-        return self._chunk_of([self._fetch(whole)], -1, cost)[0]
+        size = sum(ends) - sum(starts)
+        request = _Request(
+            Piece.of(segment, ranges), range(len(starts)), starts, ends, ends[-1], len(starts), size
+        )
+        return self._chunk_of([self._fetch(request)], -1, len(starts), size)[0]
 
     def _chunk_of(
-        self, fetched: Sequence[_Fetched], last_offset: int, cost: Cost
+        self, fetched: Sequence[_Fetched], last_offset: int, requests: int, transferred_bytes: int
     ) -> tuple[Chunk, _Rest | None]:
-        """Call the function `_chunk_of`. For damage in a linked log, name the outside object."""
+        """Return all whole batches of the data, checked, and the beginning of a cut batch.
+
+        `last_offset` is the last offset of the preceding batch in the same piece, or -1. For damage
+        in a linked log, the error also names the outside object.
+        """
+        data = fetched[0][1] if len(fetched) == 1 else b"".join([data for _, data in fetched])
+        table, damage = scan(data)
+        stretches = _DataStretches.of(fetched)
         try:
-            return _chunk_of(fetched, last_offset, cost)
-        except CorruptData as damage:
-            raise self._store.located(damage) from damage
+            # CRCs first, because a wrong length is only noticed at the end of the batch.
+            check_crcs(data, table)
+            owner_of, log_positions = _placed(table, stretches, last_offset)
+            rest = damage and _rest(data, stretches, fetched[-1][0], damage)
+        except CorruptData as error:
+            raise self._links.located(stretches.in_file(error)) from error
+        pieces = stretches.pieces
+        return Chunk(
+            data, table, owner_of, log_positions, pieces, None, requests, transferred_bytes
+        ), rest
 
     def _in_order(
         self, requests: Iterable[_Request], ahead_bytes: int, begun: list[_Request]
     ) -> Iterator[_Fetched]:
-        """Yield the results of the requests in order, with `ahead_bytes` requested ahead.
+        """Return the results of the requests in order, with `ahead_bytes` requested ahead.
 
         `begun` may contain the request for the beginning of a batch whose end is in the next
         request. On a local disk, the next request then reads the beginning again: that is a few
@@ -117,20 +129,20 @@ class LogFetch:
         """
         if self._store.remote and ahead_bytes:
             calls = (
-                (request.cost.size_bytes, partial(self._fetch, request)) for request in requests
+                (request.transferred_bytes, partial(self._fetch, request)) for request in requests
             )
-            yield from ahead(calls, ahead_bytes)
-            return
-        for request in requests:
-            yield self._fetch(request.going_on(begun.pop()) if begun else request)
+            return ahead(calls, ahead_bytes)
+        return map(self._fetch, requests, repeat(begun))
 
-    def _fetch(self, request: _Request) -> _Fetched:
-        segment, starts, ends = request.piece.segment, request.starts, request.ends
-        if len(starts) == 1:
-            return _Fetched(request, self.read(segment, starts[0], ends[0]))
+    def _fetch(self, request: _Request, begun: list[_Request] | None = None) -> _Fetched:
+        if begun:
+            request = request.going_on(begun.pop())
+        (segment, *_), starts, ends = request.piece, request.starts, request.ends
+        store = self._links if segment.log_key.endswith(LINKED) else self._store
         try:
-            parts = self._store.read_ranges(segment.log_key, starts, ends)
-            return _Fetched(request, b"".join(parts))
+            if len(starts) == 1:
+                return request, store.read(segment.log_key, starts[0], ends[0])
+            return request, b"".join(store.read_ranges(segment.log_key, starts, ends))
         except MissingObject as error:
             self.explain(segment, error)
             raise
@@ -138,14 +150,14 @@ class LogFetch:
     def read(self, segment: LogSegment, start: int, end: int) -> Any:
         """Return the bytes [start, end) of a log, unchecked."""
         try:
-            return self._store.read(segment.log_key, start, end)
+            return self._links.read(segment.log_key, start, end)
         except MissingObject as error:
             self.explain(segment, error)
             raise
 
     def forget(self) -> None:
         """Drop the cached links, so that they are read again."""
-        self._store.forget()
+        self._links.forget()
 
     def explain(self, segment: LogSegment, error: MissingObject) -> None:
         """Raise the error that `missing` returns for a log that does not exist, if any."""
@@ -156,8 +168,8 @@ class LogFetch:
 class _Request(NamedTuple):
     """Bytes of a piece that are fetched together: [starts[i], ends[i]) in its range ranges[i].
 
-    The last range extends to byte `until`: the next request fetches the rest. `cost` counts the
-    requests to storage and the bytes that they transfer.
+    The last range extends to byte `until`: the next request fetches the rest. The fetch makes
+    `requests` requests to storage, which transfer `transferred_bytes`, gaps included.
     """
 
     piece: Piece
@@ -165,27 +177,24 @@ class _Request(NamedTuple):
     starts: Sequence[int]
     ends: Sequence[int]
     until: int
-    cost: Cost
-
-    @property
-    def size(self) -> int:
-        return sum(self.ends) - sum(self.starts)
+    requests: int
+    transferred_bytes: int
 
     def going_on(self, begun: _Request) -> _Request:
         """Return this request, extended to begin where the batch begins that `begun` ends with."""
-        cost = self.cost.plus(Cost(0, begun.size))
-        return self._replace(starts=[begun.starts[0], *self.starts[1:]], cost=cost)
+        again = self.transferred_bytes + begun.ends[0] - begun.starts[0]
+        starts = [begun.starts[0], *self.starts[1:]]
+        return self._replace(starts=starts, transferred_bytes=again)
 
 
-class _Fetched(NamedTuple):
-    request: _Request
-    data: Any
+_Fetched = tuple[_Request, Any]  # the bytes of a request
 
 
 class _Rest(NamedTuple):
     """The beginning of a batch of `size` bytes whose end the next request fetches."""
 
-    begun: _Fetched
+    begun: _Request
+    data: memoryview
     size: int
 
 
@@ -202,7 +211,7 @@ def _requests(pieces: Iterable[Piece], limit: int, gap_bytes: int) -> Iterator[_
             if ends and at - ends[-1] <= gap_bytes and size + at - ends[-1] < limit:
                 size += at - ends[-1]
             elif ends and at - ends[-1] <= gap_bytes:
-                yield _Request(piece, numbers, starts, ends, ends[-1], Cost(asked, size))
+                yield _Request(piece, numbers, starts, ends, ends[-1], asked, size)
                 numbers, starts, ends, asked, size = [], [], [], 1, 0
             else:
                 asked += 1
@@ -213,28 +222,10 @@ def _requests(pieces: Iterable[Piece], limit: int, gap_bytes: int) -> Iterator[_
                 ends.append(stop)
                 at, size = stop, size + stop - at
                 if size == limit:
-                    yield _Request(piece, numbers, starts, ends, end, Cost(asked, size))
+                    yield _Request(piece, numbers, starts, ends, end, asked, size)
                     numbers, starts, ends, asked, size = [], [], [], int(at < end), 0
         if starts:
-            yield _Request(piece, numbers, starts, ends, ends[-1], Cost(asked, size))
-
-
-def _chunk_of(
-    fetched: Sequence[_Fetched], last_offset: int, cost: Cost
-) -> tuple[Chunk, _Rest | None]:
-    """Return all whole batches of the fetched data, checked, and the beginning of a cut batch.
-
-    `last_offset` is the last offset of the preceding batch in the same piece, or -1.
-    """
-    data = fetched[0].data if len(fetched) == 1 else b"".join([part.data for part in fetched])
-    table, damage = scan(data)
-    stretches = _DataStretches.of(fetched)
-    try:
-        check_crcs(data, table)  # first, because a wrong length is only noticed at the batch's end
-        chunk = _placed(data, table, stretches, last_offset, cost)
-        return chunk, damage and _rest(data, stretches, fetched[-1].request, damage)
-    except CorruptData as error:
-        raise stretches.in_file(error) from error
+            yield _Request(piece, numbers, starts, ends, ends[-1], asked, size)
 
 
 class _DataStretches(NamedTuple):
@@ -255,7 +246,7 @@ class _DataStretches(NamedTuple):
     def of(fetched: Iterable[_Fetched]) -> _DataStretches:
         pieces, at, last = list[Piece](), 0, -1
         rows = list[tuple[int, int, int, int, int]]()
-        for (piece, numbers, starts, ends, *_), _data in fetched:
+        for (piece, numbers, starts, ends, *_), _ in fetched:
             if not pieces or pieces[-1] is not piece:
                 pieces.append(piece)
                 last = -1
@@ -283,19 +274,19 @@ class _DataStretches(NamedTuple):
 
 
 def _placed(
-    data: Any, table: BatchTable, stretches: _DataStretches, last_offset: int, cost: Cost
-) -> Chunk:
-    """Return the chunk if the offsets of every batch are right: they are outside the CRC.
+    table: BatchTable, stretches: _DataStretches, last_offset: int
+) -> tuple[Int32s, Int64s]:
+    """Return, for each batch, the number of its piece and its position in the log.
 
-    Raises CorruptData.
+    Raises CorruptData unless the offsets of every batch are right: they are outside the CRC.
     """
     owner_of, log_positions = np.empty(len(table), np.int32), np.empty(len(table), np.int64)
-    pieces, owners, starts, shifts, lows, highs = stretches
+    _, owners, starts, shifts, lows, highs = stretches
     row, problem = place_batches(
         table, starts, shifts, owners, lows, highs, last_offset, owner_of, log_positions
     )
     if not problem:
-        return Chunk(data, table, owner_of, log_positions, pieces, None, cost)
+        return owner_of, log_positions
     batch = table[row]
     what = "the record batch is longer than its part of the log"
     if problem == BAD_OFFSETS:
@@ -323,5 +314,5 @@ def _rest(data: Any, stretches: _DataStretches, last: _Request, damage: Damage) 
         raise CorruptData(
             f"the record batch has {size} bytes, more than a reader accepts", position=position
         )
-    begun = _Request(last.piece, last.ranges[-1:], [start], last.ends[-1:], last.until, Cost())
-    return _Rest(_Fetched(begun, tail), size)
+    begun = _Request(last.piece, last.ranges[-1:], [start], last.ends[-1:], last.until, 0, 0)
+    return _Rest(begun, tail, size)

@@ -88,31 +88,20 @@ def _mark(log: int, position: int) -> np.uint64:
 
 
 @njit(cache=True, nogil=True)
-def was_seen(seen: npt.NDArray[np.uint64], log: int, position: int) -> bool:
-    """Return whether the batch at a position of a log was read twice before."""
-    mark = _mark(log, position)
-    return bool(seen[mark >> _SLOT_SHIFT] == mark | _AGAIN)
-
-
-@njit(cache=True, nogil=True)
-@meanwhile(INTERPRETED)
-def count_seen(
-    seen: npt.NDArray[np.uint64], logs: Int64s, owner_of: Int32s, positions: Int64s
-) -> int:
-    """Count the batches that were read twice. Batch b is at positions[b] of logs[owner_of[b]]."""
-    count = 0
-    for b in range(len(positions)):
-        count += was_seen(seen, logs[owner_of[b]], positions[b])
-    return count
-
-
-@njit(cache=True, nogil=True)
 @meanwhile(INTERPRETED)
 def mark_seen(
     seen: npt.NDArray[np.uint64], logs: Int64s, owner_of: Int32s, positions: Int64s
-) -> None:
-    """Mark that these batches were read."""
+) -> int:
+    """Mark that these batches were read. Return how many of them were read twice before.
+
+    Batch b is at positions[b] of logs[owner_of[b]].
+    """
+    count = 0
+    for b in range(len(positions)):
+        mark = _mark(logs[owner_of[b]], positions[b])
+        count += seen[mark >> _SLOT_SHIFT] == mark | _AGAIN
     for b in range(len(positions)):
         mark = _mark(logs[owner_of[b]], positions[b])
         slot = mark >> _SLOT_SHIFT
         seen[slot] = mark | (_AGAIN if seen[slot] & ~_AGAIN == mark else _ONCE)
+    return count

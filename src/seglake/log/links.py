@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _FORMAT = 1
 _OPEN_LINKS, _OPEN_STORES = 1024, 8
-_SUFFIX = f".{LINK}"
+LINKED = f".{LINK}"  # the end of the key of a link
 
 
 class Link(NamedTuple):
@@ -112,23 +112,23 @@ class LakeLogs:
 
     def size(self, key: str) -> int:
         """Return the size of the object, or of the linked log, in bytes."""
-        return self._targets(key).size() if key.endswith(_SUFFIX) else self._store.size(key)
+        return self._targets(key).size() if key.endswith(LINKED) else self._store.size(key)
 
     def read(self, key: str, start: int, end: int) -> Buffer:
         """Return bytes [start, end)."""
-        if key.endswith(_SUFFIX):
+        if key.endswith(LINKED):
             return self._targets(key).read_ranges([start], [end])[0]
         return self._store.read(key, start, end)
 
     def read_ranges(self, key: str, starts: Sequence[int], ends: Sequence[int]) -> list[Buffer]:
         """Return bytes [starts[i], ends[i]) for each i."""
-        if key.endswith(_SUFFIX):
+        if key.endswith(LINKED):
             return self._targets(key).read_ranges(starts, ends)
         return self._store.read_ranges(key, starts, ends)
 
     def read_all(self, key: str) -> Buffer:
         """Return all bytes of the object, or of the linked log."""
-        if key.endswith(_SUFFIX):
+        if key.endswith(LINKED):
             return self.read(key, 0, self.size(key))
         return self._store.read_all(key)
 
@@ -140,7 +140,7 @@ class LakeLogs:
 
     def located(self, damage: CorruptData) -> CorruptData:
         """Return the damage. For a linked log, its message also names the outside object."""
-        if not damage.file.endswith(_SUFFIX):
+        if not damage.file.endswith(LINKED):
             return damage
         place = self._targets(damage.file).place(damage.position)
         what = f"{damage.what}; outside the lake this is {place}"

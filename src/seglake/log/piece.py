@@ -41,17 +41,6 @@ class Window(NamedTuple):
         return self.start_ms, self.end_ms - 1, self.start_offset, self.end_offset - 1
 
 
-class Cost(NamedTuple):
-    """Requests to storage, and the bytes that they transfer. A repeated request counts once."""
-
-    requests: int = 0
-    size_bytes: int = 0
-
-    def plus(self, other: Cost) -> Cost:
-        """Return the sum of both costs."""
-        return Cost(self.requests + other.requests, self.size_bytes + other.size_bytes)
-
-
 class Piece(NamedTuple):
     """The part of a read that is in one segment. With `Window()`, all its records are wanted."""
 

@@ -18,19 +18,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, groupby, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from seglake.compile.locks import Lock
+from seglake.compile.locks import fork_safe_lock
 from seglake.format.batch import TABLE, BatchTable
 from seglake.format.codecs.payload import Payload
 from seglake.format.records import Bytes, Int32s, Int64s, copy_rows, fixed, join_tables, take_rows
 from seglake.log.chunk import ABSENT, FETCH_BYTES, CachedRecords, Chunk, Fetch
-from seglake.log.fetch_kernels import SEEN_SLOTS, count_seen, covering, mark_seen
-from seglake.log.piece import Cost, Piece
+from seglake.log.fetch_kernels import SEEN_SLOTS, covering, mark_seen
+from seglake.log.piece import Piece
 from seglake.log.segment import LogRanges
 
 _ENTRY_BYTES = 1024  # overhead of an entry, in addition to its arrays
@@ -115,19 +116,17 @@ class RecordCache:
         self._oldest = self._next = 0  # numbers of the oldest entry and of the next one
         self._indexes: dict[str, _BatchIndex] = {}
         self._new_indexes: dict[str, list[_BatchIndex]] = {}
-        self._lock = Lock()
+        self._lock = fork_safe_lock()
         self.seen = np.zeros(SEEN_SLOTS, np.uint64)  # marks of batches that were read, by kernels
 
-    def mostly_seen(self, log_keys: Sequence[str], owner_of: Int32s, positions: Int64s) -> bool:
+    def mostly_seen(self, pieces: Sequence[Piece], owner_of: Int32s, positions: Int64s) -> bool:
         """Return whether most of these batches were passed in two earlier calls.
 
-        The call is recorded. Batch b is at positions[b] of the log log_keys[owner_of[b]]. The
+        The call is recorded. Batch b is at positions[b] of the log of pieces[owner_of[b]]. The
         cache records about 65,000 batches, and rarely confuses two of them.
         """
-        logs = np.array([hash(key) for key in log_keys])
-        count = count_seen(self.seen, logs, owner_of, positions)
-        mark_seen(self.seen, logs, owner_of, positions)
-        return 2 * int(count) > len(positions)
+        logs = np.array([hash(piece.segment.log_key) for piece in pieces])
+        return 2 * int(mark_seen(self.seen, logs, owner_of, positions)) > len(positions)
 
     def put(self, log_key: str, table: BatchTable, payload: Payload | None) -> None:
         """Cache batches of a log. Positions in `table` are positions in the log.
@@ -169,11 +168,11 @@ class RecordCache:
                 self._drop()
             self._indexes, self._new_indexes = {}, {}
 
-    def all_in(self, log_key: str, ranges: LogRanges) -> tuple[BatchTable, CachedRecords] | None:
-        """Return all batches in `ranges` of a log, or None if a batch is not cached."""
-        if log_key not in self._indexes and log_key not in self._new_indexes:
-            return None
-        index = self._index_of(log_key)
+    def all_in(self, piece: Piece) -> _Batches | None:
+        """Return all batches of a piece, or None if a wanted batch is not cached."""
+        log_key, ranges = piece.segment.log_key, piece.ranges
+        is_new = log_key in self._new_indexes
+        index = self._index_of(log_key) if is_new else self._indexes.get(log_key, _EMPTY)
         begins = index.positions.searchsorted(ranges.starts[:1])
         if not len(begins) or begins[0] == len(index.positions):
             return None
@@ -184,7 +183,9 @@ class RecordCache:
             return None
         batches = index.take(numbers)
         places, here = self._places_of(batches)
-        return (batches.table, places) if here.all() else None
+        in_time = batches.table["max_timestamp"] >= piece.window.start_ms
+        lost = ~here | (in_time & (places.entries == ABSENT))
+        return None if lost.any() else (batches.table, places)
 
     def at(self, log_key: str, positions: Int64s) -> tuple[CachedRecords, npt.NDArray[np.bool_]]:
         """Return the addresses of the records of the batches at `positions`, and a mask.
@@ -245,19 +246,11 @@ class CachedFetch:
         self, fetch: Fetch, cache: RecordCache, look: Callable[[], None] = lambda: None
     ) -> None:
         self._fetch, self.cache, self._look = fetch, cache, look
+        self.gap_bytes = fetch.gap_bytes
+        self._largest_bytes = cache.limit_bytes // _LARGEST_SHARE
 
     def __reduce__(self) -> tuple[Any, ...]:
         return copy, (self._fetch,)
-
-    @property
-    def gap_bytes(self) -> int:
-        """Return the `gap_bytes` of the other fetch."""
-        return self._fetch.gap_bytes
-
-    @property
-    def largest_bytes(self) -> int:
-        """Return the largest read, in bytes of logs, that uses the cache."""
-        return self.cache.limit_bytes // _LARGEST_SHARE
 
     def chunks(
         self, pieces: Iterable[Piece], *, fetch_bytes: int = FETCH_BYTES, ahead_bytes: int = 0
@@ -271,46 +264,36 @@ class CachedFetch:
     def _chunks(
         self, pieces: Iterable[Piece], fetch_bytes: int, ahead_bytes: int
     ) -> Iterator[Chunk]:
-        small, pieces = self._measured(pieces)
-        if not small:
-            yield from self._fetch.chunks(pieces, fetch_bytes=fetch_bytes, ahead_bytes=ahead_bytes)
-            return
-        pairs = [(piece, self._batches_of(piece)) for piece in pieces]
-        for cached, group in groupby(pairs, key=lambda pair: pair[1] is not None):
-            if cached:
-                yield _cached_chunk([(piece, batches) for piece, batches in group if batches])
-                continue
-            missing = [piece for piece, _ in group]
-            for chunk in self._fetch.chunks(
-                missing, fetch_bytes=fetch_bytes, ahead_bytes=ahead_bytes
-            ):
-                yield self._caching(chunk)
-
-    def _measured(self, pieces: Iterable[Piece]) -> tuple[bool, Iterable[Piece]]:
-        """Return whether the pieces together are small enough for the cache, and all the pieces."""
-        limit, first, rest = self.largest_bytes, list[Piece](), iter(pieces)
+        fetch = partial(self._fetch.chunks, fetch_bytes=fetch_bytes, ahead_bytes=ahead_bytes)
+        size, small, rest = 0, list[Piece](), iter(pieces)
         for piece in rest:
-            first.append(piece)
-            limit -= piece.size_bytes
-            if limit < 0:
-                return False, chain(first, rest)
-        return True, first
-
-    def _batches_of(self, piece: Piece) -> _Batches | None:
-        """Return all batches of a piece, or None if a wanted batch is not cached."""
-        batches = self.cache.all_in(piece.segment.log_key, piece.ranges)
-        if batches is None:
-            return None
-        table, places = batches
-        in_time = table["max_timestamp"] >= piece.window.start_ms
-        return None if (in_time & (places.entries == ABSENT)).any() else batches
+            small.append(piece)
+            size += sum(piece.ranges.ends.tolist()) - sum(piece.ranges.starts.tolist())
+            if size > self._largest_bytes:
+                yield from fetch(chain(small, rest))
+                return
+        found = [self.cache.all_in(piece) for piece in small]
+        numbers, first = range(len(found)), 0
+        for cached, group in groupby(
+            numbers, [batches is not None for batches in found].__getitem__
+        ):
+            stop = first + len([*group])
+            part, first = slice(first, stop), stop
+            if cached:
+                yield _cached_chunk(small[part], [batches for batches in found[part] if batches])
+                continue
+            for chunk in fetch(small[part]):
+                yield self._caching(chunk)
 
     def _caching(self, chunk: Chunk) -> Chunk:
         """Return a chunk with cached records, which also caches the records that it decompresses.
 
         Batches before the window are never decompressed, so this method caches their headers.
         """
-        if not len(chunk.table) or not (self.gap_bytes or self._again(chunk)):
+        if not len(chunk.table) or not (
+            self.gap_bytes  # of an object store
+            or self.cache.mostly_seen(chunk.pieces, chunk.owner_of, chunk.log_positions)
+        ):
             return chunk
         parts = list[CachedRecords]()
         for owner, rows in runs(chunk.owner_of):
@@ -323,16 +306,11 @@ class CachedFetch:
                 self.cache.put(log_key, batches[early], None)
         return _CachingChunk(
             chunk.data, chunk.table, chunk.owner_of, chunk.log_positions, chunk.pieces,
-            CachedRecords.joined(parts), chunk.cost, self.cache,
+            CachedRecords.joined(parts), chunk.requests, chunk.fetched_bytes, cache=self.cache,
         )  # fmt: skip
 
-    def _again(self, chunk: Chunk) -> bool:
-        """Return whether most batches of the chunk were read twice before."""
-        keys = [piece.segment.log_key for piece in chunk.pieces]
-        return self.cache.mostly_seen(keys, chunk.owner_of, chunk.log_positions)
 
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _CachingChunk(Chunk):
     """A fetched chunk that caches the batches that it decompresses."""
 
@@ -355,14 +333,12 @@ def _in_log(chunk: Chunk, rows: Any) -> BatchTable:
     return table
 
 
-def _cached_chunk(pieces: Sequence[tuple[Piece, _Batches]]) -> Chunk:
+def _cached_chunk(pieces: Sequence[Piece], found: Sequence[_Batches]) -> Chunk:
     """Return a chunk of cached batches without data. Their positions are just 0, 1, 2 and so on."""
-    table = join_tables([batches for _, (batches, _) in pieces])
+    table = join_tables([batches for batches, _ in found])
     log_positions = table["position"].copy()
     table["position"] = np.arange(len(table))
-    counts = [len(batches) for _, (batches, _) in pieces]
+    counts = [len(batches) for batches, _ in found]
     owner_of = np.repeat(np.arange(len(pieces), dtype=np.int32), counts)
-    places = CachedRecords.joined([part for _, (_, part) in pieces])
-    return Chunk(
-        b"", table, owner_of, log_positions, [piece for piece, _ in pieces], places, Cost()
-    )
+    places = CachedRecords.joined([part for _, part in found])
+    return Chunk(b"", table, owner_of, log_positions, pieces, places)

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from numba.core.compiler_lock import global_compiler_lock
 
-from seglake.compile.locks import Lock
+from seglake.compile.locks import fork_safe_lock
 from seglake.errors import SeglakeError
 from seglake.limits import REQUESTS
 
@@ -121,17 +121,15 @@ def take_spare(items: deque[_Item]) -> _Item | None:
 class Readers:
     """Counts the threads that are reading: each is inside a `with` block of this object.
 
-    Entering returns the number of threads that the reader may keep busy. A reader that waits for
-    its caller leaves the block.
+    A reader that waits for its caller leaves the block.
     """
 
     def __init__(self) -> None:
-        self._count, self._lock = 0, Lock()
+        self._count, self._lock = 0, fork_safe_lock()
 
-    def __enter__(self) -> int:
+    def __enter__(self) -> None:
         with self._lock:
             self._count += 1
-        return self.threads
 
     def __exit__(self, *_: object) -> None:
         with self._lock:

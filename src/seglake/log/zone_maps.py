@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from seglake.compile.locks import Lock
+from seglake.compile.locks import fork_safe_lock
 from seglake.errors import CorruptData, MissingObject, StoreError
 from seglake.format import zonemap
 from seglake.format.batch import TABLE
@@ -168,7 +168,7 @@ class ZoneSearch:
 
     def __init__(self, segment: LogSegment, source: Source) -> None:
         self._segment, self._source = segment, source
-        self._lock = Lock()
+        self._lock = fork_safe_lock()
         self.as_written = True  # False if rebuilt: then the blocks may differ from the file
         try:
             self._state = self._opened(*source.head(segment))

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from seglake.catalog.schema import MaintenanceRow, RunRow, TagRow
-from seglake.compile.locks import Lock
+from seglake.compile.locks import fork_safe_lock
 from seglake.layout import WHOLE_LAKE
 from seglake.log.reads import CACHE_BYTES, SharedReads
 from seglake.read.listings import SUMS, Commits, Tags, summed
@@ -67,7 +67,7 @@ class Lake(ShowsTable):
         self._origin = Origin(store, cache_bytes, catalog_id)
         self._forgotten = self._origin.reads.forgotten
         self._snapshot = self._origin.snapshot(version)
-        self._lock = Lock()  # for `refresh`, so that the newest snapshot wins
+        self._lock = fork_safe_lock()  # for `refresh`, so that the newest snapshot wins
 
     def _table(self) -> Table:
         names = self.topics()

@@ -74,7 +74,8 @@ class Log(ShowsTable):
 
     def __init__(self, snapshot: Snapshot, topic: str, origin: Origin) -> None:
         self._snapshot, self._origin = snapshot, origin
-        self.topic = snapshot.topic(topic).topic
+        self._settings = snapshot.topic(topic)
+        self.topic = self._settings.topic
         self._readers: dict[int, PartitionReader] = {}
         self._forgotten = origin.reads.forgotten
 
@@ -153,7 +154,7 @@ class Log(ShowsTable):
             >>> log.settings.partitions
             2
         """
-        return self._snapshot.topic(self.topic)
+        return self._settings
 
     @property
     def value_format(self) -> str:
@@ -163,7 +164,7 @@ class Log(ShowsTable):
             >>> log.value_format
             ''
         """
-        return self.settings.value_format
+        return self._settings.value_format
 
     # bounds
 
@@ -174,7 +175,7 @@ class Log(ShowsTable):
             >>> log.partitions()
             [0, 1]
         """
-        return list(range(self._snapshot.topic(self.topic).partitions))
+        return list(range(self._settings.partitions))
 
     def beginning_offsets(self, partitions: Iterable[int] | None = None) -> dict[int, int]:
         """Return the log start offset of each partition: the first offset that can be read.
@@ -511,12 +512,11 @@ class Log(ShowsTable):
             raise UsageError(f"order must be 'offset' or 'time', not {order!r}")
         beside = FieldReader.of(fields, columns, log.value_format)
         window = open_window(start, end)
-        readers = [log.reader(p) for p in _chosen(log, partitions)]
+        readers = log._chosen_readers(partitions)
         schema, counted = schema_of(beside.wanted), stats or ReadStats()
         read = partial(ways[order], readers, window, schema, memory_bytes, counted)
         describe = partial(window_table, log.topic, log.version, readers, window)
-        reader = WindowReader(schema, partial(log._after_a_look, read), describe)
-        return beside.over(reader, stats)
+        return beside.over(WindowReader(schema, read, describe), stats)
 
     def _after_a_look(self, read: Callable[[], Iterator[pa.RecordBatch]]) -> Iterator[Any]:
         """Drop deleted logs from the caches, then read. The call may be long after the planning."""
@@ -856,15 +856,22 @@ class Log(ShowsTable):
             >>> log.reader(0).offset_for_time(1780315500000).offset
             257
         """
+        return self._chosen_readers((partition,))[0]
+
+    def _chosen_readers(self, partitions: Iterable[int] | None) -> list[PartitionReader]:
+        """Return the lookups of these partitions. None chooses all."""
         self._origin.deletions.check_if_due()
         if self._forgotten != self._origin.reads.forgotten:  # logs were deleted since
             self._forgotten = self._origin.reads.forgotten
             self._snapshot, self._readers = self._origin.standing(self._snapshot), {}
-        reader = self._readers.get(partition)
-        if reader is None:
-            view = self._snapshot.partition(self.topic, partition)
-            reader = self._readers[partition] = PartitionReader(view, self._origin.reads)
-        return reader
+        readers = list[PartitionReader]()
+        for partition in range(self._settings.partitions) if partitions is None else partitions:
+            reader = self._readers.get(partition)
+            if reader is None:
+                view = self._snapshot.partition(self.topic, partition)
+                reader = self._readers[partition] = PartitionReader(view, self._origin.reads)
+            readers.append(reader)
+        return readers
 
     def _plan(self, windows: Mapping[int, Window], columns: Sequence[str] | None) -> Plan:
         schema = schema_of(columns)

@@ -16,7 +16,7 @@ from seglake.catalog.table import CatalogTable
 from seglake.catalog.tags import is_tagged_version
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.catalog.version.snapshot_files import retained
-from seglake.compile.locks import Lock
+from seglake.compile.locks import fork_safe_lock
 from seglake.credentials import from_environment
 from seglake.errors import MissingObject, SeglakeError, UsageError, VersionExpired
 from seglake.log.reads import CACHE_BYTES, SharedReads
@@ -40,7 +40,7 @@ class Origin:
         self.reads = SharedReads(store, cache_bytes, missing)
         self.deletions = self.reads.deletions
         missing.found_expired = self.deletions.request_check
-        self._lock = Lock()  # only one thread at a time may use the catalog
+        self._lock = fork_safe_lock()  # only one thread at a time may use the catalog
         self._opened: CatalogTable | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -194,7 +194,7 @@ class MissingLogs:
     def __init__(self, store: Store) -> None:
         self._store = store
         self.found_expired: Callable[[], None] = lambda: None
-        self._lock = Lock()
+        self._lock = fork_safe_lock()
         self._last: tuple[CatalogTable, Snapshot] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:

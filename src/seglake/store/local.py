@@ -135,19 +135,9 @@ class _LocalStore:
         etag = f"{status.st_mtime_ns:x}-{status.st_size:x}"
         return Stat(status.st_size, status.st_mtime_ns // 1_000_000, etag)
 
-    def read(self, key: str, start: int, end: int) -> Buffer:
-        return self._read(self._open, key, start, end)
-
-    def open_file(self, key: str) -> OpenFile:
+    def read(self, key: str, start: int, end: int, *, opened: OpenFile | None = None) -> Buffer:
         try:
-            return self._open(key)
-        except (OSError, ValueError) as error:
-            with store_errors(self.uri, key):
-                raise error from None
-
-    def _read(self, opened: Callable[[str], OpenFile], key: str, start: int, end: int) -> Buffer:
-        try:
-            file = opened(key)
+            file = opened or self._open(key)
             data = more = os.pread(file.fd, end - start, start)
             if len(data) == end - start:
                 return data
@@ -161,6 +151,13 @@ class _LocalStore:
         check_length(self.uri, key, data, start, end)
         return data
 
+    def open_file(self, key: str) -> OpenFile:
+        try:
+            return self._open(key)
+        except (OSError, ValueError) as error:
+            with store_errors(self.uri, key):
+                raise error from None
+
     def read_ranges(self, key: str, starts: Sequence[int], ends: Sequence[int]) -> list[Buffer]:
         return [self.read(key, start, end) for start, end in zip(starts, ends, strict=True)]
 
@@ -169,7 +166,7 @@ class _LocalStore:
         with store_errors(self.uri, key):
             file = _open_below(self.uri, key)
             size = _of_file(os.fstat(file.fd)).st_size
-        return self._read(lambda _key: file, key, 0, size)
+        return self.read(key, 0, size, opened=file)
 
     def put(self, key: str, data: Data) -> None:
         with self.writer(key) as stream:

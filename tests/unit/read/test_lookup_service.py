@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from numba.core.compiler_lock import global_compiler_lock
 
 import seglake
-from seglake.compile.locks import Lock
+from seglake.compile.locks import fork_safe_lock
 from seglake.errors import OffsetNotFound, OffsetOutOfRange, UsageError
 from seglake.format.index import IndexPolicy
 from seglake.read.log import Log
@@ -313,7 +313,7 @@ def test_a_fork_waits_for_a_thread_that_compiles() -> None:
 
 
 def test_a_forked_lock_is_free() -> None:
-    lock = Lock()
+    lock = fork_safe_lock()
     child = multiprocessing.get_context("fork").Process(target=lock.__enter__)
     with held_elsewhere(lock, 0.5):
         assert exit_code_of(child) == 0

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seglake.catalog.schema import subjects_in
-from seglake.compile.locks import Lock
+from seglake.compile.locks import fork_safe_lock
 from seglake.errors import CorruptData
 from seglake.format.batch import TIMESTAMP_TYPES
 from seglake.format.codecs import compression
@@ -54,7 +54,7 @@ class AttemptIds:
     def __init__(self, ids: npt.NDArray[np.void]) -> None:
         self._ids, self._length = ids, len(ids)
         self._added: tuple[AttemptIds, int, int] | None = None
-        self._lock = Lock()
+        self._lock = fork_safe_lock()
 
     def __len__(self) -> int:
         return self._length
@@ -179,7 +179,7 @@ class AppendBuffer:
         for mine, column in zip(self._columns, columns, strict=True):
             mine[:length] = column
         self._highest, self._searchable = np.empty(0, np.int64), 0
-        self._lock = Lock()
+        self._lock = fork_safe_lock()
 
     def claim(self, length: int, more: int) -> bool:
         """Claim rows `length` to `length + more` (exclusive). Return False if they are in use."""

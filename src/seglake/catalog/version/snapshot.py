@@ -22,7 +22,7 @@ from seglake.cached import cached_property
 from seglake.catalog.delta.data_files import DataFile
 from seglake.catalog.schema import PartitionRow, TopicRow, WithSegmentId
 from seglake.catalog.version.segments import Segments
-from seglake.compile.locks import Lock
+from seglake.compile.locks import fork_safe_lock
 from seglake.errors import CorruptData, SeglakeError, UnknownTopic, UsageError
 from seglake.format.batch import TIMESTAMP_TYPES
 from seglake.format.codecs import compression
@@ -308,7 +308,7 @@ class Snapshot:
     ) -> None:
         self.version, self.files, self.ends_of = version, files, ends_of
         self._topics, self._partitions = dict(topics), dict(partitions)
-        self._unread, self._lock = unread or UnreadTopics((), _cannot_read), Lock()
+        self._unread, self._lock = unread or UnreadTopics((), _cannot_read), fork_safe_lock()
 
     def unread(self) -> set[str]:
         """Return the topics whose rows are not read yet."""

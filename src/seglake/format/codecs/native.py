@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import crc32c
 import numpy as np
 
-from seglake.compile.locks import Lock
+from seglake.compile.locks import fork_safe_lock
 from seglake.format.codecs import codec_kernels, self_test
 from seglake.format.records import Int64s
 
@@ -179,4 +179,4 @@ def _address(function: object) -> int:
 
 
 _THREAD = threading.local()
-_LOCK = Lock()  # so that libraries are tested once
+_LOCK = fork_safe_lock()  # so that libraries are tested once

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
+from itertools import starmap
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -19,7 +19,7 @@ from seglake.format.records import Int64s
 from seglake.limits import INT64_MIN, NO_END, REQUESTS
 from seglake.log.chunk import Fetch
 from seglake.log.execute import MEMORY_BYTES, ReadStats, execute
-from seglake.log.key_indexes import NO_HASHES, SubjectHashes
+from seglake.log.key_indexes import SubjectHashes
 from seglake.log.piece import Piece, Window
 from seglake.log.segment import LogRanges, LogSegment
 from seglake.log.segment_lookup import PartitionReader
@@ -94,44 +94,36 @@ class BlockPlan(NamedTuple):
 
     def pieces(self) -> Iterator[Piece]:
         """Return the pieces to read, in offset order."""
-        return _made(self.calls(joined=True), remote=self.reader.store.remote)
+        rows = _rows([(self.reader, self.bounds)])
+        return _made(partial(self._piece, joined=True), rows, remote=self.reader.store.remote)
 
     def newest_pieces(self) -> Iterator[Piece]:
         """Yield the pieces to read, a few blocks at a time, in descending order."""
-        calls = [*self.calls(joined=False)]
-        for piece in _made(reversed(calls), remote=False):
+        rows = reversed([*_rows([(self.reader, self.bounds)])])
+        for piece in _made(partial(self._piece, joined=False), rows, remote=False):
             end, step = len(piece.ranges.starts), _FIRST_RANGES
             while end:
                 start = max(0, end - step)
                 yield piece._replace(ranges=piece.ranges.take(slice(start, end)).joined())
                 end, step = start, 2 * step
 
-    def calls(self, *, joined: bool) -> Iterator[Callable[[], Piece | None]]:
-        """Yield a call for each segment that meets the bounds, see `_piece`."""
-        view = self.reader.view
-        bases, ends, lows, highs = view.extents
-        numbers, whole = self.bounds.meet(lows, highs, bases, ends)
-        counts = view.record_counts[numbers]
-        for index, all_wanted, records in zip(
-            numbers.tolist(), whole.tolist(), counts.tolist(), strict=True
-        ):
-            if records:  # a segment without records only covers a gap
-                segment = self.reader.segment(index)
-                yield partial(self._piece, segment, records, whole=bool(all_wanted), joined=joined)
-
     def _piece(
-        self, segment: LogSegment, records: int, *, whole: bool, joined: bool
-    ) -> Piece | None:
-        """Return the piece of a segment, or None if no block can hold a wanted record."""
+        self, reader: PartitionReader, bounds: Bounds, index: int, whole: int, records: int, *,
+        joined: bool,
+    ) -> Piece | None:  # fmt: skip
+        """Return the piece of a row, or None if no block can hold a wanted record."""
+        if not records:  # see `_piece_of`
+            return None
+        segment = reader.segment(index)
         found = self._by_index(segment, joined=joined) if self.sought else None
         self.searched.by_index += found is not None
         self.searched.scanned += found is None
-        if found is None and whole:
-            return Piece(segment, Window(), segment.log, records)
-        ranges, offsets = found or self.reader.zones(segment).within(self.bounds)
-        if not len(ranges.starts):
-            return None
-        return Piece(segment, self.bounds.window, ranges, min(offsets, records))
+        if found is None:
+            return _piece_of(reader, bounds, index, whole, records)
+        ranges, offsets = found
+        return (
+            Piece(segment, bounds.window, ranges, min(offsets, records)) if len(ranges[0]) else None
+        )
 
     def _by_index(self, segment: LogSegment, *, joined: bool) -> tuple[LogRanges, int] | None:
         """Return the blocks that a key index lists, and an upper bound of their wanted records.
@@ -147,29 +139,56 @@ class BlockPlan(NamedTuple):
         return self.reader.zones(segment).among(marks, self.bounds, joined=joined)
 
 
+_Row = tuple[PartitionReader, Bounds, int, int, int]
+"""A segment that meets the bounds: its position, whether all its records are wanted, their count"""
+
+
 def pieces_of(reads: Sequence[tuple[PartitionReader, Window]]) -> Iterator[Piece]:
     """Return the pieces to read of these log partitions, one after another, in offset order.
 
     Zone maps on an object store are read concurrently.
     """
-    plans, bounds, searched = list[BlockPlan](), None, SearchCounts()
+    bounded, bounds = list[tuple[PartitionReader, Bounds]](), None
     for reader, asked in reads:
-        window = asked.above(reader.view.log_start_offset)
+        start = reader.view.log_start_offset
+        window = asked.above(start) if start > asked.start_offset else asked
         if bounds is None or window != bounds.window:  # nearly always, all have the same window
             bounds = Bounds.of(window)
-        plans.append(BlockPlan(reader, bounds, NO_HASHES, searched))
-    calls = chain.from_iterable(plan.calls(joined=True) for plan in plans)
-    return _made(calls, remote=any(reader.store.remote for reader, _ in reads[:1]))
+        bounded.append((reader, bounds))
+    remote = bool(bounded) and bounded[0][0].store.remote
+    return _made(_piece_of, _rows(bounded), remote=remote)
 
 
-def _made(calls: Iterable[Callable[[], Piece | None]], *, remote: bool) -> Iterator[Piece]:
-    """Yield the pieces that the calls return. On an object store, calls run ahead."""
+def _rows(reads: Iterable[tuple[PartitionReader, Bounds]]) -> Iterator[_Row]:
+    for reader, bounds in reads:
+        view = reader.view
+        bases, ends, lows, highs = view.extents
+        numbers, whole = bounds.meet(lows, highs, bases, ends)
+        columns = numbers.tolist(), whole.tolist(), view.record_counts[numbers].tolist()
+        for index, all_wanted, records in zip(*columns, strict=True):
+            yield reader, bounds, index, all_wanted, records
+
+
+def _piece_of(
+    reader: PartitionReader, bounds: Bounds, index: int, whole: int, records: int
+) -> Piece | None:
+    """Return the piece of a row, or None if no block can hold a wanted record."""
+    if not records:  # the segment only covers a gap
+        return None
+    segment = reader.segment(index)
+    if whole:
+        return Piece(segment, Window(), segment.log, records)
+    ranges, offsets = reader.zones(segment).within(bounds)
+    return Piece(segment, bounds.window, ranges, min(offsets, records)) if len(ranges[0]) else None
+
+
+def _made(
+    make: Callable[..., Piece | None], rows: Iterable[_Row], *, remote: bool
+) -> Iterator[Piece]:
+    """Return the pieces that `make` makes from rows. On an object store, its calls run ahead."""
     if remote:
-        yield from (piece for piece in ahead(((1, call) for call in calls), REQUESTS) if piece)
-        return
-    for call in calls:
-        if piece := call():
-            yield piece
+        return filter(None, ahead(((1, partial(make, *row)) for row in rows), REQUESTS))
+    return filter(None, starmap(make, rows))
 
 
 @dataclass(frozen=True, repr=False)

@@ -6,8 +6,8 @@ from seglake.infer.append import append as append
 from seglake.kafka.attach import attach_logs as attach_logs
 from seglake.kafka.exporting import export_logs as export_logs
 from seglake.kafka.importing import import_logs as import_logs
-from seglake.log.block_search import OffsetAndTimestamp as OffsetAndTimestamp
 from seglake.log.execute import ReadStats as ReadStats
+from seglake.log.reads import OffsetAndTimestamp as OffsetAndTimestamp
 from seglake.maintain.compaction.compact import compact as compact
 from seglake.maintain.erasure.erase import erase as erase
 from seglake.maintain.expiry.retention import delete_records as delete_records

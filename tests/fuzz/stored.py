@@ -46,9 +46,8 @@ from seglake.format.segment import choose_indexed, seal
 from seglake.format.sought_kernels import EVERY_KEY
 from seglake.layout import parse_attempt_key, parse_segment_key, segment_key
 from seglake.log.column_kernels import DecodeRoom, Wanted
-from seglake.log.columns import SCHEMA, Columns
-from seglake.log.piece import Window
-from seglake.log.segment import LogSegment
+from seglake.log.execute import SCHEMA, Columns
+from seglake.log.segment import LogSegment, Window
 from seglake.log.zone_maps import Bounds, ZoneSearch
 from seglake.store import Listed
 from seglake.write.spool.sorted_records import SortedRecords

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from seglake.errors import OffsetNotFound, OffsetOutOfRange, SeglakeError
-from seglake.log.columns import SCHEMA
+from seglake.log.execute import SCHEMA
 from seglake.read.log import Log
 from tests.makers.lakes import Written
 from tests.makers.lives import PARTITIONS, SPAN, Content

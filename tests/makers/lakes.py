@@ -29,7 +29,7 @@ from seglake.format.records import Headers, Records, Spans
 from seglake.format.segment import Roller, Sealed, SegmentLimits
 from seglake.layout import SegmentFile, Suffix, new_attempt, segment_key
 from seglake.log.files import content_of
-from seglake.log.key_index_builder import KeyIndexBuilder
+from seglake.log.key_indexes import KeyIndexBuilder
 from seglake.maintain.commit import TopicReport, commit_change
 from seglake.maintain.expiry.retention import log_start_change, move_log_starts
 from seglake.store import open_store

@@ -11,8 +11,7 @@ import numpy as np
 
 from seglake.format.batch import BatchTable
 from seglake.format.encode import encode_batches, encode_bodies
-from seglake.log.piece import Piece, Window
-from seglake.log.segment import LogRanges, LogSegment
+from seglake.log.segment import LogRanges, LogSegment, Piece, Window
 from tests.makers.lakes import Event, Shape, Written, records_of
 
 

@@ -30,7 +30,7 @@ from seglake.catalog.version import snapshot_files
 from seglake.kafka import importing as intake
 from seglake.layout import LOG_TABLE
 from seglake.limits import INT64_MAX
-from seglake.log.piece import Window
+from seglake.log.segment import Window
 from seglake.maintain import merge, tagging, undo, vacuum
 from seglake.maintain.compaction import compact
 from seglake.maintain.erasure import criteria, erase, logs

@@ -34,7 +34,7 @@ from seglake.terminal.wording import counted
 
 if TYPE_CHECKING:
     from seglake.catalog.schema import MaintenanceRow, RunRow
-    from seglake.log.segment_lookup import PartitionReader
+    from seglake.log.reads import PartitionReader
     from seglake.read.lake import Lake
     from seglake.read.log import Log
 

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from seglake.format.batch import TIMESTAMP_TYPES
 from seglake.format.records import Int32s, Spans
-from seglake.log.columns import SCHEMA
+from seglake.log.execute import SCHEMA
 from seglake.text.json import base64, quote_texts
 from seglake.text.spans import (
     constant,

@@ -20,10 +20,8 @@ from seglake.format.batch import CODEC_MASK, CONTROL, LOG_APPEND_TIME, TIMESTAMP
 from seglake.format.codecs.compression import NAMES
 from seglake.format.index import OffsetIndex, TimeIndex
 from seglake.limits import INT64_MAX
-from seglake.log.chunk import Chunk
-from seglake.log.columns import SCHEMA
-from seglake.log.execute import records_of
-from seglake.log.fetch import LogFetch
+from seglake.log.execute import SCHEMA, records_of
+from seglake.log.fetch import Chunk, LogFetch
 from seglake.log.segment import LogSegment
 from seglake.store import Store, open_store
 

@@ -17,9 +17,9 @@ from seglake.engine import spare_the_collector
 from seglake.errors import SeglakeError, UsageError
 from seglake.format.sought_kernels import EVERY_KEY
 from seglake.format.value_format import JSON
-from seglake.log.columns import schema_of
-from seglake.log.piece import Piece, Window
-from seglake.log.segment_lookup import PartitionReader
+from seglake.log.execute import schema_of
+from seglake.log.reads import PartitionReader
+from seglake.log.segment import Piece, Window
 from seglake.read.fields import FieldReader
 from seglake.read.lake import Lake
 from seglake.read.lake import open as open_lake

@@ -10,7 +10,7 @@ from typing import Literal
 
 from seglake.datasource.options import EARLIEST, LATEST, Bound, TopicChoice, TopicPartition
 from seglake.errors import OffsetOutOfRange, UnknownTopic, UsageError
-from seglake.log.segment_lookup import PartitionReader
+from seglake.log.reads import PartitionReader
 from seglake.read.lake import Lake
 from seglake.read.log import Log
 

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from seglake.datasource.options import COLUMNS
 from seglake.errors import UsageError
-from seglake.log.columns import HEADER, SCHEMA, schema_of
+from seglake.log.execute import HEADER, SCHEMA, schema_of
 
 _READ_AS = dict.fromkeys(COLUMNS) | {"timestampType": "timestamp_type"}
 _TYPES: dict[str, Any] = {

@@ -43,7 +43,7 @@ from seglake.datasource.offsets import (
 from seglake.datasource.options import Options, TopicPartition
 from seglake.datasource.plain_errors import plain_errors
 from seglake.errors import VersionExpired
-from seglake.log.piece import Window
+from seglake.log.segment import Window
 from seglake.read.lake import Lake
 from seglake.read.lake import open as open_lake
 

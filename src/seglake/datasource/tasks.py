@@ -22,12 +22,9 @@ from seglake.format.records import Int64s
 from seglake.format.sought_kernels import EVERY_KEY, SoughtKeys
 from seglake.format.value_format import ValueFormat
 from seglake.limits import INT64_MAX
-from seglake.log.columns import schema_of
-from seglake.log.execute import execute
-from seglake.log.piece import Piece, Window
-from seglake.log.reads import SharedReads
-from seglake.log.segment import LogRanges
-from seglake.log.segment_lookup import PartitionReader
+from seglake.log.execute import execute, schema_of
+from seglake.log.reads import PartitionReader, SharedReads
+from seglake.log.segment import LogRanges, Piece, Window
 from seglake.log.zone_maps import ZoneMapCache
 from seglake.read.lake import Lake
 from seglake.read.origin import MissingLogs

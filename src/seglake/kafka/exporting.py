@@ -39,10 +39,9 @@ from seglake.layout import Suffix, is_topic_id
 from seglake.log.fetch import LogFetch
 from seglake.log.files import LogCheck, check_crc, check_size
 from seglake.log.links import LakeLogs
-from seglake.log.piece import Window
 from seglake.log.rewrite.keep import KeepTimes
 from seglake.log.rewrite.segments import staying
-from seglake.log.segment import LogSegment
+from seglake.log.segment import LogSegment, Window
 from seglake.log.writer import LogWriter
 from seglake.maintain.commit import MaintenanceReport
 from seglake.read.window.plan import open_window

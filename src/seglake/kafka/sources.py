@@ -36,12 +36,10 @@ from seglake.kafka.survey import (
 )
 from seglake.layout import is_topic_id, is_topic_name
 from seglake.limits import INT32_MAX
-from seglake.log.chunk import Chunk
-from seglake.log.chunked_log import MAX_CHUNK_BYTES, ChunkedLogs, Chunks
-from seglake.log.fetch import LogFetch
-from seglake.log.piece import Piece
+from seglake.log.fetch import Chunk, LogFetch
+from seglake.log.links import MAX_CHUNK_BYTES, ChunkedLogs, Chunks
 from seglake.log.rewrite.segments import AHEAD_BYTES, DECODE_BYTES
-from seglake.log.segment import LogRanges, LogSegment
+from seglake.log.segment import LogRanges, LogSegment, Piece
 from seglake.log.writer import NewSegment, write_segment
 from seglake.store import Listed, Store, open_store
 
@@ -229,7 +227,7 @@ def _settled(data: Any, part: BatchTable, payload: Payload) -> EncodedBatches:
 #
 #     <prefix><topic>-<topic id>/<partition>/<base offset, 20 digits>-<segment id>.<suffix>
 #
-# `log` holds the log, possibly in chunks (`log.chunked_log`), and `indexes` Kafka's indexes. The
+# `log` holds the log, possibly in chunks (`log.links`), and `indexes` Kafka's indexes. The
 # `rsm-manifest` is written last. It is JSON with the chunks and the offsets of the log
 # (`SegmentManifestV1`). Several leaders may have copied the same offsets. Their leader epochs
 # decide which copies are used.

@@ -25,7 +25,7 @@ from seglake.format.records import join_tables
 from seglake.format.segment import Roller, Sealed, rebuild
 from seglake.log.encoding import limits_of, policy_of
 from seglake.log.files import put_indexes
-from seglake.log.key_index_builder import KeyIndexBuilder
+from seglake.log.key_indexes import KeyIndexBuilder
 from seglake.store import Store
 
 

@@ -20,10 +20,9 @@ from seglake.format.index import IndexPolicy
 from seglake.format.records import Flags, Int64s, fixed, join_tables
 from seglake.format.segment import choose_indexed
 from seglake.limits import INT64_MAX
-from seglake.log.byte_cache import ByteCache
+from seglake.log.caches import ByteCache
 from seglake.log.fetch import LogFetch
-from seglake.log.piece import Window
-from seglake.log.segment import LogRanges, LogSegment
+from seglake.log.segment import LogRanges, LogSegment, Window
 from seglake.log.zone_kernels import (
     HIGH,
     LOW,

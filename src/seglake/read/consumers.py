@@ -8,10 +8,9 @@ import pyarrow as pa
 
 from seglake.errors import CorruptData, MissingObject, OffsetNotFound, UsageError
 from seglake.format.records import Int64s
-from seglake.log.columns import schema_of
-from seglake.log.execute import MEMORY_BYTES
-from seglake.log.segment_lookup import PartitionReader
-from seglake.read.window.orders import records_from
+from seglake.log.execute import MEMORY_BYTES, schema_of
+from seglake.log.reads import PartitionReader
+from seglake.read.window.plan import records_from
 
 
 class Lag(NamedTuple):

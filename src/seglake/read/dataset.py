@@ -17,10 +17,9 @@ from pyarrow.fs import FileSystemHandler, PyFileSystem
 
 from seglake.errors import UsageError
 from seglake.format.value_format import ValueFormat
-from seglake.log.columns import SCHEMA, schema_of
-from seglake.log.execute import ReadStats, execute
-from seglake.log.piece import Window
-from seglake.log.segment_lookup import PartitionReader
+from seglake.log.execute import SCHEMA, ReadStats, execute, schema_of
+from seglake.log.reads import PartitionReader
+from seglake.log.segment import Window
 from seglake.read.fields import FieldReader, Fields
 from seglake.read.filters import Part, Selection, fields_of
 from seglake.read.where import Where, sought_texts

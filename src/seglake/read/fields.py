@@ -17,11 +17,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 
+from seglake.catalog.schema import TopicRow
 from seglake.errors import UsageError
 from seglake.format.records import Flags, Spans
 from seglake.format.value_format import ValueFormat
-from seglake.log.columns import SCHEMA, schema_of
-from seglake.log.execute import ReadStats
+from seglake.log.execute import SCHEMA, ReadStats, schema_of
 from seglake.log.threads import worked
 from seglake.read.window.reader import WindowReader
 from seglake.terminal.wording import counted
@@ -212,12 +212,12 @@ class FieldReader:
 
     @staticmethod
     def of(
-        fields: AnyFields | None, columns: Sequence[str] | None, value_format: ValueFormat
+        fields: AnyFields | None, columns: Sequence[str] | None, settings: TopicRow
     ) -> FieldReader | WholeValues:
-        """Return a `FieldReader`, or without any fields a `WholeValues`."""
-        return (
-            WholeValues(columns) if fields is None else FieldReader(fields, columns, value_format)
-        )
+        """Return a `FieldReader` for values of a topic, or without any fields a `WholeValues`."""
+        if fields is None:
+            return WholeValues(columns)
+        return FieldReader(fields, columns, settings.value_format)
 
     def over(self, window: WindowReader, stats: ReadStats | None = None) -> WindowReader:
         """Add the fields to a window of the columns `wanted`. `stats` counts misfits."""

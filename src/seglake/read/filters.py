@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seglake.limits import INT64_MAX, INT64_MIN, NO_END
-from seglake.log.piece import Window
+from seglake.log.segment import Window
 
 Keys = frozenset[bytes] | None  # None: any key, or no key
 Texts = frozenset[tuple[str, frozenset[str]]]  # (field, texts): the field has one of the texts

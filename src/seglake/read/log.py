@@ -16,11 +16,9 @@ from seglake.catalog.schema import TopicRow
 from seglake.catalog.version.snapshot import PartitionView, Snapshot
 from seglake.errors import UsageError
 from seglake.format.records import Int64s
-from seglake.log.block_search import OffsetAndTimestamp
-from seglake.log.columns import SCHEMA, schema_of
-from seglake.log.execute import MEMORY_BYTES, ReadStats
-from seglake.log.piece import Window
-from seglake.log.segment_lookup import PartitionReader
+from seglake.log.execute import MEMORY_BYTES, SCHEMA, ReadStats, schema_of
+from seglake.log.reads import OffsetAndTimestamp, PartitionReader
+from seglake.log.segment import Window
 from seglake.read import consumers
 from seglake.read.consumers import Lag
 from seglake.read.field_list import FieldList, listed
@@ -39,8 +37,15 @@ from seglake.read.window.find import (
     searches_of,
     with_order,
 )
-from seglake.read.window.orders import in_offset_order, in_time_order, records_from
-from seglake.read.window.plan import Plan, open_window, pieces_of, window_of
+from seglake.read.window.plan import (
+    Plan,
+    in_offset_order,
+    in_time_order,
+    open_window,
+    pieces_of,
+    records_from,
+    window_of,
+)
 from seglake.read.window.reader import WindowReader, window_table
 from seglake.store import Store
 from seglake.terminal.tables import ShowsTable, Table, number
@@ -184,7 +189,7 @@ class Log(ShowsTable):
             >>> log.beginning_offsets()
             {0: 0, 1: 0}
         """
-        return {p: self.reader(p).view.log_start_offset for p in _chosen(self, partitions)}
+        return {r.view.partition: r.view.log_start_offset for r in self._readers_of(partitions)}
 
     def end_offsets(self, partitions: Iterable[int] | None = None) -> dict[int, int]:
         """Return the end offset of each partition: the offset that the next record will get.
@@ -193,7 +198,7 @@ class Log(ShowsTable):
             >>> log.end_offsets()
             {0: 1029, 1: 171}
         """
-        return {p: self.reader(p).view.end_offset for p in _chosen(self, partitions)}
+        return {r.view.partition: r.view.end_offset for r in self._readers_of(partitions)}
 
     def segments(self) -> SegmentList:
         """Return all segments in the order of the log. The list converts `to_arrow`.
@@ -275,7 +280,7 @@ class Log(ShowsTable):
             {0: OffsetAndTimestamp(offset=1028, timestamp=1780316399000),
              1: OffsetAndTimestamp(offset=170, timestamp=1780316395000)}
         """
-        return {p: self.reader(p).max_timestamp() for p in _chosen(self, partitions)}
+        return {r.view.partition: r.max_timestamp() for r in self._readers_of(partitions)}
 
     # records
 
@@ -366,7 +371,7 @@ class Log(ShowsTable):
             >>> log.tail(2, columns=["partition", "offset"]).read_all().to_pylist()
             [{'partition': 0, 'offset': 1027}, {'partition': 0, 'offset': 1028}]
         """
-        beside = FieldReader.of(fields, columns, self.value_format)
+        beside = FieldReader.of(fields, columns, self._settings)
         ends = self.end_offsets(partitions)
         starts = {p: consumers.offset_of_last(self.reader(p), count) for p in ends}
         ranges = {p: (starts[p], ends[p]) for p in ends}
@@ -463,7 +468,8 @@ class Log(ShowsTable):
         """
         log: Log = self.at(version)
         window = open_window(start, end)
-        return log._plan(dict.fromkeys(_chosen(log, partitions), window), columns)
+        windows = {r.view.partition: window for r in log._readers_of(partitions)}
+        return log._plan(windows, columns)
 
     def read_range(
         self,
@@ -510,9 +516,9 @@ class Log(ShowsTable):
         ways: dict[str, _Read] = {"offset": in_offset_order, "time": in_time_order}
         if order not in ways:
             raise UsageError(f"order must be 'offset' or 'time', not {order!r}")
-        beside = FieldReader.of(fields, columns, log.value_format)
+        beside = FieldReader.of(fields, columns, log._settings)
         window = open_window(start, end)
-        readers = log._chosen_readers(partitions)
+        readers = log._readers_of(partitions)
         schema, counted = schema_of(beside.wanted), stats or ReadStats()
         read = partial(ways[order], readers, window, schema, memory_bytes, counted)
         describe = partial(window_table, log.topic, log.version, readers, window)
@@ -583,7 +589,7 @@ class Log(ShowsTable):
         if newest is not None and newest < 0:
             raise UsageError(f"newest must be 0 or more, not {newest}")
         log: Log = self.at(version)
-        beside = FieldReader.of(fields, columns, log.value_format)
+        beside = FieldReader.of(fields, columns, log._settings)
         criteria, window = Criteria.of(key, keys, where, headers), open_window(start, end)
         searches, schema = log._searches(criteria, window, partitions), schema_of(beside.wanted)
         readers = [search.reader for search in searches]
@@ -663,16 +669,16 @@ class Log(ShowsTable):
         from seglake.read.dataset import LogDataset  # noqa: PLC0415  # a fifth of a second
 
         log: Log = self.at(version)
-        chosen = [log.reader(p).view.partition for p in _chosen(log, partitions)]
+        chosen = [r.view.partition for r in log._readers_of(partitions)]
         read_fields = None if fields is None else Fields.of(fields)
-        schema = FieldReader.of(read_fields, columns, log.value_format).schema(SCHEMA)
+        schema = FieldReader.of(read_fields, columns, log._settings).schema(SCHEMA)
         return LogDataset(log, open_window(start, end), chosen, schema, read_fields, stats)
 
     def _searches(
         self, criteria: Criteria, window: Window, partitions: Iterable[int] | None
     ) -> list[Search]:
         """Return one search for each partition that can hold records that meet the criteria."""
-        reads = [(self.reader(p), window) for p in dict.fromkeys(_chosen(self, partitions))]
+        reads = [(reader, window) for reader in dict.fromkeys(self._readers_of(partitions))]
         return searches_of(reads, criteria.over(self.value_format), self.partition_counts)
 
     def fields(self, sample: int = 1000) -> FieldList:
@@ -856,9 +862,9 @@ class Log(ShowsTable):
             >>> log.reader(0).offset_for_time(1780315500000).offset
             257
         """
-        return self._chosen_readers((partition,))[0]
+        return self._readers_of((partition,))[0]
 
-    def _chosen_readers(self, partitions: Iterable[int] | None) -> list[PartitionReader]:
+    def _readers_of(self, partitions: Iterable[int] | None) -> list[PartitionReader]:
         """Return the lookups of these partitions. None chooses all."""
         self._origin.deletions.check_if_due()
         if self._forgotten != self._origin.reads.forgotten:  # logs were deleted since
@@ -877,10 +883,6 @@ class Log(ShowsTable):
         schema = schema_of(columns)
         pieces = pieces_of([(self.reader(p), window) for p, window in windows.items()])
         return Plan(self.version, tuple(pieces), schema, self._origin.reads.cached_fetch)
-
-
-def _chosen(log: Log, partitions: Iterable[int] | None) -> list[int]:
-    return log.partitions() if partitions is None else list(partitions)
 
 
 def _unpickled(

@@ -11,12 +11,10 @@ import pyarrow as pa
 
 from seglake.format.decode import Decoded
 from seglake.format.records import Headers, Int64s, Spans
-from seglake.log.columns import schema_of
-from seglake.log.execute import execute
+from seglake.log.execute import execute, schema_of
 from seglake.log.fetch import LogFetch
-from seglake.log.piece import Piece, Window
-from seglake.log.segment import LogRanges, LogSegment
-from seglake.log.segment_lookup import PartitionReader
+from seglake.log.reads import PartitionReader
+from seglake.log.segment import LogRanges, LogSegment, Piece, Window
 from seglake.log.zone_maps import distinct
 
 

@@ -13,12 +13,9 @@ from seglake.catalog.published import (
 )
 from seglake.catalog.schema import TableRow
 from seglake.catalog.version.snapshot import Snapshot
-from seglake.log.columns import schema_of
-from seglake.log.execute import execute
-from seglake.log.piece import Window
-from seglake.log.reads import SharedReads
-from seglake.log.segment import LogSegment
-from seglake.log.segment_lookup import PartitionReader
+from seglake.log.execute import execute, schema_of
+from seglake.log.reads import PartitionReader, SharedReads
+from seglake.log.segment import LogSegment, Window
 from seglake.read.window.plan import pieces_of
 from seglake.terminal.tables import ShowsTable, Table, report_table
 

@@ -24,7 +24,7 @@ from seglake.format.index import FIELDS, HEADERS, Subject
 from seglake.format.key_hashes import Hashes, hashes_of_keys, hashes_of_numbers
 from seglake.format.records import Flags, Spans
 from seglake.format.value_format import JSON, ValueFormat
-from seglake.log.key_index_builder import SHORT, UNREAD
+from seglake.log.key_indexes import SHORT, UNREAD
 from seglake.text.json_fields import Scalars
 from seglake.text.spans import from_arrow, to_arrow
 from seglake.text.value_fields import ValueFields, field_finder

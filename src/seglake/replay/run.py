@@ -14,9 +14,8 @@ import pyarrow as pa
 from seglake.errors import UsageError
 from seglake.format.records import Int64s
 from seglake.limits import INT64_MAX
-from seglake.log.columns import schema_of
-from seglake.log.execute import MEMORY_BYTES, execute
-from seglake.log.piece import Window
+from seglake.log.execute import MEMORY_BYTES, execute, schema_of
+from seglake.log.segment import Window
 from seglake.read.log import Log
 from seglake.read.window.plan import pieces_of
 from seglake.replay.target import Sender, Target

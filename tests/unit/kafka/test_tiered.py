@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from seglake.errors import CorruptData, InputError
 from seglake.kafka.importing import import_logs
 from seglake.kafka.sources import RemoteLog, choose_logs, is_manifest, parse_manifest
-from seglake.log.chunked_log import Chunks
+from seglake.log.links import Chunks
 from tests.makers.strategies import examples
 from tests.makers.tiered_bucket import (
     GOLDEN,

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seglake.errors import CorruptData, MissingObject
-from seglake.log.chunked_log import ChunkedLog, ChunkedLogs, Chunks
-from seglake.log.links import LakeLogs, Link
+from seglake.log.links import ChunkedLog, ChunkedLogs, Chunks, LakeLogs, Link
 from seglake.store import open_store
 from tests.makers.strategies import examples
 from tests.unit.log.test_segments import MEMORY

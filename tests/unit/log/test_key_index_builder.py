@@ -25,7 +25,7 @@ from seglake.format.index import (
 from seglake.format.key_hashes import hashes_of_keys
 from seglake.format.key_kernels import REST_BITS
 from seglake.format.segment import choose_indexed
-from seglake.log.key_index_builder import KeyIndexBuilder
+from seglake.log.key_indexes import KeyIndexBuilder
 from tests.makers.lakes import Event, records_of
 
 KEYS = st.one_of(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from seglake.format import keyindex
 from seglake.format.index import RECORD_KEYS
 from seglake.log import key_indexes
-from seglake.log.byte_cache import ByteCache
+from seglake.log.caches import ByteCache
 from seglake.log.key_indexes import KeyIndexes
 
 BLOCKS, OF_A_BLOCK = 1000, 5

@@ -13,10 +13,9 @@ import pytest
 from seglake.errors import StoreError
 from seglake.limits import REQUESTS
 from seglake.log import threads
-from seglake.log.columns import SCHEMA
-from seglake.log.execute import ReadStats, execute
+from seglake.log.execute import SCHEMA, ReadStats, execute
 from seglake.log.fetch import LogFetch
-from seglake.log.piece import Window
+from seglake.log.segment import Window
 from seglake.log.threads import ahead, worked
 from tests.makers.lakes import Event, Shape
 from tests.makers.logs import MadeLog, Shelf, made

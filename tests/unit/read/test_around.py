@@ -24,7 +24,7 @@ from seglake.format.index import RECORD_KEYS, IndexPolicy
 from seglake.format.partitioner import partition_of
 from seglake.format.records import Spans
 from seglake.log.execute import ReadStats
-from seglake.log.piece import Window
+from seglake.log.segment import Window
 from seglake.log.zone_maps import Bounds, union
 from seglake.read.lake import Lake
 from seglake.read.log import Log

@@ -12,10 +12,9 @@ from hypothesis import given
 
 from seglake.errors import CorruptData
 from seglake.format.codecs import codec_kernels, native
-from seglake.log.block_search import BlockSearch
-from seglake.log.byte_cache import ByteCache
-from seglake.log.chunk import Chunk
-from seglake.log.fetch import LogFetch
+from seglake.log.caches import ByteCache
+from seglake.log.fetch import Chunk, LogFetch
+from seglake.log.reads import BlockSearch
 from seglake.log.zone_maps import Block
 from tests.makers.lakes import Event, Shape
 from tests.makers.logs import MadeLog, Shelf, made

@@ -29,8 +29,8 @@ from seglake.datasource.batch import SparkBatchReader
 from seglake.datasource.options import parse
 from seglake.errors import UnknownTopic, VersionExpired
 from seglake.format import zonemap
-from seglake.log import columns, links, record_cache, segment_lookup
-from seglake.log.columns import SCHEMA
+from seglake.log import caches, execute, links, reads
+from seglake.log.execute import SCHEMA
 from seglake.read import origin
 from seglake.read.lake import Lake
 from seglake.read.log import Log
@@ -57,13 +57,13 @@ def smallest_limits(chance: random.Random) -> Iterator[None]:
         patch.setattr(deletions, "_LOCAL_S", 0.0)
         patch.setattr(local, "_open_files", lambda: 1)
         patch.setattr(local, "_MOST_SYNCED", 1)
-        patch.setattr(segment_lookup, "_MOST_SEGMENTS", 1)
+        patch.setattr(reads, "_MOST_SEGMENTS", 1)
         patch.setattr(links, "_OPEN_LINKS", 1)
-        patch.setattr(record_cache, "_SWEEP_EVERY", 2)
-        patch.setattr(record_cache, "_LARGEST_SHARE", 1)
+        patch.setattr(caches, "_SWEEP_EVERY", 2)
+        patch.setattr(caches, "_LARGEST_SHARE", 1)
         patch.setattr(zonemap, "SMALL_BYTES", chance.choice([0, zonemap.SMALL_BYTES]))
         for module, name in (
-            (origin, "_origin_at"), (batch, "_store"), (columns, "_schema_of"), (columns, "_shared")
+            (origin, "_origin_at"), (batch, "_store"), (execute, "_schema_of"), (execute, "_shared")
         ):  # fmt: skip
             plain = getattr(module, name).__wrapped__
             patch.setattr(module, name, lru_cache(chance.choice([1, 8]))(plain))

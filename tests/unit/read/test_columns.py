@@ -15,10 +15,10 @@ from seglake.format.decode import scan_batches
 from seglake.format.encode import Encoding, encode_batches, encode_bodies
 from seglake.format.records import Records, Spans, fixed, read_only
 from seglake.format.sought_kernels import EVERY_KEY
-from seglake.log import columns
+from seglake.log import execute
 from seglake.log.column_kernels import DecodeRoom, Wanted
-from seglake.log.columns import Columns, schema_of
-from seglake.log.piece import Window
+from seglake.log.execute import Columns, schema_of
+from seglake.log.segment import Window
 from tests.makers.strategies import examples
 
 SCHEMA = schema_of(["key", "value"])
@@ -33,7 +33,7 @@ steps = st.lists(
 
 @pytest.fixture(autouse=True)
 def _little_is_lent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(columns, "_LEAST_LENT", 20_000)
+    monkeypatch.setattr(execute, "_LEAST_LENT", 20_000)
 
 
 def taken(made: Columns, keys: list[bytes | None], values: list[bytes | None]) -> pa.RecordBatch:

@@ -22,11 +22,10 @@ from seglake.format.encode import encode_batches, encode_bodies
 from seglake.format.index import IndexPolicy
 from seglake.format.segment import choose_indexed
 from seglake.format.zonemap import ZoneMap
-from seglake.log.byte_cache import ByteCache
+from seglake.log.caches import ByteCache
 from seglake.log.execute import ReadStats
-from seglake.log.piece import Window
-from seglake.log.reads import SharedReads
-from seglake.log.segment_lookup import PartitionReader
+from seglake.log.reads import PartitionReader, SharedReads
+from seglake.log.segment import Window
 from seglake.log.zone_maps import Bounds, ZoneSearch
 from seglake.read.lake import Lake
 from seglake.store import open_store

@@ -28,8 +28,8 @@ from seglake.format.index import RECORD_KEYS, IndexPolicy
 from seglake.format.partitioner import partition_of
 from seglake.format.records import Spans
 from seglake.limits import INT64_MAX, INT64_MIN
-from seglake.log.columns import SCHEMA
-from seglake.log.piece import Window
+from seglake.log.execute import SCHEMA
+from seglake.log.segment import Window
 from seglake.read.dataset import LogDataset
 from seglake.read.filters import Part, Selection, fields_of
 from seglake.read.log import Log

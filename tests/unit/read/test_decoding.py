@@ -16,11 +16,10 @@ from seglake.format import reference
 from seglake.format.batch import COUNT_AT, CRC_AT, CRC_START, OVERHEAD
 from seglake.format.codecs import codec_kernels, native
 from seglake.format.sought_kernels import SoughtKeys
-from seglake.log.columns import SCHEMA, schema_of
-from seglake.log.execute import execute
+from seglake.log.caches import CachedFetch, RecordCache
+from seglake.log.execute import SCHEMA, execute, schema_of
 from seglake.log.fetch import LogFetch
-from seglake.log.piece import Window
-from seglake.log.record_cache import CachedFetch, RecordCache
+from seglake.log.segment import Window
 from tests.makers.lakes import Event, Shape
 from tests.makers.logs import MadeLog, Shelf, made
 from tests.makers.strategies import T, event_lists, examples

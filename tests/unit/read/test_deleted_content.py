@@ -14,10 +14,9 @@ from seglake.datasource import tasks
 from seglake.datasource.batch import SparkBatchReader
 from seglake.datasource.options import parse
 from seglake.errors import VersionExpired
-from seglake.log import chunked_log
-from seglake.log.chunked_log import Chunks
-from seglake.log.columns import SCHEMA
-from seglake.log.links import LakeLogs, Link
+from seglake.log import links
+from seglake.log.execute import SCHEMA
+from seglake.log.links import Chunks, LakeLogs, Link
 from seglake.maintain.erasure.erase import erase
 from seglake.store import open_store
 from tests.makers.lakes import Event, LakeMaker, Shape
@@ -88,11 +87,11 @@ def outside(folder: Path) -> LakeLogs:
 def test_what_lies_behind_links_is_let_go_of(tmp_path: Path) -> None:
     logs = outside(tmp_path)
     assert SECRET in bytes(logs.read("a.link", 0, 600))
-    assert chunked_log._chunk.cache_info().currsize
+    assert links._chunk.cache_info().currsize
     (tmp_path / "bucket/log").unlink()
     assert open_deleted(tmp_path)
     logs.forget()
-    assert not chunked_log._chunk.cache_info().currsize
+    assert not links._chunk.cache_info().currsize
     assert not open_deleted(tmp_path)
 
 

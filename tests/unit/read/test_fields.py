@@ -22,7 +22,7 @@ from seglake.errors import UsageError
 from seglake.format.index import FIELDS, IndexPolicy, Subject
 from seglake.format.key_hashes import hashes_of_numbers, hashes_of_spans
 from seglake.format.records import Spans
-from seglake.log.key_index_builder import _with_two_hashes
+from seglake.log.key_indexes import _with_two_hashes
 from seglake.read.field_list import listed
 from seglake.read.fields import TYPES
 from seglake.read.where import _hashes

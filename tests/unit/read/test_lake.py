@@ -17,7 +17,7 @@ import pytest
 import seglake
 from seglake.errors import UnknownTopic, UsageError
 from seglake.format.index import IndexPolicy
-from seglake.log.columns import SCHEMA
+from seglake.log.execute import SCHEMA
 from seglake.maintain.health.reindex import reindex
 from seglake.read.log import Log
 from seglake.store import nearby_root, open_store

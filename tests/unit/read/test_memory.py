@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from seglake.log.piece import Window
+from seglake.log.segment import Window
 from seglake.store import open_store
 from tests.makers.lakes import Event, Shape
 from tests.makers.logs import made
@@ -21,7 +21,7 @@ LOGS = 12
 
 READ = """
 import pickle, sys
-from seglake.log.columns import SCHEMA
+from seglake.log.execute import SCHEMA
 from seglake.log.fetch import LogFetch
 from seglake.log.execute import execute
 store, pieces = pickle.load(sys.stdin.buffer)

@@ -14,10 +14,9 @@ import pytest
 import seglake
 from seglake.format.index import IndexPolicy
 from seglake.limits import GAP_BYTES
-from seglake.log.columns import SCHEMA
-from seglake.log.execute import ReadStats, execute
+from seglake.log.execute import SCHEMA, ReadStats, execute
 from seglake.log.fetch import LogFetch
-from seglake.log.piece import Window
+from seglake.log.segment import Window
 from seglake.store import open_store
 from tests.harness.object_server import ObjectServer, object_server
 from tests.makers.lakes import Event, LakeMaker, Shape

@@ -12,13 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seglake.errors import CorruptData
-from seglake.log import record_cache
-from seglake.log.chunk import Fetch
-from seglake.log.columns import SCHEMA
-from seglake.log.execute import ReadStats, execute
-from seglake.log.fetch import LogFetch
-from seglake.log.piece import Window
-from seglake.log.record_cache import CachedFetch, RecordCache
+from seglake.log import caches
+from seglake.log.caches import CachedFetch, RecordCache
+from seglake.log.execute import SCHEMA, ReadStats, execute
+from seglake.log.fetch import Fetch, LogFetch
+from seglake.log.segment import Window
 from seglake.log.threads import side_by_side
 from tests.judges.oracle import as_written
 from tests.makers.lakes import Shape, Written
@@ -93,7 +91,7 @@ def test_what_is_cached_changes_nothing(
         store: Any = Shelf(asked, remote=False)
         stats = ReadStats()
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(record_cache, "_LARGEST_SHARE", 1)
+            patch.setattr(caches, "_LARGEST_SHARE", 1)
             fetch = CachedFetch(LogFetch(store), cache)
             found = read(fetch, asked, window, stats=stats, threads=threads)
         assert found == expected(asked, window)

@@ -15,7 +15,7 @@ import pytest
 
 import seglake
 from seglake.format.index import IndexPolicy
-from seglake.log import segment_lookup
+from seglake.log import reads
 from seglake.read.log import Log
 from tests.makers.lakes import Event, LakeMaker, Shape
 
@@ -37,7 +37,7 @@ def lake(root: Path, events: int, segment_bytes: int) -> LakeMaker:
 def test_a_reader_under_threads_forgets_segments_one_by_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(segment_lookup, "_MOST_SEGMENTS", 4)
+    monkeypatch.setattr(reads, "_MOST_SEGMENTS", 4)
     reader = seglake.open(str(lake(tmp_path, 1500, 1000).root)).topic("events").reader(0)
     count = len(reader.view.segments.base_offsets)
     assert count > 30

@@ -33,7 +33,7 @@ from seglake.format.key_hashes import Hashes
 from seglake.format.records import Flags, Spans
 from seglake.format.value_format import JSON, value_format_of
 from seglake.layout import new_attempt
-from seglake.log.key_index_builder import KeyIndexBuilder
+from seglake.log.key_indexes import KeyIndexBuilder
 from seglake.maintain.compaction.compact import compact
 from seglake.maintain.erasure.erase import erase
 from seglake.maintain.health.reindex import reindex

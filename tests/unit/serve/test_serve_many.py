@@ -10,7 +10,7 @@ import pytest
 from kafka.protocol.metadata import MetadataRequest
 
 from seglake.kafka.attach import attach_logs
-from seglake.log.chunked_log import ChunkedLog
+from seglake.log.links import ChunkedLog
 from seglake.serve.topics import catalog
 from seglake.serve.topics.partition import WindowPartition
 from tests.harness.lake_server import Wire, holds, serving, until

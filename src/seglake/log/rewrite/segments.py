@@ -27,12 +27,10 @@ from seglake.format.filter import copied, emptied, filter_batches, joined, reenc
 from seglake.format.index import IndexPolicy, Subjects
 from seglake.format.records import Flags, Int64s, fixed, read_only
 from seglake.limits import INT32_MAX
-from seglake.log.chunk import Chunk
-from seglake.log.fetch import LogFetch
+from seglake.log.fetch import Chunk, LogFetch
 from seglake.log.files import LogCheck
-from seglake.log.piece import Piece
 from seglake.log.rewrite.keep import GOES, UNDECIDED, RecordFilter
-from seglake.log.segment import LogSegment
+from seglake.log.segment import LogSegment, Piece
 from seglake.log.writer import NewSegment, write_segment
 from seglake.store import Store
 

@@ -43,10 +43,9 @@ from seglake.format.records import Int64s
 from seglake.layout import parse_segment_key
 from seglake.limits import INT64_MAX
 from seglake.log.fetch import LogFetch
-from seglake.log.piece import Piece
 from seglake.log.rewrite.keep import ExcludeKeys, among
 from seglake.log.rewrite.segments import AHEAD_BYTES, DECODE_BYTES, RewriteTarget, rewrite
-from seglake.log.segment import LogSegment
+from seglake.log.segment import LogSegment, Piece
 from seglake.maintain.commit import Rewrites, retry
 from seglake.maintain.erasure.criteria import ErasureCriteria
 from seglake.maintain.tagging import rewrite_tag

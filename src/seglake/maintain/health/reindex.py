@@ -31,7 +31,7 @@ from seglake.format.segment import Sealed, rebuild
 from seglake.layout import Suffix
 from seglake.log.fetch import LogFetch
 from seglake.log.files import LogCheck, check_crc, check_size, index_files, put_indexes
-from seglake.log.key_index_builder import KeyIndexBuilder
+from seglake.log.key_indexes import KeyIndexBuilder
 from seglake.log.links import LakeLogs
 from seglake.log.segment import LogSegment
 from seglake.maintain.commit import MaintenanceReport, TopicReport, commit_change

@@ -16,7 +16,7 @@ import pyarrow.compute
 from seglake.errors import UsageError
 from seglake.format.value_format import ValueFormat
 from seglake.limits import INT64_MAX
-from seglake.log.columns import SCHEMA
+from seglake.log.execute import SCHEMA
 from seglake.read.fields import Fields
 from seglake.text.spans import from_arrow
 from seglake.text.utf8 import invalid_utf8

@@ -16,11 +16,9 @@ import pyarrow.parquet as pq
 from seglake.catalog.attempts import require_not_abandoned
 from seglake.catalog.published import NewFile, PublishedSegment
 from seglake.format.value_format import ValueFormat
-from seglake.log.columns import schema_of
-from seglake.log.execute import execute
+from seglake.log.execute import execute, schema_of
 from seglake.log.fetch import LogFetch
-from seglake.log.piece import Piece, Window
-from seglake.log.segment import LogSegment
+from seglake.log.segment import LogSegment, Piece, Window
 from seglake.maintain.publish.columns import TableColumns
 from seglake.store import Store
 

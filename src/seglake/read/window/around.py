@@ -22,11 +22,10 @@ from seglake.format.key_hashes import Hashes, hashes_of_spans
 from seglake.format.partitioner import partition_of
 from seglake.format.records import Int32s, Int64s, Spans
 from seglake.limits import INT64_MAX, INT64_MIN
-from seglake.log.columns import SCHEMA, Array
-from seglake.log.execute import ReadStats, execute
+from seglake.log.execute import SCHEMA, Array, ReadStats, execute
 from seglake.log.key_indexes import SubjectHashes
-from seglake.log.piece import Window
-from seglake.log.segment_lookup import PartitionReader
+from seglake.log.reads import PartitionReader
+from seglake.log.segment import Window
 from seglake.log.zone_maps import distinct, union
 from seglake.read.window.plan import BlockPlan
 from seglake.times.instants import to_epoch_ms_array

@@ -22,11 +22,10 @@ from seglake.format.partitioner import partition_of
 from seglake.format.records import Spans
 from seglake.format.sought_kernels import EVERY_KEY, SoughtKeys
 from seglake.format.value_format import ValueFormat
-from seglake.log.columns import schema_of
-from seglake.log.execute import ReadStats, execute
+from seglake.log.execute import ReadStats, execute, schema_of
 from seglake.log.key_indexes import SubjectHashes
-from seglake.log.piece import Piece, Window
-from seglake.log.segment_lookup import PartitionReader
+from seglake.log.reads import PartitionReader
+from seglake.log.segment import Piece, Window
 from seglake.read.where import Conditions, Where
 from seglake.read.window.plan import BlockPlan
 from seglake.terminal.tables import ShowsTable, Table, number, size

@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from seglake.errors import MissingExtra
 from seglake.limits import INT64_MIN, NO_END
-from seglake.log.piece import Window
-from seglake.log.segment_lookup import PartitionReader
+from seglake.log.reads import PartitionReader
+from seglake.log.segment import Window
 from seglake.log.zone_maps import Bounds
 from seglake.terminal.tables import ShowsTable, Table, number, size
 from seglake.terminal.wording import counted, short_bytes, short_time

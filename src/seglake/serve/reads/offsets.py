@@ -17,7 +17,7 @@ from kafka.protocol.consumer import (
 )
 
 from seglake.errors import SeglakeError, VersionExpired
-from seglake.log.block_search import OffsetAndTimestamp
+from seglake.log.reads import OffsetAndTimestamp
 from seglake.serve.api import Api, in_turns
 from seglake.serve.codes import Code, error_code
 from seglake.serve.connection import Connection

@@ -27,12 +27,10 @@ import numpy.typing as npt
 from seglake.errors import CorruptData, MissingObject, SeglakeError
 from seglake.format.decode import check_crcs, scan
 from seglake.format.records import Int64s
-from seglake.log.byte_cache import ByteCache
-from seglake.log.chunk import Chunk
-from seglake.log.fetch import LogFetch
-from seglake.log.piece import Piece
+from seglake.log.caches import ByteCache
+from seglake.log.fetch import Chunk, LogFetch
 from seglake.log.reads import SharedReads
-from seglake.log.segment import LogRanges, LogSegment
+from seglake.log.segment import LogRanges, LogSegment, Piece
 from seglake.store import OpenFile, close_unused_files, local_file
 
 # ---------------- files

@@ -21,8 +21,7 @@ from seglake.format.encode import EncodedBatches
 from seglake.format.filter import blank, filter_batches
 from seglake.format.records import Flags, Int64s
 from seglake.limits import INT32_MAX, INT64_MAX
-from seglake.log.piece import Window
-from seglake.log.segment import LogSegment
+from seglake.log.segment import LogSegment, Window
 from seglake.serve.records.batch_ranges import BatchRange, BatchRanges, Bytes, FileSpan
 from seglake.serve.turns import give_way
 

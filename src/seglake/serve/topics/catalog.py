@@ -24,7 +24,7 @@ from seglake.catalog.tags import NAME
 from seglake.clock import now_ms
 from seglake.errors import SeglakeError, UnknownTopic, UsageError, VersionExpired
 from seglake.layout import is_topic_name
-from seglake.log.piece import Window
+from seglake.log.segment import Window
 from seglake.read.lake import Lake
 from seglake.read.log import Log
 from seglake.serve.api import ServerCounts, text_for_log

@@ -11,13 +11,9 @@ import pyarrow as pa
 
 from seglake.layout import SUFFIXES
 from seglake.limits import INT64_MAX, INT64_MIN
-from seglake.log.block_search import OffsetAndTimestamp
-from seglake.log.columns import schema_of
-from seglake.log.execute import execute
-from seglake.log.piece import Window
-from seglake.log.reads import SharedReads
-from seglake.log.segment import LogRanges
-from seglake.log.segment_lookup import PartitionReader
+from seglake.log.execute import execute, schema_of
+from seglake.log.reads import OffsetAndTimestamp, PartitionReader, SharedReads
+from seglake.log.segment import LogRanges, Window
 from seglake.log.zone_maps import Bounds
 from seglake.read.window.plan import pieces_of
 from seglake.serve.records.batch_reader import ByteRange, decode_byte_range

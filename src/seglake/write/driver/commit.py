@@ -54,7 +54,7 @@ from seglake.layout import new_attempt
 from seglake.limits import REQUESTS
 from seglake.log.encoding import policy_of
 from seglake.log.files import LogCheck, check_crc, put_indexes
-from seglake.log.key_index_builder import KeyIndexBuilder
+from seglake.log.key_indexes import KeyIndexBuilder
 from seglake.log.writer import NewSegment, write_segment
 from seglake.store import Store
 from seglake.terminal.wording import counted, history_command, nearest

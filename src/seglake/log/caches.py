@@ -1,4 +1,7 @@
-"""Cache the decompressed record batches of small reads, because windows are repeated and overlap.
+"""Cache values in memory: index data in a `ByteCache`, the batches of windows in a `RecordCache`.
+
+A `RecordCache` has the decompressed batches of small reads, because windows are repeated and
+overlap.
 
 Decompression is most of the cost of a small window; waiting for storage is the rest. If the cache
 has all wanted batches of a piece, the piece is not fetched. If the cache has some of the batches,
@@ -15,7 +18,8 @@ collector busy.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
@@ -29,10 +33,73 @@ from seglake.compile.locks import fork_safe_lock
 from seglake.format.batch import TABLE, BatchTable
 from seglake.format.codecs.payload import Payload
 from seglake.format.records import Bytes, Int32s, Int64s, copy_rows, fixed, join_tables, take_rows
-from seglake.log.chunk import ABSENT, FETCH_BYTES, CachedRecords, Chunk, Fetch
+from seglake.log.fetch import ABSENT, FETCH_BYTES, CachedRecords, Chunk, Fetch
 from seglake.log.fetch_kernels import SEEN_SLOTS, covering, mark_seen
-from seglake.log.piece import Piece
-from seglake.log.segment import LogRanges
+from seglake.log.segment import LogRanges, Piece
+
+
+class _Entry:
+    __slots__ = ("size", "used", "value")
+
+    def __init__(self, value: Any, size: int) -> None:
+        self.value, self.size, self.used = value, size, False
+
+
+class ByteCache:
+    """Values by key, of at most `limit_bytes` in total.
+
+    A hit is one dictionary look-up and takes no lock. Eviction first drops values that were not
+    used since its last round (second chance). A value larger than the limit is not cached.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self.size_bytes = 0
+        self._entries = OrderedDict[Hashable, _Entry]()  # a dict finds its first key slowly
+        self._lock = fork_safe_lock()
+
+    def __contains__(self, key: Hashable) -> bool:
+        """Return whether there is a value for `key`. This does not count as a use."""
+        return key in self._entries
+
+    def get(self, key: Hashable) -> Any:
+        """Return the value of `key`, or None."""
+        entry = self._entries.get(key)
+        if entry is None:
+            return None
+        entry.used = True
+        return entry.value
+
+    def put(self, key: Hashable, value: Any, size: int) -> None:
+        """Cache `value`, which takes `size` bytes. Call this again if a value has grown."""
+        with self._lock:
+            self._drop(key)
+            if size > self.limit_bytes:
+                return
+            while self.size_bytes + size > self.limit_bytes:
+                self._evict()
+            self._entries[key] = _Entry(value, size)
+            self.size_bytes += size
+
+    def clear(self) -> None:
+        """Drop all values."""
+        with self._lock:
+            self._entries.clear()
+            self.size_bytes = 0
+
+    def _evict(self) -> None:
+        oldest = next(iter(self._entries))
+        entry = self._entries[oldest]
+        if entry.used:
+            entry.used = False
+            self._entries.move_to_end(oldest)
+        else:
+            self._drop(oldest)
+
+    def _drop(self, key: Hashable) -> None:
+        entry = self._entries.pop(key, None)
+        self.size_bytes -= entry.size if entry else 0
+
 
 _ENTRY_BYTES = 1024  # overhead of an entry, in addition to its arrays
 _BATCH_BYTES = TABLE.itemsize + 5 * 8  # size of a batch in an index

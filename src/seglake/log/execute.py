@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import chain, pairwise
 from typing import Any, NamedTuple
 from weakref import ref
@@ -418,14 +418,7 @@ def execute(
     stats = stats or ReadStats()
     part_bytes = memory_bytes // 16
     chunks = fetch.chunks(pieces, fetch_bytes=max(4096, part_bytes), ahead_bytes=memory_bytes // 4)
-    cut = partial(
-        shares_of,
-        schema=schema,
-        limit_bytes=min(part_bytes, COLUMN_BYTES),
-        count=threads,
-        keys=keys,
-    )
-    shares = _shares(chunks, cut, stats)
+    shares = _shares_of(chunks, schema, min(part_bytes, COLUMN_BYTES), threads, keys, stats)
     for batch, matching in side_by_side(shares, threads):
         stats.bytes_matching += matching
         stats.records += len(batch)
@@ -434,35 +427,29 @@ def execute(
 
 def records_of(chunk: Chunk, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Return the records of a chunk that are in the windows of its pieces."""
-    shares = shares_of(chunk, schema, COLUMN_BYTES, 1, EVERY_KEY)
+    shares = _shares_of([chunk], schema, COLUMN_BYTES, 1, EVERY_KEY, ReadStats())
     return (batch for batch, _ in chain.from_iterable(shares))
 
 
-def _shares(
-    chunks: Iterable[Chunk], cut: Callable[[Chunk], Iterable[Share]], stats: ReadStats
-) -> Iterator[Share]:
+def _shares_of(
+    chunks: Iterable[Chunk], schema: pa.Schema, limit_bytes: int, count: int, keys: SoughtKeys,
+    stats: ReadStats,
+) -> Iterator[Share]:  # fmt: skip
+    """Yield, for each chunk, at most `count` shares, which together have its wanted records.
+
+    With `keys`, only records with one of the keys are wanted. The columns of an Arrow batch take
+    about `limit_bytes`, or the bytes of one record batch. `stats` counts the requests.
+    """
     for chunk in chunks:
         stats.requests += chunk.requests
         stats.bytes_fetched += chunk.fetched_bytes
-        yield from cut(chunk)
-
-
-def shares_of(
-    chunk: Chunk, schema: pa.Schema, limit_bytes: int, count: int, keys: SoughtKeys
-) -> Iterator[Share]:
-    """Yield at most `count` shares, in order, which together have the wanted records of a chunk.
-
-    With `keys`, only records with one of the keys are wanted. The columns of an Arrow batch take
-    about `limit_bytes`, or the bytes of one record batch.
-    """
-    limits = np.array([piece.window.limits() for piece in chunk.pieces])
-    rows = np.empty(len(chunk.table), np.int64)
-    rows = rows[: wanted_batches(chunk.table, chunk.owner_of, limits, rows)]
-    table, owner_of = take_rows(chunk.table, rows), chunk.owner_of[rows]
-    windows = fixed(limits)
-    for first, last in pairwise(_cuts(table["size"], count, chunk.cached is not None)):
-        wanted = Wanted(windows, fixed(owner_of[first:last]), keys)
-        yield _share(chunk, fixed(table[first:last]), wanted, schema, limit_bytes)
+        limits = fixed(np.array([piece.window.limits() for piece in chunk.pieces]))
+        rows = np.empty(len(chunk.table), np.int64)
+        rows = rows[: wanted_batches(chunk.table, chunk.owner_of, limits, rows)]
+        table, owner_of = take_rows(chunk.table, rows), chunk.owner_of[rows]
+        for first, last in pairwise(_cuts(table["size"], count, chunk.cached is not None)):
+            wanted = Wanted(limits, fixed(owner_of[first:last]), keys)
+            yield _share(chunk, fixed(table[first:last]), wanted, schema, limit_bytes)
 
 
 def _cuts(sizes: npt.NDArray[np.int32], count: int, cached: bool) -> list[int]:

@@ -72,7 +72,7 @@ class Amounts(NamedTuple):
     each: Sequence[int]
 
     @staticmethod
-    def of(task: object, items: Sequence[Any]) -> Amounts:
+    def from_task(task: object, items: Sequence[Any]) -> Amounts:
         """Return the sizes from the task's method `amounts`. Without it, each item counts as 1."""
         amounts: Callable[[Sequence[Any]], Amounts] | None = getattr(task, "amounts", None)
         return Amounts.alike("tasks", items) if amounts is None else amounts(items)
@@ -188,7 +188,7 @@ class SparkEngine:
         if is_connected(self._spark):
             with original_errors(), report_wait("tasks run through Spark Connect", _log.info):
                 return _queried(self._spark, task, items)
-        context, (unit, each) = self._spark.sparkContext, Amounts.of(task, items)
+        context, (unit, each) = self._spark.sparkContext, Amounts.from_task(task, items)
         progress, total, tasks = logged(unit), sum(each), len(items)
 
         def log() -> None:  # Spark reports how many tasks are done, but not which ones
@@ -205,7 +205,7 @@ class SparkEngine:
 
         Each core gets one task at a time. Progress is reported after every such wave of tasks.
         """
-        sizes = Amounts.of(task, items).each
+        sizes = Amounts.from_task(task, items).each
         cores = self.cores_for(sum(sizes)) if items else 0
         waves = in_waves(self, _Share(task), items, sizes, cores)
         return _in_order((dict(zip(*each, strict=True)) for each in waves), sizes, progress)
@@ -239,7 +239,7 @@ class _Share(NamedTuple):
 
     def amounts(self, shares: Sequence[Sequence[Any]]) -> Amounts:
         """Return the amounts of a wave. `map_many` reports the progress of all waves."""
-        units = [Amounts.of(self.task, items) for items in shares]
+        units = [Amounts.from_task(self.task, items) for items in shares]
         return Amounts(f"{units[0].unit} in this wave", [sum(each) for _, each in units])
 
 
@@ -352,7 +352,7 @@ class LocalEngine:
 
     def map(self, task: Task[Item, Result], items: Sequence[Item]) -> list[Result]:
         """Return `task(item)` for every item, in order. After an error, no task begins."""
-        return self.map_many(task, items, logged(Amounts.of(task, items).unit))
+        return self.map_many(task, items, logged(Amounts.from_task(task, items).unit))
 
     def map_many(
         self, task: Task[Item, Result], items: Sequence[Item], progress: Progress
@@ -361,7 +361,7 @@ class LocalEngine:
         each = ({number: task(item)} for number, item in enumerate(items))
         finished = each if self.cores == 1 else self._in_threads(task, items)
         with closing(finished):
-            return _in_order(finished, Amounts.of(task, items).each, progress)
+            return _in_order(finished, Amounts.from_task(task, items).each, progress)
 
     def _in_threads(
         self, task: Task[Item, Result], items: Sequence[Item]
@@ -520,7 +520,9 @@ class SegmentTasks(NamedTuple):
     progress: Progress
 
     @staticmethod
-    def of(store: Store, spark: SparkSession | None, progress: Progress | None) -> SegmentTasks:
+    def from_session(
+        store: Store, spark: SparkSession | None, progress: Progress | None
+    ) -> SegmentTasks:
         """Return the tasks of maintenance. Without `progress`, progress is logged."""
         return SegmentTasks(store, engine_of(spark), progress or logged("bytes of log"))
 

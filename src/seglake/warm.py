@@ -244,8 +244,8 @@ def _rewrite(root: Path) -> None:
     """Rewrite the segments with joined batches, like a merge, and without some records."""
     table = CatalogTable.open(open_store(str(root)))
     for row in table.segments(table.snapshot(), "warm"):
-        some = KeepOffsets.of([(row.base_offset, b"\x77" * (EVENTS // 8))])
-        for keep in (RecordFilter(), ExcludeKeys.of([b"u0"]), some):
+        some = KeepOffsets.from_bitmaps([(row.base_offset, b"\x77" * (EVENTS // 8))])
+        for keep in (RecordFilter(), ExcludeKeys.from_keys([b"u0"]), some):
             for batch_bytes in (None, 2**14):
                 target = RewriteTarget(new_attempt(), batch_bytes=batch_bytes)
                 rewrite(table.store, [row], keep, target)

@@ -261,7 +261,7 @@ def zone_maps(data: bytes) -> None:
                 assert len(zones.min_timestamps_after(block.end)) >= 0
                 assert np.all(zones.min_timestamps_after(block.end, dated=True) >= 0)
             block = block and zones.next_reaching(edge, block.end)
-    ranges, records = zones.within(Bounds.of(Window(0, 2000, 0, 2**40)))
+    ranges, records = zones.within(Bounds.from_window(Window(0, 2000, 0, 2**40)))
     assert records >= 0
     found = [zones.reaching(edges)[0], zones.holding(edges)[0], ranges]
     for blocks in found:
@@ -307,7 +307,7 @@ def _blobs() -> list[bytes]:
     ]
     wholes = [b"".join(pack_records(run)) for run in runs]
     squeezed = [compress_records(run) for run in runs]
-    hashed = packed._replace(keys=KeyHashes.of_bodies(*bodies.fixed()[:3]))
+    hashed = packed._replace(keys=KeyHashes.from_bodies(*bodies.fixed()[:3]))
     finished = [pack_batches(each) for each in (batches, packed, hashed)]
     return [
         *(b"\0" + x for x in squeezed),

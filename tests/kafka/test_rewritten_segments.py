@@ -80,7 +80,7 @@ def test_kafkas_filter_keeps_the_same(
             keep |= set(offsets[: data.draw(st.integers(0, 40))])
             old = root / "old.log"
             old.write_bytes(b"".join((root / row.key("log")).read_bytes() for row in rows))
-            cleaned = Cleaned(*fields_of(KeepOffsets.of(bitmaps(keep, rows))))
+            cleaned = Cleaned(*fields_of(KeepOffsets.from_bitmaps(bitmaps(keep, rows))))
             new = rewrite(open_store(name), rows, cleaned, RewriteTarget(new_attempt()))
             arguments = str(old), json.dumps(sorted(keep)), NOW, RETENTION, rows[-1].end_offset
             kafkas = root / "kafkas.log"

@@ -21,7 +21,7 @@ keys = st.lists(
 @given(keys, st.integers(1, 100_000))
 @examples(50)
 def test_partitions_are_kafkas(kafka: Kafka, given_keys: list[bytes], count: int) -> None:
-    spans = Spans.of([*given_keys])
+    spans = Spans.from_list([*given_keys])
     backwards = spans.take(np.arange(len(spans))[::-1].copy())  # keys stand anywhere in a buffer
     hashes = kafka.murmur2(given_keys)
     for partitions in (count, 2**31 - 1):
@@ -35,7 +35,7 @@ def test_the_producers_own_partitioner(kafka: Kafka) -> None:
     some = [b"user-%d" % number for number in range(200)]
     for count in (1, 3, 64):
         theirs = [producer.partitionForKey(bytearray(key), count) for key in some]
-        assert partition_of(Spans.of([*some]), count).tolist() == theirs
+        assert partition_of(Spans.from_list([*some]), count).tolist() == theirs
 
 
 @given(st.lists(st.binary(max_size=2000), min_size=1, max_size=4))

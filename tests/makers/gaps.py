@@ -153,7 +153,7 @@ def _rewritten(
 ) -> SegmentRow:  # fmt: skip
     """The one segment that takes the place of neighbouring segments."""
     if loss.by_rewrite:
-        keep = ExcludeOffsets.of((offset, offset + 1) for offset in gone)
+        keep = ExcludeOffsets.from_ranges((offset, offset + 1) for offset in gone)
         return rewrite(maker.store, rows, keep, RewriteTarget(attempt))
     batches = list[bytes]()
     end = rows[-1].end_offset

@@ -275,11 +275,11 @@ def records_of(rows: Sequence[Event]) -> Records:
     if any(row.headers for row in rows):
         items = [item for row in rows for item in row.headers]
         firsts = np.cumsum([0, *(len(row.headers) for row in rows)])
-        keys = Spans.of([key.encode() for key, _ in items])
-        headers = Headers(firsts, keys, Spans.of([value for _, value in items]))
+        keys = Spans.from_list([key.encode() for key, _ in items])
+        headers = Headers(firsts, keys, Spans.from_list([value for _, value in items]))
     return Records(
         np.array([row.timestamp for row in rows], np.int64),
-        Spans.of([row.key for row in rows]),
-        Spans.of([row.value for row in rows]),
+        Spans.from_list([row.key for row in rows]),
+        Spans.from_list([row.value for row in rows]),
         headers,
     )

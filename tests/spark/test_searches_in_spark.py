@@ -31,7 +31,7 @@ def maker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         Event(T + n, KEYS[n * 7919 % 50], b'{"n":%d}' % (n // 50 % 10) if n % 11 else None)
         for n in range(3000)
     ]
-    homes = partition_of(Spans.of([row.key for row in rows]), 3).tolist()
+    homes = partition_of(Spans.from_list([row.key for row in rows]), 3).tolist()
     pairs = list(zip(rows, homes, strict=True))
     placed = {p: [row for row, home in pairs if home == p] for p in range(3)}
     made.run(placed, Shape("zstd", 300, 20_000, policy))

@@ -29,7 +29,7 @@ from seglake.format.records import Spans
 from seglake.text.utf8 import invalid_utf8
 import seglake.text.newlines, seglake.times.time_kernels
 assert seglake.__file__.startswith(sys.argv[1])
-print(invalid_utf8(*Spans.of([b"a", b"\\xff"])).tolist())
+print(invalid_utf8(*Spans.from_list([b"a", b"\\xff"])).tolist())
 """
 PACKAGE = Path(seglake.__file__).parent
 DAC_OVERRIDE, CAPBSET_DROP = 1, 24

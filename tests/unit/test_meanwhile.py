@@ -144,7 +144,7 @@ def test_a_call_without_another_way_says_what_it_waits_for(tmp_path: Path) -> No
     source = """
 from seglake.format.records import Spans
 from seglake.text.utf8 import invalid_utf8
-print(invalid_utf8(*Spans.of([b"a", b"\\xff"])).tolist())
+print(invalid_utf8(*Spans.from_list([b"a", b"\\xff"])).tolist())
 """
     said, errors = fresh(tmp_path, source)
     assert said == "[False, True]\n"
@@ -162,7 +162,7 @@ def test_it_is_told_once_for_an_installation(tmp_path: Path) -> None:
     other = """
 from seglake.format.records import Spans
 from seglake.text.utf8 import invalid_utf8
-print(invalid_utf8(*Spans.of([b"a"])).tolist(), len(Compiled.names) > 0)
+print(invalid_utf8(*Spans.from_list([b"a"])).tolist(), len(Compiled.names) > 0)
 """
     assert fresh(tmp_path, COUNTED + NOTHING_BESIDE + other) == ("[False] True\n", "")
     elsewhere = {"NUMBA_CACHE_DIR": str(tmp_path / "elsewhere")}

@@ -149,8 +149,8 @@ def join_tiny_batches(root: Path) -> None:
 
 def rewrite_segments(maker: LakeMaker) -> None:
     rows = maker.catalog.segments(maker.catalog.snapshot(), "events")
-    bits = KeepOffsets.of([(row.base_offset, b"\x77" * 4) for row in rows])
-    for keep in (ExcludeKeys.of([b"x", b"k"]), ExcludeOffsets.of([(3, 7)]), bits):
+    bits = KeepOffsets.from_bitmaps([(row.base_offset, b"\x77" * 4) for row in rows])
+    for keep in (ExcludeKeys.from_keys([b"x", b"k"]), ExcludeOffsets.from_ranges([(3, 7)]), bits):
         rewrite(maker.store, rows, keep, RewriteTarget(new_attempt()))
 
 

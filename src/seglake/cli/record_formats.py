@@ -105,7 +105,7 @@ def _in_base64(spans: Spans, chosen: npt.NDArray[np.bool_]) -> Spans:
 
 def _types(types: Int32s) -> Spans:
     names = [f'"{name}"'.encode() for name in TIMESTAMP_TYPES]
-    both = Spans.of([b"".join(names) + bytes(64)])
+    both = Spans.from_list([b"".join(names) + bytes(64)])
     sizes = np.array([len(name) for name in names], np.int32)
     return Spans(both.data, np.array([0, sizes[0]])[types], sizes[types])
 

@@ -179,7 +179,7 @@ def encode_batches(
     if encoding.append_time_ms is not None:
         _stamp(table, encoding.append_time_ms)
     _write_headers(data, table)
-    keys = KeyHashes.of_bodies(*bodies[:3]) if encoding.hash_keys else None
+    keys = KeyHashes.from_bodies(*bodies[:3]) if encoding.hash_keys else None
     return EncodedBatches(data, table, keys)
 
 

@@ -29,7 +29,7 @@ class KeyHashes(NamedTuple):
     has_key: Flags
 
     @staticmethod
-    def of_bodies(starts: Int64s, sizes: Int64s, data: Bytes) -> KeyHashes:
+    def from_bodies(starts: Int64s, sizes: Int64s, data: Bytes) -> KeyHashes:
         """Return the hash of the key of each body. The arrays are fields of `Bodies.fixed`."""
         room = np.empty(max(_LEAST_ROOM, int(sizes.max(initial=0))), np.uint8)
         hashes, has_key = np.zeros(len(starts), np.uint64), np.zeros(len(starts), np.bool_)
@@ -59,7 +59,7 @@ def hashes_of(table: BatchTable, payload: Payload) -> tuple[Hashes, Int64s]:
 
 def hashes_of_keys(keys: Iterable[bytes]) -> Hashes:
     """Return the hashes of the keys, ascending."""
-    return np.sort(hashes_of_spans(Spans.of([*keys])))
+    return np.sort(hashes_of_spans(Spans.from_list([*keys])))
 
 
 def hashes_of_spans(keys: Spans) -> Hashes:

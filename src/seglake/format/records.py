@@ -94,7 +94,7 @@ class Spans(NamedTuple):
         return Spans(np.empty(0, np.uint8), starts, np.full(count, NULL, np.int32))
 
     @staticmethod
-    def of(items: list[bytes | None]) -> Spans:
+    def from_list(items: list[bytes | None]) -> Spans:
         """Copy a small list of byte strings into one buffer, and return their spans."""
         lengths = np.array([NULL if item is None else len(item) for item in items], np.int32)
         ends = np.cumsum(np.maximum(lengths, 0), dtype=np.int64)

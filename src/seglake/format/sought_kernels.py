@@ -26,13 +26,13 @@ class SoughtKeys(NamedTuple):
     lengths: Int64s
 
     @staticmethod
-    def of(keys: Iterable[bytes]) -> SoughtKeys:
+    def from_keys(keys: Iterable[bytes]) -> SoughtKeys:
         """Return these keys, sorted and without duplicates."""
-        data, starts, lengths = Spans.of([*sorted({*keys}, key=lambda key: (len(key), key))])
+        data, starts, lengths = Spans.from_list([*sorted({*keys}, key=lambda key: (len(key), key))])
         return SoughtKeys(fixed(data), fixed(starts), fixed(lengths.astype(np.int64)))
 
 
-EVERY_KEY = SoughtKeys.of(())
+EVERY_KEY = SoughtKeys.from_keys(())
 
 
 @njit(cache=True, nogil=True)

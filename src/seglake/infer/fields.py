@@ -186,7 +186,7 @@ def _read(values: Sequence[str], form: str, zone: str = "UTC") -> _Fit | None:
     year = None
     if "%" in form and not re.search("%[Yy]", form):
         year = dt.datetime.fromtimestamp(now_ms() / 1000, dt.UTC).year
-    texts = Spans.of([*(value.encode() for value in values), _PADDING])
+    texts = Spans.from_list([*(value.encode() for value in values), _PADDING])
     texts = texts.take(np.arange(len(values)))
     ms, codes, _ = read_times(texts, TimeFormat(form, zone, year))
     good = (codes == READ) & (ms < _PLAUSIBLE_MS.stop)

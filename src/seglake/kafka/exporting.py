@@ -120,7 +120,7 @@ def export_logs(
     work = partial(_write, target=target, window=window)
     tasks = [*_tasks(rows, views)]
     with _removed_on_error(target):
-        written = SegmentTasks.of(table.store, None, progress).map(work, tasks)
+        written = SegmentTasks.from_session(table.store, None, progress).map(work, tasks)
         logs = [part for part in written if part is not None]
         report = ExportResult(topic, snapshot.version)
         for number, view in views.items():
@@ -235,7 +235,7 @@ def _log(store: Store, row: SegmentRow) -> Iterator[Any]:
 def _fresh_log(store: Store, row: SegmentRow) -> Iterator[Any]:
     """Yield the bytes of a log, with the leader epoch of a new topic in each batch."""
     check_size(row, "log", LakeLogs(store).size(row.key("log")))
-    log, check = LogSegment.of_row(row), LogCheck(row)
+    log, check = LogSegment.from_row(row), LogCheck(row)
     for chunk in LogFetch(store).chunks_of(log, log.log):
         data = memoryview(chunk.data)[: int(chunk.table["size"].sum(dtype=np.int64))]
         check.add(data, chunk.table)

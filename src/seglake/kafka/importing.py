@@ -183,7 +183,7 @@ class TargetLake:
     """The lake to import into. It is created when it is first needed."""
 
     def __init__(self, store: Store, progress: Progress | None) -> None:
-        self.store, self.tasks = store, SegmentTasks.of(store, None, progress)
+        self.store, self.tasks = store, SegmentTasks.from_session(store, None, progress)
         self._table: CatalogTable | None = None
 
     def newest(self) -> Snapshot:

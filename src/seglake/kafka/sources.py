@@ -194,7 +194,7 @@ def read_batches(task: PartTask) -> Iterator[EncodedBatches]:
     if begin == stop:
         return
     segment = LogSegment(folder.topic, folder.partition, log.key, "", base, end, log.size, 0)
-    piece = Piece.of(segment, LogRanges.one(begin, stop, base, end))
+    piece = Piece.from_ranges(segment, LogRanges.one(begin, stop, base, end))
     for chunk in LogFetch(folder.store).chunks([piece], ahead_bytes=AHEAD_BYTES):
         rows = _without_aborted(chunk, task.aborted)
         yield from chunk.in_parts(rows, DECODE_BYTES, partial(_settled, chunk.data))

@@ -125,7 +125,7 @@ class _BatchIndex(NamedTuple):
     ends: Int64s
 
     @staticmethod
-    def of(number: int, table: BatchTable, payload: Payload | None) -> _BatchIndex:
+    def from_batch(number: int, table: BatchTable, payload: Payload | None) -> _BatchIndex:
         """Return the index of one entry."""
         positions, entries = table["position"].astype(np.int64), np.full(len(table), number)
         stops, absent = positions + table["size"], np.full(len(table), ABSENT)
@@ -210,7 +210,7 @@ class RecordCache:
         with self._lock:
             number = self._add(_CacheEntry(data, size))
             new = self._new_indexes.setdefault(log_key, [])
-            new.append(_BatchIndex.of(number, table, payload))
+            new.append(_BatchIndex.from_batch(number, table, payload))
         if number % _SWEEP_EVERY == _SWEEP_EVERY - 1:
             self._sweep()
 

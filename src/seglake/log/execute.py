@@ -77,7 +77,7 @@ def schema_of(columns: Sequence[str] | None) -> pa.Schema:
 def _schema_of(names: tuple[str, ...]) -> pa.Schema:
     unknown = [name for name in names if name not in SCHEMA.names]
     if unknown:
-        raise UsageError(f"unknown column {unknown[0]!r}; columns are {', '.join(SCHEMA.names)}")
+        raise UsageError(f"unknown column {unknown[0]!r}. Use {', '.join(SCHEMA.names)}")
     if len(set(names)) < len(names):
         raise UsageError(f"a column is requested twice: {', '.join(names)}. Remove one")
     return pa.schema([SCHEMA.field(name) for name in names])
@@ -95,7 +95,7 @@ class Columns:
     def __init__(self, schema: pa.Schema, records: int, size_bytes: int) -> None:
         self.schema, self.size_bytes = schema, size_bytes
         self.fields = sum(flag for name, flag in _FLAGS.items() if name in schema.names)
-        self._numbers = _Numbers.of(records, self.fields & HEADERS)
+        self._numbers = _Numbers.allocate(records, self.fields & HEADERS)
         self._keys, self._values = (
             _Items(records, size_bytes) if self.fields & flag else _Items(0, 0)
             for flag in (KEYS, VALUES)
@@ -218,7 +218,7 @@ class _Numbers(NamedTuple):
     header_ends: Int64s
 
     @staticmethod
-    def of(records: int, with_headers: int) -> _Numbers:
+    def allocate(records: int, with_headers: int) -> _Numbers:
         """Reserve space for `records` records."""
         offsets, timestamps = np.empty((2, records), np.int64)
         types, batches = np.empty(records, np.int8), np.empty(records, np.int32)

@@ -163,7 +163,7 @@ class Chunk:
         are the stored records of all `rows`.
         """
         if self.cached is None:
-            return StoredRecords.of(read_only(self.data), rows)
+            return StoredRecords.from_batches(read_only(self.data), rows)
         return self.decompress(rows, limit_bytes).stored()
 
     def fresh(self, rows: BatchTable, limit_bytes: int) -> Payload:
@@ -250,14 +250,20 @@ class LogFetch:
         self, segment: LogSegment, ranges: LogRanges, *, fetch_bytes: int = FETCH_BYTES
     ) -> Iterator[Chunk]:
         """Yield the batches in these ranges of one segment's log as chunks."""
-        return self.chunks([Piece.of(segment, ranges)], fetch_bytes=fetch_bytes)
+        return self.chunks([Piece.from_ranges(segment, ranges)], fetch_bytes=fetch_bytes)
 
     def chunk_of(self, segment: LogSegment, ranges: LogRanges) -> Chunk:
         """Return the batches in these ranges of one segment's log as one chunk."""
         starts, ends = ranges.starts.tolist(), ranges.ends.tolist()
         size = sum(ends) - sum(starts)
         request = _Request(
-            Piece.of(segment, ranges), range(len(starts)), starts, ends, ends[-1], len(starts), size
+            Piece.from_ranges(segment, ranges),
+            range(len(starts)),
+            starts,
+            ends,
+            ends[-1],
+            len(starts),
+            size,
         )
         return self._chunk_of([self._fetch(request)], -1, len(starts), size)[0]
 
@@ -271,7 +277,7 @@ class LogFetch:
         """
         data = fetched[0][1] if len(fetched) == 1 else b"".join([data for _, data in fetched])
         table, damage = scan(data)
-        stretches = _DataStretches.of(fetched)
+        stretches = _DataStretches.from_fetched(fetched)
         try:
             # CRCs first, because a wrong length is only noticed at the end of the batch.
             check_crcs(data, table)
@@ -409,7 +415,7 @@ class _DataStretches(NamedTuple):
     end_offsets: Int64s
 
     @staticmethod
-    def of(fetched: Iterable[_Fetched]) -> _DataStretches:
+    def from_fetched(fetched: Iterable[_Fetched]) -> _DataStretches:
         pieces, at, last = list[Piece](), 0, -1
         rows = list[tuple[int, int, int, int, int]]()
         for (piece, numbers, starts, ends, *_), _ in fetched:

@@ -293,7 +293,7 @@ def _of_scalars(scalars: Scalars, unread: Int64s, batch_of: Int32s) -> Hashed:
     texts, rows = scalars.texts, scalars.rows
     numbers = _with_two_hashes(scalars)
     unread = unread[np.append(True, np.diff(batch_of[unread]) > 0)[: len(unread)]]
-    none = hashes_of_spans(Spans.of([UNREAD] * len(unread)))
+    none = hashes_of_spans(Spans.from_list([UNREAD] * len(unread)))
     hashes = np.concatenate([hashes_of_spans(texts), hashes_of_numbers(texts.take(numbers)), none])
     return _in_order(hashes, batch_of[np.concatenate([rows, rows[numbers], unread])])
 

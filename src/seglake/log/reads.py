@@ -196,7 +196,7 @@ class PartitionReader:
         )  # fmt: skip
         self.key_index = reads.key_indexes.open
         # Return the segment at a position, counted from 0.
-        self.segment = lru_cache(_MOST_SEGMENTS)(partial(LogSegment.of, view))
+        self.segment = lru_cache(_MOST_SEGMENTS)(partial(LogSegment.from_view, view))
         bases, self._highs = view.segments.base_offsets, view.segments.max_timestamps
         # If records of the first segment were deleted, its largest timestamp may be gone.
         self._cut = 1 if len(bases) and bases[0] < view.log_start_offset else 0

@@ -28,7 +28,7 @@ class Window(NamedTuple):
     end_offset: int = INT64_MAX
 
     @staticmethod
-    def of_times(start_ms: int, end_ms: int) -> Window:
+    def from_times(start_ms: int, end_ms: int) -> Window:
         """Return the window of records with start_ms <= timestamp < end_ms.
 
         A record without a timestamp (-1) is in no window of times, however long the window is.
@@ -107,7 +107,7 @@ class LogSegment(NamedTuple):
         return self.log_key.endswith(f".{LINK}")
 
     @staticmethod
-    def of_row(row: SegmentRow) -> LogSegment:
+    def from_row(row: SegmentRow) -> LogSegment:
         """Return the segment of a row of the catalog."""
         return LogSegment(
             row.topic, row.partition, row.key("log"), row.key("zonemap"),
@@ -115,7 +115,7 @@ class LogSegment(NamedTuple):
         )  # fmt: skip
 
     @staticmethod
-    def of(view: PartitionView, index: int) -> LogSegment:
+    def from_view(view: PartitionView, index: int) -> LogSegment:
         """Return the segment at position `index` of `view`, counted from 0."""
         row = view.segment(index)
         return LogSegment(
@@ -135,7 +135,7 @@ class Piece(NamedTuple):
     records_at_most: int
 
     @staticmethod
-    def of(segment: LogSegment, ranges: LogRanges) -> Piece:
+    def from_ranges(segment: LogSegment, ranges: LogRanges) -> Piece:
         """Return a piece with all records in these ranges of a segment's log."""
         offsets = int((ranges.end_offsets - ranges.first_offsets).sum())
         return Piece(segment, Window(), ranges, offsets)

@@ -55,7 +55,7 @@ class Bounds(NamedTuple):
     windows: Int64s
 
     @staticmethod
-    def of(window: Window, windows: Int64s | None = None) -> Bounds:
+    def from_window(window: Window, windows: Int64s | None = None) -> Bounds:
         """Return the bounds for `window`, and for `windows` unless None."""
         limits = np.array(window.limits(), np.int64)
         return Bounds(window, limits, _NO_WINDOWS if windows is None else windows)

@@ -132,7 +132,7 @@ def merge(
         return merge_in(
             table,
             topic,
-            SegmentTasks.of(table.store, spark, progress),
+            SegmentTasks.from_session(table.store, spark, progress),
             partitions=partitions,
             everything=everything,
             rebatch=rebatch,

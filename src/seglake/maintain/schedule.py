@@ -138,7 +138,7 @@ def maintain_lake(
         for asked in settings.values():
             for operation, do in _of_topic(table, asked, clock, spark, dry_run=dry_run):
                 result.parts.append(_done(operation, asked.name, do, progress))
-            tasks = SegmentTasks.of(own, None if dry_run else spark, None)
+            tasks = SegmentTasks.from_session(own, None if dry_run else spark, None)
             for row in published_tables(table, snapshot, asked.name):
                 publishing = partial(publish_in, table, row, tasks, dry_run=dry_run)
                 result.parts.append(_done("publish", asked.name, publishing, progress))
@@ -170,7 +170,9 @@ def _of_topic(
         return report
 
     def merging() -> MergeResult:
-        return merge_in(table, name, SegmentTasks.of(table.store, spark, None), dry_run=dry_run)
+        return merge_in(
+            table, name, SegmentTasks.from_session(table.store, spark, None), dry_run=dry_run
+        )
 
     if settings.retention_ms >= 0 or settings.retention_bytes >= 0:
         yield "retain", retention

@@ -325,7 +325,7 @@ class WithoutRanges(NamedTuple):
 
     def __call__(self, rows: Sequence[SegmentRow]) -> SegmentRow:
         """Write the segment, and return its row."""
-        keep = ExcludeOffsets.of(self.ranges[rows[0].partition])
+        keep = ExcludeOffsets.from_ranges(self.ranges[rows[0].partition])
         return rewrite(self.store, rows, keep, self.target)
 
     def amounts(self, groups: Sequence[Sequence[SegmentRow]]) -> Amounts:

@@ -133,7 +133,7 @@ class Fields:
         object.__setattr__(self, "_kinds", kinds)
 
     @staticmethod
-    def of(fields: AnyFields) -> Fields:
+    def from_any(fields: AnyFields) -> Fields:
         """Convert the fields that a caller passed, in any accepted form, to `Fields`."""
         return fields if isinstance(fields, Fields) else Fields(fields)
 
@@ -199,7 +199,7 @@ class FieldReader:
     def __init__(
         self, fields: AnyFields, columns: Sequence[str] | None, value_format: ValueFormat
     ) -> None:
-        self._fields = Fields.of(fields)
+        self._fields = Fields.from_any(fields)
         self._find = field_finder(value_format, self._fields.kinds)
         self._beside = [*(BESIDE if columns is None else columns)]
         more = ["value", *(BESIDE[:2] if self._fields.strict else ())]
@@ -211,7 +211,7 @@ class FieldReader:
             )
 
     @staticmethod
-    def of(
+    def from_fields(
         fields: AnyFields | None, columns: Sequence[str] | None, settings: TopicRow
     ) -> FieldReader | WholeValues:
         """Return a `FieldReader` for values of a topic, or without any fields a `WholeValues`."""

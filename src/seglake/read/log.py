@@ -295,7 +295,7 @@ class Log(ShowsTable):
             >>> log.record_at(0, 10).value
             b'{"ts": 1780315211000, "user": "u4", "status": 200}'
         """
-        return Record.of(self.topic, partition, *self.reader(partition).batch_at(offset))
+        return Record.from_batch(self.topic, partition, *self.reader(partition).batch_at(offset))
 
     def records_at(
         self, partition: int, offsets: npt.ArrayLike, *, columns: Sequence[str] | None = None
@@ -371,7 +371,7 @@ class Log(ShowsTable):
             >>> log.tail(2, columns=["partition", "offset"]).read_all().to_pylist()
             [{'partition': 0, 'offset': 1027}, {'partition': 0, 'offset': 1028}]
         """
-        beside = FieldReader.of(fields, columns, self._settings)
+        beside = FieldReader.from_fields(fields, columns, self._settings)
         ends = self.end_offsets(partitions)
         starts = {p: consumers.offset_of_last(self.reader(p), count) for p in ends}
         ranges = {p: (starts[p], ends[p]) for p in ends}
@@ -516,7 +516,7 @@ class Log(ShowsTable):
         ways: dict[str, _Read] = {"offset": in_offset_order, "time": in_time_order}
         if order not in ways:
             raise UsageError(f"order must be 'offset' or 'time', not {order!r}")
-        beside = FieldReader.of(fields, columns, log._settings)
+        beside = FieldReader.from_fields(fields, columns, log._settings)
         window = open_window(start, end)
         readers = log._readers_of(partitions)
         schema, counted = schema_of(beside.wanted), stats or ReadStats()
@@ -589,8 +589,11 @@ class Log(ShowsTable):
         if newest is not None and newest < 0:
             raise UsageError(f"newest must be 0 or more, not {newest}")
         log: Log = self.at(version)
-        beside = FieldReader.of(fields, columns, log._settings)
-        criteria, window = Criteria.of(key, keys, where, headers), open_window(start, end)
+        beside = FieldReader.from_fields(fields, columns, log._settings)
+        criteria, window = (
+            Criteria.from_arguments(key, keys, where, headers),
+            open_window(start, end),
+        )
         searches, schema = log._searches(criteria, window, partitions), schema_of(beside.wanted)
         readers = [search.reader for search in searches]
         describe = partial(
@@ -621,9 +624,9 @@ class Log(ShowsTable):
             (2, 1029)
         """
         log: Log = self.at(version)
-        criteria = Criteria.of(key, keys, where, headers)
+        criteria = Criteria.from_arguments(key, keys, where, headers)
         searches = log._searches(criteria, open_window(start, end), partitions)
-        return FindPlan.of(log.version, criteria, searches)
+        return FindPlan.from_searches(log.version, criteria, searches)
 
     def last(
         self,
@@ -670,8 +673,8 @@ class Log(ShowsTable):
 
         log: Log = self.at(version)
         chosen = [r.view.partition for r in log._readers_of(partitions)]
-        read_fields = None if fields is None else Fields.of(fields)
-        schema = FieldReader.of(read_fields, columns, log._settings).schema(SCHEMA)
+        read_fields = None if fields is None else Fields.from_any(fields)
+        schema = FieldReader.from_fields(read_fields, columns, log._settings).schema(SCHEMA)
         return LogDataset(log, open_window(start, end), chosen, schema, read_fields, stats)
 
     def _searches(

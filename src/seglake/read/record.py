@@ -31,7 +31,7 @@ class Record(NamedTuple):
     headers: list[tuple[str, bytes | None]]
 
     @staticmethod
-    def of(topic: str, partition: int, batch: Decoded, row: int) -> Record:
+    def from_batch(topic: str, partition: int, batch: Decoded, row: int) -> Record:
         """Return the record at `row` of a decoded batch."""
         records = batch.records
         numbers = batch.offsets, records.timestamps, batch.timestamp_types

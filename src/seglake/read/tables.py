@@ -66,7 +66,7 @@ def visible_segments(
     wanted = wanted_segments(snapshot, row.topic, columns_digest(row, snapshot))
     visible = {}
     for each, (view, index) in wanted.items():
-        segment = LogSegment.of(view, index)
+        segment = LogSegment.from_view(view, index)
         gaps = segment.record_count < segment.end_offset - segment.base_offset
         if not gaps or each.first_offset == segment.base_offset or _has_record(reads, each, view):
             visible[each] = segment

@@ -162,7 +162,7 @@ def _hashes(value: Any) -> Hashes:
     if not _is_number(value):
         return hashes_of_keys([value.encode() if isinstance(value, str) else value])
     exact = _exact(value)
-    by_value = hashes_of_numbers(Spans.of([str(exact).encode()]))
+    by_value = hashes_of_numbers(Spans.from_list([str(exact).encode()]))
     text = _usual_text(exact)
     return by_value if text is None else np.append(by_value, hashes_of_keys([text]))
 

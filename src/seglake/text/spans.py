@@ -216,7 +216,7 @@ def fnv_hashes(data: Bytes, starts: Int64s, lengths: Int32s) -> Int64s:
 
 def is_one_of(values: Spans, texts: Sequence[bytes]) -> npt.NDArray[np.bool_]:
     """Return, for each value, whether it is one of `texts`. Lengths and hashes are compared."""
-    choices = Spans.of(list(texts))
+    choices = Spans.from_list(list(texts))
     same = np.isin(fnv_hashes(*values.fixed()), fnv_hashes(*choices.fixed()))
     chosen: npt.NDArray[np.bool_] = same & np.isin(values.lengths, choices.lengths)
     return chosen

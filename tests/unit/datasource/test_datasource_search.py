@@ -132,7 +132,7 @@ def read(root: Path, **options: str) -> list[Written]:
 
 def placed(rows: Sequence[Event], partitions: int) -> dict[int, list[Event]]:
     """The rows by partition, as Kafka's partitioner places their keys; null keys go anywhere."""
-    homes = partition_of(Spans.of([row.key for row in rows]), partitions)
+    homes = partition_of(Spans.from_list([row.key for row in rows]), partitions)
     pairs = list(zip(rows, homes.tolist(), strict=True))
     return {p: [row for row, home in pairs if home == p] for p in range(partitions)}
 
@@ -176,7 +176,7 @@ def pieces_of(root: Path, **options: str) -> list[Any]:
 def test_tasks_read_only_blocks_that_may_hold_the_key(maker: LakeMaker) -> None:
     whole = pieces_of(maker.root)
     some = pieces_of(maker.root, key="u7")
-    home = int(partition_of(Spans.of([b"u7"]), 4)[0])
+    home = int(partition_of(Spans.from_list([b"u7"]), 4)[0])
     assert {piece.segment.partition for piece in some} == {home}
     total = sum(piece.size_bytes for piece in whole if piece.segment.partition == home)
     assert 0 < sum(piece.size_bytes for piece in some) < total / 2

@@ -48,11 +48,13 @@ def columns(items: list[Record], *, spread: bool = False) -> Records:
     """The records as columns; `spread` keeps headers although no record has one."""
     pairs = [pair for item in items for pair in item.headers]
     firsts = np.cumsum([0] + [len(item.headers) for item in items])
-    found = Headers(firsts, Spans.of([k for k, _ in pairs]), Spans.of([v for _, v in pairs]))
+    found = Headers(
+        firsts, Spans.from_list([k for k, _ in pairs]), Spans.from_list([v for _, v in pairs])
+    )
     return Records(
         np.array([item.timestamp for item in items], np.int64),
-        Spans.of([item.key for item in items]),
-        Spans.of([item.value for item in items]),
+        Spans.from_list([item.key for item in items]),
+        Spans.from_list([item.value for item in items]),
         found if pairs or spread else None,
     )
 

@@ -355,14 +355,14 @@ class TestHashesAndCodecs:
     def test_hashes(self) -> None:
         most = 2**31 - 1
         want = [(found & 0x7FFFFFFF) % most for found in HASHES.values()]
-        assert partition_of(Spans.of(list(HASHES)), most).tolist() == want
+        assert partition_of(Spans.from_list(list(HASHES)), most).tolist() == want
         assert crc32c.crc32c(b"123456789") == model.crc32c(b"123456789") == 0xE3069283
         assert crc32c.crc32c(b"Some String") == model.crc32c(b"Some String") == 608512271
 
     @cases(25)
     def test_partitions(self) -> None:
-        assert partition_of(Spans.of([b"abc", b"a"]), 10).tolist() == [7, 4]
-        assert partition_of(Spans.of([None] * 4), 3, first_null=2).tolist() == [2, 0, 1, 2]
+        assert partition_of(Spans.from_list([b"abc", b"a"]), 10).tolist() == [7, 4]
+        assert partition_of(Spans.from_list([None] * 4), 3, first_null=2).tolist() == [2, 0, 1, 2]
 
     @cases(26)
     @pytest.mark.parametrize("at", [0, 4, 5, 6, 10])

@@ -21,7 +21,7 @@ KEY = st.one_of(
 @examples(60)
 @given(st.lists(KEY, max_size=12), st.lists(KEY, max_size=12))
 def test_a_key_is_sought_if_it_is_one_of_the_keys(keys: list[bytes], others: list[bytes]) -> None:
-    sought = SoughtKeys.of(keys)
+    sought = SoughtKeys.from_keys(keys)
     assert len(sought.starts) == len({*keys})
     for key in [*keys, *others]:
         data = read_only(b"!" + key + b"!")
@@ -32,7 +32,7 @@ def test_a_key_is_sought_if_it_is_one_of_the_keys(keys: list[bytes], others: lis
 def test_a_null_key_is_no_empty_key() -> None:
     data = read_only(b"ab")
     for keys in ([b""], [b"a", b""], [b"a", b"b"]):
-        assert not sought_kernels.is_sought(SoughtKeys.of(keys), data, 0, -1)
+        assert not sought_kernels.is_sought(SoughtKeys.from_keys(keys), data, 0, -1)
 
 
 def test_no_keys_stand_for_every_key() -> None:

@@ -39,7 +39,7 @@ def only(offsets: Sequence[int], rows: Sequence[SegmentRow]) -> KeepOffsets:
     for row in rows:
         flags = np.isin(np.arange(row.base_offset, row.end_offset), np.array(offsets, np.int64))
         bitmaps.append((row.base_offset, np.packbits(flags, bitorder="little").tobytes()))
-    return KeepOffsets.of(bitmaps)
+    return KeepOffsets.from_bitmaps(bitmaps)
 
 
 PLAIN = Shape()
@@ -105,13 +105,17 @@ def keeps(
         return RecordFilter(), lambda _: True
     if kind == "keys":
         keys = draw(st.lists(st.sampled_from([w.key or b"" for w in written] or [b""])))
-        return ExcludeKeys.of(keys), lambda record: record.key is None or record.key not in keys
+        return ExcludeKeys.from_keys(
+            keys
+        ), lambda record: record.key is None or record.key not in keys
     end = rows[-1].end_offset
     if kind == "ranges":
         places = st.integers(0, end)
         ranges = draw(st.lists(st.tuples(places, places), max_size=4))
         inside = [range(start, stop) for start, stop in ranges]
-        return ExcludeOffsets.of(ranges), lambda record: not any(record.offset in r for r in inside)
+        return ExcludeOffsets.from_ranges(
+            ranges
+        ), lambda record: not any(record.offset in r for r in inside)
     chosen = set(draw(st.lists(st.sampled_from([w.offset for w in written] or [0]))))
     kept = {w.offset for w in written} & chosen
     return only(sorted(kept), rows), lambda record: record.offset in kept
@@ -196,7 +200,9 @@ def test_a_range_without_records_is_one_empty_batch(tmp_path: Path) -> None:
     maker, rows = made(tmp_path)
     for row in rows:
         (tmp_path / "lake" / row.key("log")).unlink()  # what goes as a whole is not read
-    new = rewrite(maker.store, rows, ExcludeOffsets.of([(0, 90)]), RewriteTarget(new_attempt()))
+    new = rewrite(
+        maker.store, rows, ExcludeOffsets.from_ranges([(0, 90)]), RewriteTarget(new_attempt())
+    )
     assert (new.log_bytes, new.record_count, new.zonemap_bytes) == (OVERHEAD, 0, 96)
     assert (new.base_offset, new.end_offset, new.max_timestamp) == (0, 90, -1)
     assert_sound(maker, new)
@@ -218,7 +224,7 @@ def test_segments_that_do_not_follow_each_other_are_refused(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    "keep", [RecordFilter(), ExcludeKeys.of([b"k3"]), ExcludeOffsets.of([(40, 42)])]
+    "keep", [RecordFilter(), ExcludeKeys.from_keys([b"k3"]), ExcludeOffsets.from_ranges([(40, 42)])]
 )
 def test_no_damaged_byte_is_made_valid(tmp_path: Path, keep: RecordFilter) -> None:
     maker, rows = made(tmp_path, shape=Shape("zstd"))

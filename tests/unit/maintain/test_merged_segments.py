@@ -124,7 +124,10 @@ def test_the_topics_settings_hold(maker: LakeMaker) -> None:
 def test_empty_segments_are_absorbed(maker: LakeMaker) -> None:
     rows = [row for row in rows_of(maker) if not row.partition]
     emptied = rewrite(
-        maker.store, rows[3:5], ExcludeOffsets.of([(60, 100)]), RewriteTarget(new_attempt())
+        maker.store,
+        rows[3:5],
+        ExcludeOffsets.from_ranges([(60, 100)]),
+        RewriteTarget(new_attempt()),
     )
     maker.catalog.commit(
         [emptied], topic="events", base=maker.catalog.snapshot(), attempt_id=emptied.attempt_id,

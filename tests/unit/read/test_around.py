@@ -104,7 +104,7 @@ keyed_events = st.lists(
 
 def placed(rows: list[Event], partitions: int) -> dict[int, list[Event]]:
     """The rows by partition, as Kafka's partitioner places their keys; null keys go anywhere."""
-    homes = partition_of(Spans.of([row.key for row in rows]), partitions)
+    homes = partition_of(Spans.from_list([row.key for row in rows]), partitions)
     return {
         p: [row for row, home in zip(rows, homes.tolist(), strict=True) if home == p]
         for p in range(partitions)
@@ -161,7 +161,7 @@ def test_a_union_of_windows_meets_and_holds_what_its_times_say(
     highs = lows + np.array([length for _, length in spans], np.int64)
     times_in = [set(range(low, high + 1)) for low, high in zip(lows, highs, strict=True)]
     offsets = np.arange(len(spans))
-    numbers, whole = Bounds.of(Window(), windows).meet(lows, highs, offsets, offsets + 1)
+    numbers, whole = Bounds.from_window(Window(), windows).meet(lows, highs, offsets, offsets + 1)
     assert numbers.tolist() == [i for i, each in enumerate(times_in) if each & covered]
     assert whole.tolist() == [times_in[i] <= covered for i in numbers]
 

@@ -38,13 +38,13 @@ def _little_is_lent(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def taken(made: Columns, keys: list[bytes | None], values: list[bytes | None]) -> pa.RecordBatch:
     """What comes of these records."""
-    records = Records(np.arange(len(keys)), Spans.of(keys), Spans.of(values), None)
+    records = Records(np.arange(len(keys)), Spans.from_list(keys), Spans.from_list(values), None)
     bodies = encode_bodies(records, np.arange(len(keys)))
     encoded = encode_batches(records.timestamps, bodies, Encoding(None, 0, 2**30))
     data, table = read_only(encoded.data), fixed(scan_batches(encoded.data))
     wanted = Wanted(EVERYTHING, np.zeros(len(table), np.int32), EVERY_KEY)
     made.begin([], wanted.window_of)
-    stored = StoredRecords.of(data, table)
+    stored = StoredRecords.from_batches(data, table)
     assert made.fill(table, stored, 0, 0, wanted, 2**30, DecodeRoom.new())[0] == len(table)
     return made.take()
 

@@ -202,7 +202,7 @@ def test_no_block_is_read_that_does_not_meet_the_window(
     zones = zonemap.encode(zonemap.build(0, log.table, choose_indexed(log.table, policy)))
     segment = log.segment._replace(zonemap_bytes=len(zones))
     found = ZoneSearch(segment, ZoneBytes(zones))
-    ranges, records = found.within(Bounds.of(Window(low, high)))
+    ranges, records = found.within(Bounds.from_window(Window(low, high)))
     positions = log.table["position"].tolist()
     taken = [
         at

@@ -160,7 +160,7 @@ rows_of_runs = st.lists(
 
 def _home(key: bytes | None, chosen: int) -> int:
     """Where keys choose the partition, that of a key; records without one are anywhere."""
-    return chosen if key is None else int(partition_of(Spans.of([key]), 3)[0])
+    return chosen if key is None else int(partition_of(Spans.from_list([key]), 3)[0])
 
 
 def _make(folder: str, runs: list[list[tuple[Any, ...]]], indexed: bool) -> LakeMaker:
@@ -304,7 +304,7 @@ def maker(tmp_path: Path) -> LakeMaker:
         for number in range(800):
             key = b"k%d" % (number % 40)
             event = Event(start + 5 * number, key, b"value %d" % number, (("h", b"x"),))
-            rows[int(partition_of(Spans.of([key]), 2)[0])].append(event)
+            rows[int(partition_of(Spans.from_list([key]), 2)[0])].append(event)
         made.run(rows, shape)
     return made
 

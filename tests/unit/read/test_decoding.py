@@ -66,7 +66,7 @@ def test_the_wanted_records_of_the_reference_decoder(
         if not with_libraries:
             nowhere = np.zeros(codec_kernels.ADDRESSES, np.int64)
             patch.setattr(native, "addresses", lambda: nowhere)
-        sought = SoughtKeys.of(keys)
+        sought = SoughtKeys.from_keys(keys)
         found = read(asked, window, schema, memory_bytes=memory_bytes, keys=sought)
     wanted = [
         (partition, record)

@@ -186,13 +186,13 @@ def test_a_scan_by_a_field_reads_its_blocks(tmp_path: Path) -> None:
 
 @given(numbers, numbers)
 def test_equal_numbers_have_one_hash(one: str, other: str) -> None:
-    hashes = hashes_of_numbers(Spans.of([one.encode(), other.encode()]))
+    hashes = hashes_of_numbers(Spans.from_list([one.encode(), other.encode()]))
     assert (hashes[0] == hashes[1]) == (Decimal(one) == Decimal(other))
 
 
 def indexed_hashes(number: str) -> set[Any]:
     """The hashes that an index has of a JSON number."""
-    texts = Spans.of([number.encode()])
+    texts = Spans.from_list([number.encode()])
     two = _with_two_hashes(Scalars(np.array([0]), texts, np.array([True])))
     return {*hashes_of_spans(texts).tolist(), *hashes_of_numbers(texts.take(two)).tolist()}
 

@@ -392,7 +392,7 @@ def test_damage_of_the_log_is_named(maker: LakeMaker) -> None:
 def test_only_the_partition_of_the_key_is_asked(tmp_path: Path) -> None:
     maker = LakeMaker(tmp_path / "lake", partitions=8)
     keys = [b"k%d" % n for n in range(60)]
-    homes = partition_of(Spans.of(list(keys)), 8).tolist()
+    homes = partition_of(Spans.from_list(list(keys)), 8).tolist()
     maker.run({p: [Event(T, k) for k, home in zip(keys, homes, strict=True) if home == p]
                for p in range(8)})  # fmt: skip
     log = seglake.open(str(maker.root)).topic("events")

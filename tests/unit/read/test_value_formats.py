@@ -479,7 +479,7 @@ def test_a_format_of_a_later_version_is_named_and_keys_are_found(maker: LakeMake
 
 
 def test_finders_can_be_pickled() -> None:
-    texts = Spans.of([b'{"a":1}'])
+    texts = Spans.from_list([b'{"a":1}'])
     for settings in FORMATS:
         find = pickle.loads(pickle.dumps(field_finder(value_format_of(settings), ["a", "b"])))
         assert len(find(texts).fine) == 1

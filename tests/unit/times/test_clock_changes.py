@@ -32,7 +32,7 @@ def _sides(clock: datetime, zone: str) -> tuple[int, int, bool]:
 
 def _read(clock: datetime, form: TimeFormat) -> tuple[int, int]:
     layout = "%Y-%m-%dT%H:%M:%S" if form.text == "iso8601" else str(form.text)
-    texts = Spans.of([clock.strftime(layout).encode()])
+    texts = Spans.from_list([clock.strftime(layout).encode()])
     ms, codes, _ = read_times(texts, form)
     return int(ms[0]), int(codes[0])
 

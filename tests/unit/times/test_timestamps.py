@@ -25,7 +25,7 @@ MOMENTS = st.datetimes(datetime(1970, 1, 2), datetime(9999, 12, 30))
 
 def times(form: str, texts: Sequence[str | bytes], **settings: object) -> list[int | str]:
     """Milliseconds, or the word for what is wrong."""
-    spans = Spans.of([text if isinstance(text, bytes) else text.encode() for text in texts])
+    spans = Spans.from_list([text if isinstance(text, bytes) else text.encode() for text in texts])
     made = Timestamp.model_validate({"field": "t", "format": form, **settings})
     ms, codes, _ = read_times(join_rows([spans]), made.time_format)
     words = {UNREADABLE: "unreadable", OUT_OF_RANGE: "range"}
@@ -230,5 +230,5 @@ def test_what_is_out_of_range_is_so_in_every_zone(zone: str) -> None:
 )  # fmt: skip
 def test_a_time_that_names_no_zone_is_local(form: str, text: str, local: bool) -> None:
     made = Timestamp(field="t", format=form)
-    found = read_times(join_rows([Spans.of([text.encode()])]), made.time_format)
+    found = read_times(join_rows([Spans.from_list([text.encode()])]), made.time_format)
     assert found.local.tolist() == [local]

@@ -54,7 +54,7 @@ class StoredRecords(NamedTuple):
     codecs: npt.NDArray[np.int16]
 
     @staticmethod
-    def of(log: Bytes, table: BatchTable) -> StoredRecords:
+    def from_batches(log: Bytes, table: BatchTable) -> StoredRecords:
         """Return the records of the batches of `table`. Its positions are positions in `log`."""
         positions, codecs = table["position"], table["attributes"] & np.int16(CODEC_MASK)
         starts, ends = positions + OVERHEAD, positions + table["size"]

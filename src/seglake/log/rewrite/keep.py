@@ -63,7 +63,7 @@ class ExcludeOffsets(RecordFilter):
     ends: Int64s
 
     @staticmethod
-    def of(ranges: Iterable[tuple[int, int]]) -> ExcludeOffsets:
+    def from_ranges(ranges: Iterable[tuple[int, int]]) -> ExcludeOffsets:
         """Return a rule from pairs of start and end (exclusive), in any order. They may overlap."""
         merged: list[list[int]] = []
         for start, end in sorted(ranges):
@@ -128,7 +128,7 @@ class KeepOffsets(RecordFilter):
     bits: Bytes
 
     @staticmethod
-    def of(bitmaps: Sequence[tuple[int, Any]]) -> KeepOffsets:
+    def from_bitmaps(bitmaps: Sequence[tuple[int, Any]]) -> KeepOffsets:
         """Return a rule from pairs of first offset and bytes."""
         parts = [np.frombuffer(data, np.uint8) for _, data in sorted(bitmaps, key=lambda p: p[0])]
         sizes = np.array([len(part) for part in parts], np.int64)
@@ -182,7 +182,7 @@ class ExcludeKeys(RecordFilter):
     keys: frozenset[bytes]
 
     @staticmethod
-    def of(keys: Collection[bytes]) -> ExcludeKeys:
+    def from_keys(keys: Collection[bytes]) -> ExcludeKeys:
         """Return a rule from any collection of keys."""
         return ExcludeKeys(frozenset(keys))
 

@@ -171,9 +171,9 @@ class _OldLogs:
         """Yield the kept batches in parts, with complete tables. Raises CorruptData."""
         read = self._sieve.keep.batch_retention(_as_batches(self._rows)) != GOES
         rows = [row for row, needed in zip(self._rows, read, strict=True) if needed]
-        segments = [LogSegment.of_row(row) for row in rows]
+        segments = [LogSegment.from_row(row) for row in rows]
         checks = {row.key("log"): LogCheck(row) for row in rows}
-        pieces = [Piece.of(segment, segment.log) for segment in segments]
+        pieces = [Piece.from_ranges(segment, segment.log) for segment in segments]
         for chunk in LogFetch(self._store).chunks(pieces, ahead_bytes=AHEAD_BYTES):
             _add(checks, chunk)
             yield from self._staying(chunk)

@@ -183,7 +183,7 @@ class FindKeys(NamedTuple):
         """Yield the records of the segments in parts, each with the key of the hash."""
         seed = np.frombuffer(uuid.UUID(self.attempt_id).bytes, "<u8").astype(np.uint64)
         for row in log_part.rows:
-            log = LogSegment.of_row(row)
+            log = LogSegment.from_row(row)
             for chunk in LogFetch(self.store).chunks_of(log, log.log):
                 for table, decoded in chunk.decode_in_parts(chunk.table, _DECODE_BYTES):
                     flags = self._tombstones(table)

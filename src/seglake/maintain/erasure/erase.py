@@ -443,7 +443,7 @@ def erase(  # noqa: PLR0913  # each is an option of the command
     grace = GracePeriod(check_hours("--grace-hours", grace_hours), dry_run)
     table = CatalogTable.open(open_store(root, storage_options))
     require_own(table.snapshot(), topic)
-    tasks = SegmentTasks.of(table.store, spark, progress)
+    tasks = SegmentTasks.from_session(table.store, spark, progress)
 
     def begin() -> _Erasure:
         report = EraseResult(topic, dry_run=dry_run, keys=len(criteria.keys))

@@ -84,7 +84,9 @@ def count_hits(keys: Keys, store: Store, log: StoredLog) -> Hits:
         name.topic, name.partition, log.log_key, "", name.base_offset, INT64_MAX, log.log_bytes, 0
     )
     hits = Hits()
-    for chunk in LogFetch(store).chunks([Piece.of(segment, segment.log)], ahead_bytes=AHEAD_BYTES):
+    for chunk in LogFetch(store).chunks(
+        [Piece.from_ranges(segment, segment.log)], ahead_bytes=AHEAD_BYTES
+    ):
         table = chunk.table
         plain = table[(table["count"] > 0) & (table["attributes"] & CONTROL == 0)]
         for _, decoded in chunk.decode_in_parts(plain, DECODE_BYTES):

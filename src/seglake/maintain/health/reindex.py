@@ -172,7 +172,7 @@ def checked_batches(
     raises.
     """
     check_size(row, "log", LakeLogs(store).size(row.key("log")))
-    log = LogSegment.of_row(row)
+    log = LogSegment.from_row(row)
     tables, check = [np.empty(0, TABLE)], LogCheck(row)
     for chunk in LogFetch(store).chunks_of(log, log.log):
         whole = int(chunk.table["size"].sum(dtype=np.int64))
@@ -260,7 +260,7 @@ def reindex(
         for row in table.segments(snapshot, snapshot.topic(topic).topic)
         if partitions is None or row.partition in chosen
     ]
-    tasks = SegmentTasks.of(table.store, spark, progress)
+    tasks = SegmentTasks.from_session(table.store, spark, progress)
     report = ReindexResult(topic)
     subjects = snapshot.topic(topic).index_subjects
     reindex_rows(table, report, rows, policy, tasks, subjects=subjects)

@@ -150,7 +150,10 @@ def repair_indexes(
         []
     """
     with open_catalog(root, storage_options, dry_run=dry_run) as table:
-        tasks, reports = SegmentTasks.of(table.store, None, progress), list[RepairResult]()
+        tasks, reports = (
+            SegmentTasks.from_session(table.store, None, progress),
+            list[RepairResult](),
+        )
         snapshot = table.snapshot()
         names = [snapshot.topic(name).topic for name in topics or ()]
         for topic in names or [row.topic for row in snapshot.topics()]:

@@ -112,7 +112,7 @@ def verify(
     if is_sound:
         for name in names:
             report.findings += _check_runs(table, snapshot, name)
-    tasks = SegmentTasks.of(store, spark, progress)
+    tasks = SegmentTasks.from_session(store, spark, progress)
     with _reporting(report):
         lists = table.segment_lists(snapshot, names)
         _check_segments(lists, report, tasks, 0, report.log_bytes)

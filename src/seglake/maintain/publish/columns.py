@@ -53,7 +53,7 @@ class TableColumns:
     strict: bool = False
 
     @staticmethod
-    def of(fields: TableFields, **options: Any) -> TableColumns:
+    def from_fields(fields: TableFields, **options: Any) -> TableColumns:
         """Return columns for `fields`, see `publish`. Raises UsageError for invalid columns."""
         if isinstance(fields, str):
             raise UsageError(f"fields must be a list or a dictionary. Write fields=[{fields!r}]")
@@ -114,7 +114,7 @@ class TableColumns:
     def load(settings: str) -> TableColumns:
         """Return the columns from `settings`, the result of `dump`."""
         found = json.loads(settings)
-        return TableColumns.of(found.pop("fields"), **found)
+        return TableColumns.from_fields(found.pop("fields"), **found)
 
     @property
     def read(self) -> list[str]:

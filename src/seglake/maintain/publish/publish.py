@@ -165,7 +165,7 @@ def publish(  # noqa: PLR0913  # each is an option of the command
     snapshot = catalog.snapshot(topics=[topic])
     path = locate(catalog.store, snapshot.topic(topic).topic, table)
     before = _row_at(catalog, snapshot, topic, path)
-    columns = TableColumns.of(
+    columns = TableColumns.from_fields(
         fields or {}, value=value, key=key, timestamp_ms=timestamp_ms, strict=strict
     )
     keeps = before is not None and fields is None and columns == TableColumns({})
@@ -184,7 +184,7 @@ def publish(  # noqa: PLR0913  # each is an option of the command
         _register(catalog, row)
     if forget:
         return PublishResult(topic, there.uri, forgotten=True)
-    tasks = SegmentTasks.of(catalog.store, spark, progress)
+    tasks = SegmentTasks.from_session(catalog.store, spark, progress)
     return publish_in(
         catalog, row, tasks, replace=replace, dry_run=dry_run, memory_bytes=memory_bytes,
         is_known=before is not None,

@@ -132,7 +132,7 @@ class Around:
         needed = ["timestamp"] if own.keys is None else ["timestamp", "key"]
         needed = [name for name in needed if name not in self._schema.names]
         schema = pa.schema([*self._schema, *(SCHEMA.field(name) for name in needed)])
-        pieces = BlockPlan.of(reader, window, own.sought, windows).pieces()
+        pieces = BlockPlan.from_window(reader, window, own.sought, windows).pieces()
         return execute(reader.fetch, pieces, schema, memory_bytes=memory_bytes, stats=stats)
 
 

@@ -57,7 +57,7 @@ class Criteria:
     hints: SubjectHashes = field(default_factory=dict)
 
     @staticmethod
-    def of(
+    def from_arguments(
         key: str | bytes | None,
         keys: Sequence[str | bytes] | None,
         where: Conditions | None = None,
@@ -89,7 +89,7 @@ class Criteria:
     @cached_property
     def compared_keys(self) -> SoughtKeys:
         """Return the keys that `execute` compares, or `EVERY_KEY` if any key matches."""
-        return EVERY_KEY if self.keys is None else SoughtKeys.of(self.keys)
+        return EVERY_KEY if self.keys is None else SoughtKeys.from_keys(self.keys)
 
     def __str__(self) -> str:
         keys = [] if self.keys is None else [counted(len(self.keys), "key")]
@@ -132,7 +132,7 @@ def partitions_for_keys(
     """
     if not counts:
         return {partition: [*keys] for partition in partitions} if keys else {}
-    spans = Spans.of([*keys])
+    spans = Spans.from_list([*keys])
     found: dict[int, dict[bytes, None]] = {partition: {} for partition in partitions}
     for count in counts:
         for key, home in zip(keys, partition_of(spans, count).tolist(), strict=True):
@@ -149,9 +149,9 @@ class Search:
     blocks: BlockPlan
 
     @staticmethod
-    def of(reader: PartitionReader, window: Window, criteria: Criteria) -> Search:
+    def from_window(reader: PartitionReader, window: Window, criteria: Criteria) -> Search:
         """Return the search in a window of a partition."""
-        return Search(criteria, BlockPlan.of(reader, window, criteria.sought))
+        return Search(criteria, BlockPlan.from_window(reader, window, criteria.sought))
 
     @property
     def reader(self) -> PartitionReader:
@@ -170,10 +170,13 @@ def searches_of(
     partitions that the topic has had, see `partitions_for_keys`.
     """
     if criteria.keys is None:
-        return [Search.of(*read, criteria) for read in reads]
+        return [Search.from_window(*read, criteria) for read in reads]
     by_partition = {reader.view.partition: (reader, window) for reader, window in reads}
     here = partitions_for_keys(criteria.keys, counts(), [*by_partition])
-    return [Search.of(*by_partition[p], replace(criteria, keys=keys)) for p, keys in here.items()]
+    return [
+        Search.from_window(*by_partition[p], replace(criteria, keys=keys))
+        for p, keys in here.items()
+    ]
 
 
 def search_records(
@@ -277,7 +280,7 @@ class FindPlan(ShowsTable):
     rows: Sequence[Mapping[str, int]]
 
     @staticmethod
-    def of(version: int, criteria: Criteria, searches: Sequence[Search]) -> FindPlan:
+    def from_searches(version: int, criteria: Criteria, searches: Sequence[Search]) -> FindPlan:
         """Read key indexes and zone maps, and return the plan of the searches."""
         return FindPlan(version, str(criteria), [_plan_row(search) for search in searches])
 

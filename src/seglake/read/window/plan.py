@@ -55,7 +55,7 @@ def window_of(start: Time, end: Time) -> Window:
 def _checked(start: Time | None, end: Time | None, start_ms: int, end_ms: int) -> Window:
     if start_ms > end_ms:
         raise UsageError(f"the window from {start!r} to {end!r} ends before it starts. Swap them")
-    return Window.of_times(start_ms, end_ms)
+    return Window.from_times(start_ms, end_ms)
 
 
 def open_window(start: Time | None, end: Time | None) -> Window:
@@ -87,7 +87,7 @@ class BlockPlan(NamedTuple):
     searched: SearchCounts
 
     @staticmethod
-    def of(
+    def from_window(
         reader: PartitionReader,
         window: Window,
         sought: SubjectHashes,
@@ -95,7 +95,7 @@ class BlockPlan(NamedTuple):
     ) -> BlockPlan:
         """Return the blocks of a window, limited to `windows` (see `Bounds`) if given."""
         above = window.above(reader.view.log_start_offset)
-        return BlockPlan(reader, Bounds.of(above, windows), sought, SearchCounts())
+        return BlockPlan(reader, Bounds.from_window(above, windows), sought, SearchCounts())
 
     def pieces(self) -> Iterator[Piece]:
         """Return the pieces to read, in offset order."""
@@ -158,7 +158,7 @@ def pieces_of(reads: Sequence[tuple[PartitionReader, Window]]) -> Iterator[Piece
         start = reader.view.log_start_offset
         window = asked.above(start) if start > asked.start_offset else asked
         if bounds is None or window != bounds.window:  # nearly always, all have the same window
-            bounds = Bounds.of(window)
+            bounds = Bounds.from_window(window)
         bounded.append((reader, bounds))
     remote = bool(bounded) and bounded[0][0].store.remote
     return _made(_piece_of, _rows(bounded), remote=remote)

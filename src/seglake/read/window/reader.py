@@ -204,7 +204,9 @@ def _row(reader: PartitionReader, window: Window) -> tuple[tuple[int, ...], bool
     """
     view = reader.view
     bases, ends, lows, highs = view.extents
-    numbers, whole = Bounds.of(window.above(view.log_start_offset)).meet(lows, highs, bases, ends)
+    numbers, whole = Bounds.from_window(window.above(view.log_start_offset)).meet(
+        lows, highs, bases, ends
+    )
     counts, sizes = view.record_counts[numbers], view.segments.details["sizes"][numbers, 0]
     some = counts > 0  # a segment without records only covers a gap
     row = (int(np.count_nonzero(some)), int(counts.sum()), int(sizes[some].sum(dtype="i8")))

@@ -388,7 +388,9 @@ class _StoreReaders:
         if chunks is None:
             ahead_bytes = _AHEAD_BYTES if ahead else 0
             chunks = self._fetch.chunks(
-                [Piece.of(segment, ranges)], fetch_bytes=BATCH_RANGE_BYTES, ahead_bytes=ahead_bytes
+                [Piece.from_ranges(segment, ranges)],
+                fetch_bytes=BATCH_RANGE_BYTES,
+                ahead_bytes=ahead_bytes,
             )
         chunk = next(chunks)
         end = start + int(chunk.table["size"].sum(dtype=np.int64))

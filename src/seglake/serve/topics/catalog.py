@@ -353,7 +353,7 @@ class ServedTopics:
     def _derived_from(self, log: Log, name: str, asked: DerivedName) -> ServedTopic:
         if asked.start_ms is None or asked.end_ms is None:
             return self._whole(name, log)._replace(plain=asked.topic)
-        window = Window.of_times(asked.start_ms, asked.end_ms)
+        window = Window.from_times(asked.start_ms, asked.end_ms)
         partitions = [
             WindowPartition(log.reader(number), self._reads, window) for number in log.partitions()
         ]

@@ -187,7 +187,7 @@ def _plan_byte_ranges(reader: PartitionReader, window: Window) -> Iterator[ByteR
             base, end = segment.base_offset, segment.end_offset
             yield ByteRange(segment, 0, segment.log_bytes, base, end)
             continue
-        mixed, _ = reader.zones(segment).within(Bounds.of(Window(), outside))
+        mixed, _ = reader.zones(segment).within(Bounds.from_window(Window(), outside))
         if window.start_offset > segment.base_offset:  # the log starts inside: filter all
             mixed = ranges
         for start, end, first, stop, is_mixed in _split(ranges, mixed):

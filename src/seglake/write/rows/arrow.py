@@ -378,7 +378,10 @@ def read_headers(texts: Spans) -> tuple[Headers, Flags]:
     lists = [[] if header_list is None else header_list for header_list in [*parsed, []]]
     items = list(chain.from_iterable(lists))
     firsts = np.append(0, np.cumsum([len(header_list) for header_list in lists])).astype(np.int64)
-    keys, values = Spans.of([key for key, _ in items]), Spans.of([value for _, value in items])
+    keys, values = (
+        Spans.from_list([key for key, _ in items]),
+        Spans.from_list([value for _, value in items]),
+    )
     bad = np.array([header_list is None for header_list in [*parsed, []]])
     return Headers(firsts, keys, values).take(codes.astype(np.int64)), bad[codes]
 

@@ -219,7 +219,7 @@ def extract(
         partitions = None if partitions is None else partitions[chosen]
         broker_fields = None if broker_fields is None else broker_fields.take(chosen)
     if names:
-        name_spans = Spans.of(list(names)).take(np.tile(np.arange(len(names)), len(records)))
+        name_spans = Spans.from_list(list(names)).take(np.tile(np.arange(len(names)), len(records)))
         firsts = np.arange(len(records) + 1, dtype=np.int64) * len(names)
         headers = Headers(firsts, name_spans, interleave(columns))
         records = Records(records.timestamps, records.keys, records.values, headers)

@@ -28,9 +28,13 @@ def records_of(given_rows: list[Any]) -> Records:
     firsts = np.cumsum([0, *(len(some) for _, _, some, _ in given_rows)])
     return Records(
         np.array([time for *_, time in given_rows], np.int64),
-        Spans.of([key for key, *_ in given_rows]),
-        Spans.of([value for _, value, *_ in given_rows]),
-        Headers(firsts, Spans.of([n for n, _ in headers]), Spans.of([v for _, v in headers])),
+        Spans.from_list([key for key, *_ in given_rows]),
+        Spans.from_list([value for _, value, *_ in given_rows]),
+        Headers(
+            firsts,
+            Spans.from_list([n for n, _ in headers]),
+            Spans.from_list([v for _, v in headers]),
+        ),
     )
 
 

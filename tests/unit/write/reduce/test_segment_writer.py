@@ -24,7 +24,9 @@ from tests.makers.strategies import T, topic_of
 
 
 def whole_run(values: list[bytes], times: list[int]) -> SortedRecords:
-    records = Records(np.array(times, np.int64), Spans.nulls(len(values)), Spans.of([*values]))
+    records = Records(
+        np.array(times, np.int64), Spans.nulls(len(values)), Spans.from_list([*values])
+    )
     bodies = encode_bodies(records, np.arange(len(values)))
     return SortedRecords(records.timestamps, None, records.timestamps, bodies)
 

@@ -165,7 +165,7 @@ def test_bytes_of_a_row_come_back(rows: list[bytes], encoding: str) -> None:
 
     marks = {"utf-16": codecs.BOM_UTF16_LE, "utf-32": codecs.BOM_UTF32_LE}
     read_in = [utf8(marks.get(encoding, b"") + row) for row in rows]
-    back = encode_rows(Spans.of(list(read_in)), encoding).tolist()
+    back = encode_rows(Spans.from_list(list(read_in)), encoding).tolist()
     if is_single_byte(encoding):
         again = [utf8(row or b"") for row in back]
         assert again == read_in
@@ -174,7 +174,7 @@ def test_bytes_of_a_row_come_back(rows: list[bytes], encoding: str) -> None:
 
 def test_a_row_that_is_cut_loses_the_cut_letter() -> None:
     rows = [b"a\xc3", b"\xe6\x97", b"\xf0\x9f\x98", "ä".encode(), "日".encode(), b"", None]
-    assert encode_rows(Spans.of(rows), "utf-16").tolist() == [
+    assert encode_rows(Spans.from_list(rows), "utf-16").tolist() == [
         b"a\0", b"", b"", b"\xe4\0", b"\xe5\x65", b"", b"",
     ]  # fmt: skip
 

@@ -73,7 +73,7 @@ def test_records_and_fields(
         columns = {"value.columns": ["x", "y", "z"], "value.delimiter": delimiter,
                    "value.escape": escape}  # fmt: skip
         find = field_finder(value_format_of({"value.format": "csv", **columns}), ["y"])
-        fields = find(Spans.of([row.value for row in found.rows]))  # as an ingest finds them
+        fields = find(Spans.from_list([row.value for row in found.rows]))  # as an ingest finds them
         assert fields.text("y").tolist() == [row.key for row in found.rows]
 
 

@@ -165,7 +165,7 @@ def test_a_missing_folder_is_an_empty_hour_that_names_it(inbox: Path, lake: Path
     late = write_file(hour / "late.jsonl", [Line(T)])
     again = ingest(settings, "1")
     assert (again.status, again.new_files) == ("already done", [str(late)])
-    assert f"since then: 1 file new ({late}). To replace" in again.summary
+    assert f"Since then: 1 file new ({late}). To replace" in again.summary
     assert "missing_paths" not in json.loads(
         next(each.report for each in seglake.open(str(lake)).history() if each.run_id == "0")
     )

@@ -179,5 +179,5 @@ def test_a_disk_that_does_not_take_it_is_named(
     with large_runs():
         kept = ChunkBuffer(7, 10**6)
         chunk = grouped([(number % 7, number) for number in range(200)], 0)
-        with pytest.raises(StoreError, match=r"gone: No such file .* spark\.local\.dir"):
+        with pytest.raises(StoreError, match=r"gone .No such file .* spark\.local\.dir"):
             kept.add(chunk)

@@ -195,7 +195,7 @@ def test_what_is_not_in_the_encoding_is_a_reject_with_its_bytes(form: str, encod
 
 def test_utf_16_without_a_mark_is_refused() -> None:
     for encoding in ("utf-16", "utf-32"):
-        with pytest.raises(InputError, match=f"file: cannot .* {encoding}-le or {encoding}-be"):
+        with pytest.raises(InputError, match=f"file cannot .* {encoding}-le or {encoding}-be"):
             read_bytes("ab".encode(f"{encoding}-be"), "text", input={"encoding": encoding})
         assert read_bytes(b"", "text", input={"encoding": encoding}).rows == []
 

@@ -23,7 +23,7 @@ _SHOWN = 80  # characters of a wrong value
 def parse_criteria(options: Mapping[str, str]) -> Criteria:
     """Return the criteria in these options. Raises UsageError, which names the wrong option."""
     where, headers = (_conditions(name, options.get(name)) for name in _EXAMPLES)
-    return Criteria.from_arguments(None, _keys(options), where, headers)
+    return Criteria.parse(None, _keys(options), where, headers)
 
 
 def _keys(options: Mapping[str, str]) -> list[bytes] | None:

@@ -590,10 +590,7 @@ class Log(ShowsTable):
             raise UsageError(f"newest must be 0 or more, not {newest}")
         log: Log = self.at(version)
         beside = FieldReader.from_fields(fields, columns, log._settings)
-        criteria, window = (
-            Criteria.from_arguments(key, keys, where, headers),
-            open_window(start, end),
-        )
+        criteria, window = (Criteria.parse(key, keys, where, headers), open_window(start, end))
         searches, schema = log._searches(criteria, window, partitions), schema_of(beside.wanted)
         readers = [search.reader for search in searches]
         describe = partial(
@@ -624,7 +621,7 @@ class Log(ShowsTable):
             (2, 1029)
         """
         log: Log = self.at(version)
-        criteria = Criteria.from_arguments(key, keys, where, headers)
+        criteria = Criteria.parse(key, keys, where, headers)
         searches = log._searches(criteria, open_window(start, end), partitions)
         return FindPlan.from_searches(log.version, criteria, searches)
 

@@ -64,7 +64,9 @@ class FileWriter:
         with self.store.writer(f"{self.folder}/{path}") as stream:
             file: Any = SimpleNamespace(write=stream.write, closed=False)
             sink: Any = pa.PythonFile(file, "w")
-            with pq.ParquetWriter(sink, schema, metadata_collector=footer) as writer:
+            with pq.ParquetWriter(
+                sink, schema, metadata_collector=footer, write_page_index=True
+            ) as writer:
                 for group in self._groups(lake, work, misfits):
                     writer.write_table(group, row_group_size=len(group))
         statistics = _statistics(footer[0], schema)

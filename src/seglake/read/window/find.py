@@ -57,7 +57,7 @@ class Criteria:
     hints: SubjectHashes = field(default_factory=dict)
 
     @staticmethod
-    def from_arguments(
+    def parse(
         key: str | bytes | None,
         keys: Sequence[str | bytes] | None,
         where: Conditions | None = None,

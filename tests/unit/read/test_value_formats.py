@@ -79,9 +79,10 @@ def _csv_fields(settings: Settings, value: bytes) -> Found:
 
 
 def _text_fields(settings: Settings, value: bytes) -> Found:
-    """By Python's re, with RE2's classes of ASCII."""
+    """By Python's re, with RE2's classes of ASCII, and its `$`: only the end of the text."""
+    pattern = settings["value.pattern"].replace("$", r"\Z")
     try:
-        match = re.match(f"(?:{settings['value.pattern']})", value.decode(), re.ASCII)
+        match = re.match(f"(?:{pattern})", value.decode(), re.ASCII)
     except UnicodeDecodeError:
         return None
     if match is None:

@@ -29,7 +29,7 @@ from tests.makers.strategies import examples
 STATS = '{"numRecords": 1}'
 FIELDS: dict[str, Any] = {"x": pa.int64(), "kind": pa.string()}
 SCHEMA = pa.schema(FIELDS)
-CONTRACT = TableContract("the table", SCHEMA, ["kind"], "look after it")
+CONTRACT = TableContract("the table", SCHEMA, ["kind"], "Look after it")
 
 
 def _log(folder: Path) -> DeltaLog:

@@ -15,7 +15,7 @@ FIELDS: dict[str, Any] = {
     "kind": pa.string(), "size": pa.int64(), "part": pa.int32(), "raw": pa.binary(),
 }  # fmt: skip
 ROWS = pa.schema(FIELDS)
-CONTRACT = TableContract("the catalog", ROWS, ["kind"], "look after it")
+CONTRACT = TableContract("the catalog", ROWS, ["kind"], "Look after it")
 RETENTION = {
     "delta.logRetentionDuration": "interval 30 days",
     "delta.deletedFileRetentionDuration": "interval 1 week",
@@ -73,7 +73,7 @@ PROTOCOLS = [
 def test_a_protocol_beyond_ours__is_named(
     reader: int, writer: int, features: tuple[str, ...], named: str
 ) -> None:
-    with pytest.raises(CorruptData, match=f"the catalog has .*{named}.*; look after it"):
+    with pytest.raises(CorruptData, match=f"the catalog has .*{named}.*\\. Look after it"):
         _check(EXPECTED._replace(reader=reader, writer=writer, features=features))
 
 

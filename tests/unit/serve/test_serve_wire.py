@@ -530,7 +530,7 @@ def test_texts_that_go_on_behind_the_frame(wire: Wire, version: int, server: Ser
     [
         (struct.pack(">hhihii", 2, 1, 3, -1, -1, -1), "topics is null"),  # of ListOffsets
         (struct.pack(">hhih", 999, 0, 3, -1), "999"),
-        (struct.pack(">hhih", FetchRequest.API_KEY, 3, 3, -1) + bytes(30), "Fetch of version 3"),
+        (struct.pack(">hhih", FetchRequest.API_KEY, 3, 3, -1) + bytes(30), "Fetch has version 3"),
     ],
     ids=["null where there may be none", "an unknown API", "an old version"],
 )

@@ -349,7 +349,7 @@ class DeltaLog:
         if version % (self._every or CHECKPOINT_INTERVAL):
             return False
         last, size = self._last_checkpoint()
-        return last < 0 or version - last >= size / self._actions
+        return last < 0 or (version - last) * self._actions >= size
 
     def _last_checkpoint(self) -> tuple[int, int]:
         """Return the version of the last checkpoint, or -1, and the number of its actions."""

@@ -77,7 +77,7 @@ class OutsideInterval(SeglakeError):
 
 
 class UsageError(SeglakeError):
-    """The request cannot be carried out; the message names a request that can be carried out."""
+    """The request cannot be carried out. The message says what to change."""
 
     exit_code = 2
 

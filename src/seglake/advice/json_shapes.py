@@ -68,7 +68,7 @@ def events_of(text: str) -> EventArray | None:
 def _first_object(text: str) -> tuple[dict[str, Any] | None, int]:
     """Return (the first JSON object in a text, the position of its end), or (None, 0).
 
-    If the text ends inside the object, its brackets are closed after the last complete value.
+    If the text ends inside the object, it is closed after its last complete object or array.
     """
     open_brackets, closing, end = list[str](), "", 0
     line, *others = text.split("\n", 2)

@@ -258,7 +258,7 @@ def is_installed() -> bool:
 
 @cache
 def own_folder() -> Path | None:
-    """Return this user's folder among the temporary files, or None if it is not safe."""
+    """Return this user's folder for kernels in the temporary directory, or None if unsafe."""
     user = os.getuid() if hasattr(os, "getuid") else 0
     try:
         return _writable(Path(tempfile.gettempdir(), f"seglake-kernels-{user}"))

@@ -91,7 +91,7 @@ class Fallback:
         return self._interpreted if self._answer is INTERPRETED else self._answer
 
     def _interpreted(self, *args: Any) -> Any:
-        """Interpret the sources of this kernel and of the kernels that it calls."""
+        """Run the Python code of this kernel and of the kernels that it calls."""
         started = time.thread_time()
         _THREAD.interprets = True
         try:

@@ -162,7 +162,7 @@ class SparkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return prorate(limit.max_rows, first, latest) if isinstance(limit, ReadMaxRows) else latest
 
     def _too_few(self, records: int) -> bool:
-        """Return whether there are too few records for a micro-batch, within maxTriggerDelay."""
+        """Return whether to wait for more records, at most for maxTriggerDelay."""
         least = self._options.min_offsets_per_trigger
         if least is None or self._available_now:  # otherwise, some records would never be read
             return False

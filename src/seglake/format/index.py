@@ -253,7 +253,7 @@ def _check_last(base_offset: int, offsets: Int64s) -> None:
 def _check_length(data: Any, dtype: np.dtype[Any]) -> None:
     size = len(memoryview(data).cast("B"))
     if size % dtype.itemsize:
-        raise CorruptData(f"{size} bytes are not a multiple of the entry's {dtype.itemsize}")
+        raise CorruptData(f"{size} bytes are not a multiple of {dtype.itemsize}, an entry's size")
 
 
 def _check_relative(base_offset: int, offsets: Int64s) -> None:

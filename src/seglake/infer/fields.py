@@ -173,7 +173,7 @@ def _fit(name: str, values: list[str]) -> _Fit | None:
 
 
 def _unlikeliness(fit: _Fit) -> tuple[bool, int, bool]:
-    """Return a score for formats that differ only in the order of the date. The smallest is best.
+    """Return a score for formats that differ only in the order of day and month. Lowest is best.
 
     Formats with AM or PM get a better score if the month is first.
     """

@@ -163,7 +163,7 @@ def require_single_topic(topics: Iterable[str], name: str | None) -> None:
     """Raise UsageError if `name` is set and there are several topics."""
     if name is not None and len([*topics]) > 1:
         raise UsageError(
-            f"--name contradicts several topics ({', '.join(sorted(topics))}). "
+            f"--name needs a single topic, not several ({', '.join(sorted(topics))}). "
             f"Choose one with --topic"
         )
 

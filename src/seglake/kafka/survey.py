@@ -444,7 +444,7 @@ def read_entries(data: Any) -> npt.NDArray[np.void]:
     """Parse the entries of a .txnindex. Raises CorruptData for invalid bytes."""
     size = memoryview(data).cast("B").nbytes
     if size % ENTRY.itemsize:
-        raise CorruptData(f"{size} bytes are not a multiple of the entry's {ENTRY.itemsize}")
+        raise CorruptData(f"{size} bytes are not a multiple of {ENTRY.itemsize}, an entry's size")
     entries = np.frombuffer(data, ENTRY)
     for row in np.flatnonzero(entries["version"] != 0)[:1].tolist():
         what = f"version {entries['version'][row]} of an aborted transaction is unknown"

@@ -230,7 +230,7 @@ class _Numbers(NamedTuple):
 class _Items:
     """Buffers for `count` byte strings with at most `size_bytes` bytes in total.
 
-    `ends` are the ends of the items in `data`, preceded by 0. `valid` is 1 where an item is valid.
+    `ends` are the ends of the items in `data`, preceded by 0. `valid` is 0 for a null, else 1.
     """
 
     def __init__(self, count: int, size_bytes: int) -> None:

@@ -227,7 +227,7 @@ def _row(store: Store, new: NewSegment, sealed: Sealed, log: WrittenLog) -> Segm
 
 
 def _kinds(table: BatchTable) -> tuple[str, str]:
-    """Return the timestamp type and codec of a segment, whose batches may have different ones."""
+    """Return the timestamp type of the last batch, and the codec with the most bytes."""
     filled = table[table["count"] > 0]
     sizes = np.bincount(filled["attributes"] & CODEC_MASK, filled["size"], len(NAMES))
     stamped = len(filled) > 0 and bool(filled["attributes"][-1] & LOG_APPEND_TIME)

@@ -197,7 +197,7 @@ class _Sieve(NamedTuple):
     batch_bytes: int | None
 
     def staying(self, data: Any, table: BatchTable, payload: Payload) -> EncodedBatches:
-        """Return the kept records of these batches. The retention of no batch may be `GOES`."""
+        """Return the kept records of these batches, none of which has the retention `GOES`."""
         keep = self.keep
         asked = keep.batch_retention(table) == UNDECIDED
         if asked.any():

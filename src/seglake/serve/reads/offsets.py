@@ -32,7 +32,7 @@ _SINCE = {_MAX_TIMESTAMP: 7, _EARLIEST_LOCAL: 8, _LATEST_TIERED: 9, _EARLIEST_PE
 
 
 def epoch_error(epoch: int) -> Code:
-    """Return the error of a request with this current leader epoch, -1 if it is unknown."""
+    """Return the error for a request's current leader epoch, which is -1 if the client has none."""
     if epoch in (-1, LEADER_EPOCH):
         return Code.NONE
     return Code.FENCED_LEADER_EPOCH if epoch < LEADER_EPOCH else Code.UNKNOWN_LEADER_EPOCH

@@ -495,7 +495,7 @@ def _tagged(name: str, topics: Container[str], tags: Container[str] | None) -> D
 
 
 def explain_unknown_name(name: str, topics: Container[str]) -> str:
-    """Return what is wrong with a name that begins with a topic, as the end of a message."""
+    """Return the end of a message about a name that begins with a topic, or "" for others."""
     parts = name.split(".")
     begins = (".".join(parts[:count]) for count in range(len(parts) - 1, 0, -1))
     topic = next((begin for begin in begins if begin in topics), None)

@@ -222,7 +222,7 @@ class Commit:
 def _require_nothing(replaced: Iterable[RunRow], report: Report) -> None:
     """Raise UsageError if a run to replace has records, rejects or files.
 
-    Called only if the attempt has no records, so that the run would be lost.
+    Called only if the attempt has no records, and a replacement would lose the run.
     """
     lost = [run for run in replaced if run.records or run.quarantined or run.input_files]
     if not lost:
@@ -300,7 +300,7 @@ class Placement:
         return self._attempt.settings.topic.message_timestamp_type == "LogAppendTime"
 
     def _reserved_offsets(self, partition: int) -> int:
-        """Return the number of offsets to reserve between the end of a log and its copies."""
+        """Return how many offsets to leave free between the end of a log and rebased segments."""
         size_bytes = sum(row.log_bytes for row in self._filled)
         few = len(self._filled) <= _FEW_SEGMENTS and size_bytes <= _FEW_BYTES
         if self._stamped or few or not self._attempt.report.rebased:

@@ -88,7 +88,7 @@ class Parquet(Format):
                     # If the pages of every column end early, iter_batches ends without an error.
                     if decoded != about.num_rows:
                         raise ValueError(
-                            f"row group {group} has {decoded:,} rows, but the footer has "
+                            f"row group {group} has {decoded:,} rows, but the footer counts "
                             f"{about.num_rows:,}"
                         )
 

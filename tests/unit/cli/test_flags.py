@@ -715,7 +715,7 @@ def _merge(it: Place) -> None:
 @TABLE.shows("undo --run-id", "undo --pipeline", "undo --force", "undo --json")
 def _undo(it: Place) -> None:
     undo = "undo", it.root, "events", "--run-id", "run 1"
-    assert "would undo run 1: 300 records in 1 segment," in it.tell(*undo, "--dry-run")
+    assert "Would undo run 1: 300 records in 1 segment," in it.tell(*undo, "--dry-run")
     it.refused("has no run 'run 1'", *undo, "--pipeline", "another")
     table = open_catalog(str(it.root))
     base = table.snapshot()
@@ -744,7 +744,7 @@ def _settings(it: Place) -> None:
     assert held() == {"partitions": 2}
     it.refused("Write retention.ms=VALUE", *alter, "retention.ms")
     it.refused("Write KEY=VALUE", *alter, "retention")
-    it.refused("--delete index.fields removes", *alter, "index.fields=")
+    it.refused("--delete index.fields", *alter, "index.fields=")
     it.refused("set twice", *alter, "retention.ms=1", "retention.ms=2")
     with pytest.raises(ConfigError, match=r"index\.keys"):
         it.tell(*alter, "index.keys=yes")

@@ -47,7 +47,7 @@ class AbsentFields(NamedTuple):
 
     @staticmethod
     def from_row(fields: list[str], row: bytes) -> AbsentFields:
-        """Create the object for a chunk from its missing `fields` and one JSON `row` of it."""
+        """Create the object for a chunk with the missing `fields`. `row` is one JSON row of it."""
         return AbsentFields(fields, [*islice(_member_names(row), _NAMES)] if fields else [])
 
     def merge(self, others: AbsentFields) -> AbsentFields:
@@ -91,7 +91,7 @@ def merge_files(parts: Iterable[tuple[str, FileTimes]]) -> dict[str, FileTimes]:
 
 
 def _absent_fields(pipeline: Pipeline, observed: Observations) -> Iterator[Finding]:
-    """Yield a finding for each field in the settings that no row has, such as a misspelt name."""
+    """Yield a finding for each field that the settings name and no row has. It may be misspelt."""
     timestamp, headers, topic = pipeline.timestamp, pipeline.headers, pipeline.topic
     absent = observed.absent.fields or ()
     settings: dict[str, Sequence[str | None]] = {

@@ -21,7 +21,7 @@ class FileTimes(NamedTuple):
 
     `records` is the number of records, and `early` the number with a time in January 1970.
     `first_ms` and `last_ms` are the times of the first and the last record. `from_ms` and `to_ms`
-    are the two consecutive times with the largest step back, or -1 if times never go back.
+    are the two consecutive times with the largest step back, both -1 if times never go back.
     """
 
     newest_ms: int = -1

@@ -38,7 +38,7 @@ class Finding:
 
 
 def merge_findings(findings: Iterable[Finding]) -> list[Finding]:
-    """Merge findings with equal codes and time formats. Keep the first, with the sum of counts."""
+    """Merge findings with equal codes and time formats into the first one. Add up their counts."""
     counts = dict[tuple[str, Any], Finding]()
     for each in findings:
         key = each.code, each.facts.get("format")

@@ -161,7 +161,7 @@ def _of_patterns(chunk: ObservedChunk, start: str | None) -> Iterator[Finding]:
 
 
 def _of_marks(chunk: ObservedChunk, settings: Input) -> Iterator[Finding]:
-    """Yield findings with the number of unreadable rows with escaped quotes or comments.
+    """Yield findings with the number of unreadable rows that have escaped quotes or are comments.
 
     Another setting would read or skip these rows.
     """
@@ -191,8 +191,8 @@ def _of_formats(chunk: ObservedChunk, pipeline: Pipeline) -> Iterator[Finding]:
     """Yield findings with the number of unread times that another format reads.
 
     A format is inferred from the first unread time, then from the first time that this format
-    cannot read, and so on. If days and months may be swapped, both formats are counted. Times that
-    the better format reads are then removed.
+    cannot read, and so on. If days and months may be swapped, both formats are counted, and the
+    format that reads more times determines the times that are left.
     """
     left, form = chunk.unread_times, pipeline.timestamp.time_format
     counts = dict[str, int]()

@@ -229,8 +229,8 @@ def _files(checked: CheckResult) -> Iterator[str]:
 def row_places(checked: CheckResult) -> Callable[[SampledRow], str]:
     """Return a function that returns the file and line of a sampled row, as in "a.jsonl:31".
 
-    If several input files have the same name, it includes folders. A row in an archive has the name
-    of the archive and the whole name of the member: "a.tar!x/a.jsonl:31".
+    If several input files have the same name, the text has their folders, too. For a row in an
+    archive, it has the name of the archive and the whole name of the member: "a.tar!x/a.jsonl:31".
     """
     files = {*checked.paths}
     end = path_ends([*checked.paths, *(row.path for row in checked.rows)])

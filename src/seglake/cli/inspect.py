@@ -281,7 +281,7 @@ def history_rows(commits: Iterable[RunRow | MaintenanceRow], *, as_json: bool) -
 
 
 def _one_for_each_run(commits: Sequence[RunRow | MaintenanceRow]) -> Iterator[dict[str, Any]]:
-    """Yield the commits without the rows of removals. A removed run has its current state."""
+    """Yield one row for each run and each maintenance. A removed run has its current state."""
     from seglake.catalog.schema import RunRow
 
     since = {run.attempt_id: run.state for run in commits
@@ -303,9 +303,9 @@ def _of_run(run: RunRow) -> dict[str, str | None]:
 
 
 def _of_maintenance(commit: MaintenanceRow) -> dict[str, str | None]:
-    """Return the duration, the runs that an undo removed, and the operation as the state.
+    """Return the columns `run_id` (the runs that an undo removed), `state` and `took`.
 
-    A narrow table may omit the operation, and the state distinguishes an undo from an ingest.
+    The state is the operation, because a narrow table may omit the column of the operation.
     """
     from seglake.read.listings import took
 

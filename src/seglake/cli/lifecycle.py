@@ -371,7 +371,7 @@ _DAMAGED = [Column("file", "file"), number("position", "byte"), prose("problem",
 
 
 def _why_apart(apart: Mapping[str, int]) -> str:
-    """Return why no segments were merged: what keeps most pairs of neighbours apart."""
+    """Return the most frequent reason why two neighbouring segments were not merged."""
     if not apart:
         return "there are no small segments next to each other"
     limit, pairs = max(apart.items(), key=itemgetter(1))

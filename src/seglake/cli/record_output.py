@@ -150,10 +150,10 @@ def _write(
 
 
 class _Records:
-    """Batches with the first `most` records, or with all records if it is not set.
+    """An iterable of batches with the first `most` records, or with all records without `most`.
 
-    `records` counts the records so far. With `looks_ahead`, `more` is True if others follow.
-    Without it, no batch after the last record is read.
+    `records` counts the records so far. With `looks_ahead`, `more` is True if other records follow.
+    Without `looks_ahead`, no batch after the last record is read.
     """
 
     def __init__(
@@ -258,7 +258,7 @@ def _print_more(of: str, how: str) -> None:
 
 
 def _writer(form: str, output: Path | None, schema: pa.Schema, sink: Any) -> Any:
-    """Return a writer. Arrow is a stream on standard output and in `.arrows`, otherwise a file."""
+    """Return a writer. The form arrow is a stream in `.arrows` and standard output, else a file."""
     if form == "parquet":
         from pyarrow import parquet
 

@@ -47,7 +47,7 @@ class Rejects(NamedTuple):
     expired: Collection[str]
 
     def table(self, sample: Counter[Group] | None) -> Listing:
-        """Return a row for each reject, or for the first ones of each group as `sample` counts."""
+        """Return a row for each reject, or for the first `sample[group]` rejects of each group."""
         look = {"line": number("line", "line"), "raw": Column("raw", "row", _cut)}
         columns = [look.get(name, Column(name, head)) for name, head in _COLUMNS.items()]
         return Listing([Column("run_id", "run"), *columns], self._rows(sample))
@@ -117,7 +117,7 @@ class Rejects(NamedTuple):
 
 
 def divide_limit(counts: Mapping[Group, int], limit: int) -> Counter[Group]:
-    """Divide a limit among the groups. Reasons take turns, and so do the files of a reason."""
+    """Divide a limit evenly among the reasons, then evenly among the groups of each reason."""
     turns: dict[str, deque[Group]] = {}
     for group in counts:
         turns.setdefault(group[0], deque()).append(group)
@@ -186,7 +186,7 @@ def _of_member(row: dict[str, Any]) -> dict[str, Any]:
 def _with_ends(
     rows: list[dict[str, Any]], listing: Listing, counts: Mapping[Group, int]
 ) -> Listing:
-    """Return the rows. On a terminal, shorten paths to ends that distinguish them."""
+    """Return a table of `rows`. On a terminal, paths are cut to ends that distinguish them."""
     if terminal_width() is None:
         return listing._replace(rows=rows)
     end = path_ends([*(file for *_, file in counts), *(row["source_file"] for row in rows)])
@@ -220,9 +220,9 @@ class Runs:
     def status(self, run_id: str, pipeline: str | None) -> dict[str, Any]:
         """Return the status of a run as plain values, with the `exit_code` of its job.
 
-        A committed run has exit code 0, even if an earlier attempt failed. A run that was undone
-        or replaced, or that is unknown, has None. Raises UsageError if several pipelines have the
-        run id and `pipeline` is not set.
+        A committed run has exit code 0, even if an earlier attempt failed. The exit code is None if
+        the run was undone or replaced, or is unknown. Raises UsageError if several pipelines have
+        the run id and `pipeline` is not set.
         """
         runs = self._runs_of(run_id)
         for name, gone in self._removed_runs(run_id).items():

@@ -114,7 +114,7 @@ def _encoding(name: str) -> str:
 
 
 def _other_encodings(name: str) -> str:
-    """Return a hint with the most similar encodings (up to three), those in `_USUAL` first."""
+    """Return a hint with up to three similar encodings. Encodings in `_USUAL` are first."""
     encodings = sorted({*aliases, *aliases.values()} - _NO_ENCODINGS)
     spelled = re.sub(r"[^a-z0-9]+", "_", name.lower())
     near = get_close_matches(spelled, encodings, len(encodings))

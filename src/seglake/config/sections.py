@@ -168,7 +168,7 @@ class Key(Section):
 
     @property
     def choices(self) -> list[FieldNames]:
-        """Return the alternative fields for each part of the key. The first non-null one is used.
+        """Return, for each part of the key, its fields. The first field that is not null is used.
 
         For example, [("tenant",), ("after.id", "before.id")].
         """

@@ -36,7 +36,7 @@ _OUR_KEYS = {"partition_field", "offset_field"}
 def _key(name: str) -> str:
     """Return the key in the pipeline file for a Python field, with dots instead of underscores.
 
-    Keys that Kafka does not have keep their underscores.
+    If a key does not exist in Kafka, its underscores are kept.
     """
     return name if name in _OUR_KEYS else name.replace("_", ".")
 
@@ -230,7 +230,7 @@ class Topic(Section):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Return the settings that the catalog stores as JSON, by key. `IDENTITY` is left out.
+        """Return key → value of the settings that the catalog stores as JSON, without `IDENTITY`.
 
         A lifecycle setting is left out if it has its default value, because lakes of earlier
         versions do not have these settings.

@@ -131,7 +131,7 @@ def _paths(data: Any) -> list[str] | None:
 
 
 def _rows(data: Any) -> tuple[Sample, InputFrame, list[str]]:
-    """Return a sample of the rows, the rows as input with an order column, and the column names.
+    """Return (sample of the rows, all rows as input with an order column, column names).
 
     Raises InputError for data without rows.
     """

@@ -272,9 +272,9 @@ def _choice(sample: Sample, fields: tuple[str, ...], fit: _Fit) -> TimeChoice:
 def _zone(
     name: str, values: Sequence[str], form: str | None
 ) -> tuple[dict[str, Any], list[Finding]]:
-    """Return the setting `zone` if times have no zone, or a zone that cannot be read.
+    """Return (settings, findings). The settings have a `zone` if the times need one.
 
-    Also return the findings about zones. Without such times, setting and findings are empty.
+    Times need a zone if they have none, or if they have the name of a zone as literal text.
     """
     if form in EPOCH_POWERS or (form and re.search("%[zZ]", form)):
         return {}, []
@@ -305,8 +305,8 @@ _MOST_KEY_LETTERS = 200
 class KeyChoice(NamedTuple):
     """The field for the key, and the reason for the choice.
 
-    A list of names is an inner list of `key.fields`: the first of these fields that is not null is
-    used.
+    If `field` is a list, it becomes an inner list of `key.fields`. Then the first field of the list
+    that is not null is the key.
     """
 
     field: str | list[str]

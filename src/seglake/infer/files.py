@@ -84,7 +84,7 @@ class FirstLinesSample(NamedTuple):
 def choose_files(
     paths: Sequence[str], store: InputStore, root: str, output: Path | None
 ) -> ChosenFiles:
-    """Choose the files with the most frequent suffix, by bytes, without files of the lake.
+    """Choose the files with the suffix that has the most bytes. Leave out files of the lake.
 
     `root` is the root of the lake. `output` is the pipeline file that will be written; if it is
     below one of `paths`, the settings exclude it. Raises InputError if a path does not exist, or if
@@ -115,7 +115,7 @@ def choose_files(
 
 
 def sampled_files(files: Sequence[SourceFile]) -> list[SourceFile]:
-    """Return up to eight files, of which five are far apart in the list and three the largest."""
+    """Return up to eight files: five that are far apart in the list, and the three largest."""
     spread = {at * (len(files) - 1) // (_SPREAD - 1) for at in range(_SPREAD)}
     largest = sorted(range(len(files)), key=lambda at: -files[at].size)[:_LARGEST]
     return [files[at] for at in sorted({*spread, *largest})]
@@ -214,7 +214,7 @@ def read_first_lines(files: Iterable[SourceFile], store: InputStore) -> FirstLin
 def read_each(
     files: Iterable[SourceFile], read: Callable[[SourceFile], Item]
 ) -> tuple[dict[SourceFile, Item], Refused]:
-    """Call `read` for each file. Return file → result, and file → error message.
+    """Call `read` for each file. Return (file → result, file → error message).
 
     An error is an InputError that `read` raises for a file. Raises InputError if `read` fails for
     all files.

@@ -393,8 +393,8 @@ def _table(
 def _cell(name: str, column: Sequence[str], inner: str, plain: str) -> str:
     """Return a regular expression with a named group for the cells of a column.
 
-    If all cells have quotes, the group excludes them. `inner` and `plain` match quoted and other
-    text.
+    `inner` matches the text in quotes, and `plain` the text of a cell without quotes. If all cells
+    have quotes, the group does not contain the quotes.
     """
     if all(cell.startswith('"') for cell in column):
         return f'"(?P<{name}>{inner})"'
@@ -600,7 +600,7 @@ Recogniser = Callable[[Sequence[FirstLines], Sequence[str]], Sample | None]
 RECOGNISERS: tuple[Recogniser, ...] = (
     _json_lines, _well_known_log, _logfmt, _csv, _csv_below_lines, _time_first,
 )  # fmt: skip
-"""What `seglake init` is sure of, in the order in which it is tried on lines of text.
+"""The recognisers of formats of text lines, in the order in which they are tried.
 
-W3C logs are tried before these, and comments are removed; see `_lines`.
+Before them, W3C logs are tried and comments are removed; see `_lines`.
 """

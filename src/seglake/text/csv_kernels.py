@@ -134,10 +134,10 @@ def scan_records(
 ) -> tuple[Int64s, Int64s, Int64s, Codes, Int64s, int, int, int, bool, bool]:
     """Find at most `most` records in data[position:end] that begin before `stop_at`.
 
-    Returns five arrays with the start, length, line number (from 0), reason and spans of each
-    record. Then the position where the records end, the numbers of lines and of comments before
-    that position, whether the next call finds other lines, and whether the first of those is a
-    comment that names columns. The reason is 0 or, for a record that cannot be read, 1.
+    Returns five arrays: the start, length, line number (from 0), reason and spans of each record.
+    The reason is 0 or, for a record that cannot be read, 1. Then three integers: the position where
+    the records end, and the numbers of lines and comments before that position. Then two flags:
+    whether other lines follow, and whether the first of them is a comment that names columns.
 
     Unless `final`, a record or comment that reaches `end` is omitted, and the last two results are
     False. A byte order mark at the beginning of a line is skipped, because files may be joined.
@@ -194,7 +194,7 @@ def scan_records(
 def scan_values(
     data: Bytes, starts: Int64s, lengths: Int32s, marks: Int64s, slots: Int64s, slot_count: int
 ) -> tuple[Flags, Int64s]:
-    """Return, for each item, whether it is one record with all columns, and its fields' spans.
+    """Return (whether each item is one record with all columns, spans of the fields of each item).
 
     See `_record` for the spans. `data` must be padded.
     """

@@ -45,8 +45,8 @@ def paths_of(name: str) -> list[FieldPath]:
 class FieldNames:
     """The names of the fields to find, in the form that `scan_texts` needs.
 
-    `slots` maps each of the `paths_of` a name to the number of its value. If a text repeats a
-    member, the last one is used.
+    `slots` maps each path of a name (see `paths_of`) to the number of the value at that path. If a
+    text repeats a member, the last one is used.
     """
 
     def __init__(self, names: Iterable[str]) -> None:

@@ -340,10 +340,10 @@ def _scan_text(
 def scan_texts(
     data: Bytes, starts: Int64s, lengths: Int32s, names: Bytes, tree: Entries, slots: int
 ) -> tuple[Entries, Entries, Int8s]:
-    """Validate texts, and find the values of the requested members.
+    """Validate texts in padded `data`, and find the values of the requested members.
 
-    Returns, for each text and slot, the position of the value and its length * 8 + kind, and for
-    each text FINE, NOT_JSON or NOT_UTF8. A null text is NOT_JSON. `data` must be padded.
+    Returns three arrays. The first two have, for each text and slot, the position of the value and
+    its length * 8 + kind. The third has FINE, NOT_JSON (as for null) or NOT_UTF8 for each text.
     """
     base, names_base = data.ctypes.data, names.ctypes.data
     rows = len(starts)
@@ -405,8 +405,8 @@ def elements(
 ) -> int:
     """Find the elements of valid JSON arrays, and return their number.
 
-    For each element, `rows` gets the number of its array, `begins` its position, and `sizes` its
-    length * 8 + kind. The size of each of these must be at least the sum of `count_elements`.
+    For each element, `rows` gets the number of its JSON array, `begins` its position, and `sizes`
+    its length * 8 + kind. These buffers need room for the sum of `count_elements`.
     """
     base, n = data.ctypes.data, 0
     for row in range(len(starts)):
@@ -569,11 +569,11 @@ def find_events(
 
     `data` must be padded. If `final`, the text ends at `end`. A scan ends after about `most` rows.
 
-    Returns the reason why the scan ended (FULL, MORE, BROKEN or MANY), the position where it ended,
-    the position up to which it is complete, one row for each event, and one row for each owner (an
-    object that contains events) with the positions and sizes of its inherited members. `state` is
-    set to the end of the complete part. If events inherit members, only whole outermost objects are
-    complete, and there may be more rows than `most`.
+    Returns (reason, end, complete, events, owners). The scan ended at `end` because it was FULL,
+    MORE, BROKEN or MANY. All events before `complete` were found, and `state` continues from there.
+    `events` has a row for each event, and `owners` a row for each object that contains events, with
+    positions and sizes of inherited members. If events inherit members, only whole outermost
+    objects are complete, and there may be more rows than `most`.
     """
     base, names_base = data.ctypes.data, names.ctypes.data
     levels = len(arrays)

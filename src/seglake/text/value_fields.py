@@ -44,7 +44,7 @@ class UntypedFields(ABC):
         return quote_texts(self.text(name))
 
     def scalars(self, name: str) -> Scalars:
-        """Return the texts of a field, with the rows that have them.
+        """Return the text of a field in each row that has it.
 
         `raw` is set for a text that is also a valid JSON number, true or false.
         """
@@ -74,7 +74,7 @@ class ValueFields(Protocol):
         """Return, for each value, a field as JSON, or null if missing."""
 
     def scalars(self, name: str) -> Scalars:
-        """Return the strings, numbers, true and false of a field, with their rows."""
+        """Return the strings, numbers, true and false of a field, and the row of each."""
 
     def is_null(self, name: str) -> Flags:
         """Return, for each value, whether it can be parsed and its field is missing or null."""

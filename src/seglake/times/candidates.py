@@ -83,7 +83,7 @@ _DIGITS = {  # for `expression_for`
 
 
 class Candidate(NamedTuple):
-    """A format, the number of characters of the text that it covers, and the zone name in them."""
+    """A format, the number of characters of a text that it reads, and their zone name or ""."""
 
     form: str
     end: int

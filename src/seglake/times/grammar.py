@@ -37,8 +37,8 @@ class TimeFormat(NamedTuple):
 
     `text` is a format by name, a strptime pattern, or None for columns of a time type. Times
     without a zone are local to `zone` (IANA); patterns without a year use `year`. With `any_year`,
-    times of a time type may be after the year 9999, or -1 (no timestamp). `ambiguous` and
-    `nonexistent` choose the instant of a local time that clocks show twice, or skip.
+    times of a time type may be after the year 9999, or -1 (no timestamp). `ambiguous` chooses the
+    instant of a local time that clocks show twice, and `nonexistent` of one that clocks skip.
     """
 
     text: str | None

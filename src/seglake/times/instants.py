@@ -73,12 +73,12 @@ def to_epoch_ms(value: Time, zone: str | None = None, ambiguous: str = "earliest
 
 
 def is_open(ms: int) -> bool:
-    """Return whether a time of a caller sets no bound: at or beyond 2**62, in either direction."""
+    """Return whether a time of a caller sets no bound: `ms` is at least 2**62 or at most -2**62."""
     return abs(ms) >= _FOREVER
 
 
 def to_past_ms(value: Time, now_ms: int, remedy: str) -> int:
-    """Convert a time, before which a command removes all records, to milliseconds.
+    """Convert a time to milliseconds, for a command that removes all records before it.
 
     The time must be from 1970 to `now_ms` + 1 hour.
 

@@ -10,7 +10,7 @@ Interval = tuple[int, int]
 
 
 def covers(intervals: Iterable[Interval], start: int, end: int) -> bool:
-    """Return whether intervals, in any order, leave no hole in [start, end)."""
+    """Return whether the intervals together cover all of [start, end). They may be in any order."""
     reached = start
     for low, high in sorted(intervals):
         if low > reached:
@@ -71,7 +71,7 @@ _UNITS_MS = {
 def duration_ms(text: str) -> int | None:
     """Return the milliseconds of a duration, or None for any other text.
 
-    A number without a unit is not a duration. Nor is one with M, which may be minutes or months.
+    A text without a unit is not a duration. The unit M is refused: it may be minutes or months.
     """
     match = re.fullmatch(r"([0-9]{1,18})\s*(?!M$)([A-Za-z]+)", text.strip())
     if match is None:

@@ -47,8 +47,8 @@ from seglake.times.zones import read_local
 class Times(NamedTuple):
     """Times in milliseconds since the epoch, with a code for each: READ if it was read.
 
-    If the code is not READ, the milliseconds are undefined. `local` has the READ times that had no
-    zone in their text. Numbers are never local.
+    If the code is not READ, the milliseconds are undefined. `local` marks READ times without a zone
+    in their text. Numbers are never local.
     """
 
     ms: Int64s
@@ -57,7 +57,7 @@ class Times(NamedTuple):
 
 
 def read_times(texts: Spans, form: TimeFormat) -> Times:
-    """Read texts in the format `form`; null is UNREADABLE. `texts.data` is padded."""
+    """Read texts in the format `form`. Null is UNREADABLE. `texts.data` must be padded."""
     if form.text is None:
         raise ConfigError(
             "timestamp.format is missing. Set it, because the field does not have "

@@ -49,9 +49,9 @@ Steps = npt.NDArray[np.int64]
 
 @njit(cache=True, nogil=True)
 def _number(base: int, position: int, end: int, power: int) -> tuple[int, int]:
-    """Return the decimal number [position, end) times 10 ** power, rounded down; and a code.
+    """Return (the decimal number [position, end) times 10 ** power, rounded down; a code).
 
-    Its fraction follows a point or, as in many countries, a comma.
+    The fraction of the number follows a point or, as in many countries, a comma.
     """
     negative = position < end and byte_at(base, position) == 0x2D
     position += negative
@@ -185,7 +185,7 @@ def _zone(base: int, position: int, end: int) -> tuple[int, int]:
 
 @njit(cache=True, nogil=True)
 def _instant(parts: Int64s) -> tuple[int, bool]:
-    """Return the clock time in `parts` minus the zone's offset, in ms; and whether it exists."""
+    """Return (the clock time in `parts` minus the zone's offset, in ms; whether it exists)."""
     year, month, day = parts[YEAR], parts[MONTH], parts[DAY]
     hour, minute, second = parts[HOUR], parts[MINUTE], parts[SECOND]
     if not (1 <= month <= 12 and hour < 24 and minute < 60 and second <= 60):
@@ -328,7 +328,7 @@ def read_pattern(
 ) -> tuple[Int64s, Codes, npt.NDArray[np.bool_]]:
     """Read texts of one pattern. Return milliseconds, codes, and a mask of texts without a zone.
 
-    `year` is the year of texts without a year; -1 if the pattern has a year.
+    `year` is the year of texts without a year. If the pattern has a year, `year` is -1.
     """
     base = data.ctypes.data
     ms, codes = np.zeros(len(starts), np.int64), np.full(len(starts), UNREADABLE, np.int8)

@@ -55,7 +55,7 @@ def to_utc(
 
 
 def read_local(ms: Int64s, codes: Codes, local: npt.NDArray[np.bool_], form: TimeFormat) -> Int64s:
-    """Return the times in UTC by the rules of `form`. Set the codes of times that it rejects."""
+    """Return the times in UTC by the rules of `form`, which also set the codes of some times."""
     if "reject" in (form.ambiguous, form.nonexistent):
         first = to_utc(ms, local, form.zone)
         if form.ambiguous == "reject":
@@ -79,8 +79,8 @@ def is_near_a_change(ms: Int64s, zone: str) -> bool:
 def _changes_near(clock: Int64s, zone: str) -> Int64s:
     """Return the columns of `_changes` for the years of the times and the neighbouring years.
 
-    The beginning of a year is kept only after omitted years. It could be in an hour that clocks
-    show twice, where it would be out of order.
+    The row for the beginning of a year is removed if the row before it has the same offset. Such a
+    row could be in an hour that clocks show twice, where it would be out of order.
     """
     years = np.unique(clock.astype("datetime64[ms]").astype("datetime64[Y]").astype(int)) + 1970
     nearby = sorted({year + step for year in years.tolist() for step in (-1, 0, 1)} - {10_000})
@@ -94,8 +94,8 @@ def _changes_near(clock: Int64s, zone: str) -> Int64s:
 def _changes(zone: str, year: int) -> Int64s:
     """Return the beginning of a year and the changes of a zone's offset in it, in UTC.
 
-    Rows of (instant, offset before, offset after) in milliseconds; the offsets of the first row are
-    equal. Offsets are compared week by week, because some zones change twice within a month.
+    Rows are (instant, offset before, offset after) in milliseconds. The first row has two equal
+    offsets. Offsets are compared week by week, because some zones change twice in a month.
     """
     info = ZoneInfo(zone)
 

@@ -44,7 +44,7 @@ Headers = list[tuple[str, str | None]]
 
 
 class FileNote(NamedTuple):
-    """A description of an input file. `packing` is "", a codec, "tar", or both, as "gzip tar"."""
+    """A description of an input file. `packing` is "", a codec, "tar", or both ("gzip tar")."""
 
     path: str
     size_bytes: int

@@ -37,7 +37,7 @@ class _PlainHelp:
     """A command whose help shows no type for options without a value."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Return the options and arguments."""
+        """Return the options and arguments. Options without a value get no type in the help."""
         parameters: list[Any] = super().get_params(ctx)  # type: ignore[misc]
         for each in parameters:
             if getattr(each, "is_flag", False):
@@ -134,7 +134,7 @@ class Command(Documented):
 
 @contextmanager
 def _naming_options() -> Iterator[None]:
-    """Remove `--help` from the suggestions for an unknown option inside the block."""
+    """Inside the block, do not suggest `--help` for an unknown option."""
     try:
         yield
     except _REFUSED as error:

@@ -68,8 +68,8 @@ def generate(
 ) -> GenerateResult:
     """Write `events` good lines, and 500 broken lines per million, to `files` files in `folder`.
 
-    Each file has the lines that arrive in its share of one day. Every fourth file is a .gz. Files
-    with the same names are replaced.
+    One day is divided equally among the files, and a file has the lines that arrive in its part.
+    Every fourth file is a .gz. Files with the same names are replaced.
 
     Raises:
         ValueError: `files` is below 1, or `events` is below `files`.
@@ -96,7 +96,7 @@ def generate(
 
 
 def _share(total: int, number: int, files: int) -> int:
-    """Return the number of items in file `number`, of `total` items in `files` files."""
+    """Divide `total` items evenly among `files` files. Return the number of items of one file."""
     return total * (number + 1) // files - total * number // files
 
 
@@ -108,7 +108,7 @@ def _scatter(rng: np.random.Generator, good: int, broken: int) -> Bools:
 
 
 def _arrivals(rng: np.random.Generator, lines: int, number: int, files: int) -> Int64s:
-    """Return the arrival times of a file's lines in ms, sorted, within its share of the day."""
+    """Return the sorted arrival times of a file's lines in ms, all in the file's part of a day."""
     start = START_MS + SPAN_MS * number // files
     return start + np.sort(rng.integers(0, SPAN_MS // files, lines))
 

@@ -76,8 +76,8 @@ def display(
 ) -> Iterator[Display]:
     """Show a step and later steps on standard error. Remove the bar when the block ends.
 
-    Without a terminal, print lines when they are due. A job logs the lines. With `logs`, a terminal
-    also shows log lines about progress.
+    Without a terminal, print at most one line per `interval_s()` seconds. A job logs these lines.
+    With `logs`, a terminal also shows log lines about progress.
     """
     if job is not None:
         yield Display(step, unit, _when_due(partial(_log.info, "%s")))
@@ -110,7 +110,7 @@ def _bar(line: str, done: int = 0, total: int | None = None) -> Table:
 
 
 def _when_due(tell: Callable[[str], None]) -> Callable[[str, int, int | None], None]:
-    """Return a function that passes at most one line per `interval_s` to `tell`."""
+    """Return a function that passes lines to `tell`, at most one per `interval_s()` seconds."""
     last_s = time.monotonic()
 
     def draw(line: str, _done: int, _total: int | None) -> None:

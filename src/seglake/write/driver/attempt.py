@@ -45,9 +45,9 @@ class DeclaredRun(NamedTuple):
 class Replacement(Protocol):
     """Committed runs that the commit of an attempt removes, because the attempt replaces them.
 
-    `with_nothing` allows an attempt without records. `records` is the number of records that the
-    last call of `change` removes, and `attempts` are additional attempt ids under which it wrote
-    segments.
+    `with_nothing` allows an attempt without records. The other attributes are results of
+    `change`: `records` is the number of records that its last call removes, and `attempts` are the
+    additional attempt ids in the keys of segments that it wrote.
     """
 
     with_nothing: bool
@@ -55,7 +55,7 @@ class Replacement(Protocol):
     attempts: set[str]
 
     def runs(self, base: Snapshot, /) -> list[RunRow]:
-        """Return the rows of the runs to remove from a version, including redrives of the runs."""
+        """Return the rows of the runs to remove from a version, and the rows of their redrives."""
 
     def change(self, base: Snapshot, /) -> Change:
         """Write files, and return the change that removes these runs from a version."""
@@ -69,8 +69,8 @@ class ReplanRequired(Exception):
 class Attempt:
     """One try at a run, based on the catalog's version `base`.
 
-    `pipeline` has the settings of the caller. The key of every object that an attempt writes
-    contains its id, and no object is visible before the commit.
+    `pipeline` has the settings of the caller. The key of every object that the attempt writes has
+    the attempt's id. No object is visible before the commit.
     """
 
     engine: Engine
@@ -104,7 +104,7 @@ class Attempt:
 
     @cached_property
     def seed(self) -> Seed:
-        """Return a function that returns the input's `value_settings`, and reads it only once."""
+        """Return a function that returns the input's `value_settings` and caches them."""
         return cache(self.input.value_settings)
 
     @property

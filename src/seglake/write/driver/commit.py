@@ -1,9 +1,9 @@
 """Commit an attempt, which makes it visible, and handle lost races.
 
-After a lost race the attempt continues the newest version. The attempt is planned again if, in that
-version, another attempt has committed the run, the topic has files of its input or another number
-of partitions, or a redrive would take over rejects that another commit closed. Otherwise its rows
-are committed again, after the rows of the other runs.
+After a lost race, the attempt continues the newest version: it commits its rows again, after the
+rows of the other runs. But the attempt is planned again if the newest version has its run, files of
+its input, or another number of partitions. A redrive is also planned again if another commit closed
+rejects that the redrive would take over.
 
 Only maintenance reads the success marker next to an attempt's manifest. A run is committed even if
 its marker cannot be written.

@@ -406,8 +406,8 @@ OTHER_ROW = "these settings find another row at the line"
 class ChosenRejects(NamedTuple):
     """Rejects of one source file, sorted by line, which a map task reads again.
 
-    `keys` are the object keys of the quarantine files with their raw bytes. If it is empty, the
-    task reads the source file instead.
+    `keys` are the object keys of the quarantine files that contain the raw bytes of the rejects. If
+    there are no keys, the task reads the source file instead.
     """
 
     rejects: Rejected
@@ -461,7 +461,7 @@ class RedriveInput(FileInput):
         self._plan(listed, plan_splits(anew, files, pipeline))
 
     def _plan(self, listed: Mapping[str, ChosenRejects], anew: Sequence[Split]) -> None:
-        """Set the splits, ordered by path. The passed splits are of files that are read whole."""
+        """Set the splits, ordered by path. `anew` has the splits of files that are read whole."""
         whole: dict[str, list[Split]] = {}
         for split in anew:
             whole.setdefault(split.file.path, []).append(split)
@@ -617,7 +617,7 @@ class MapRejects(NamedTuple):
     def amounts(
         self, items: Sequence[Sequence[tuple[Unit, Mapping[int, ChosenRejects]]]]
     ) -> Amounts:
-        """Return the size in bytes of each item's splits; of the raw bytes if a file is missing."""
+        """Return the bytes of each item's splits. A missing file has the size of its raw bytes."""
         return Amounts("bytes", [sum(unit.size_bytes for unit, _ in units) for units in items])
 
     def _blobs(self, unit: Unit, files: InputStore, reader: _RejectReader) -> Iterator[Blob]:
@@ -742,7 +742,7 @@ class ListRejects(NamedTuple):
     attempt_id: str
 
     def __call__(self, key: str) -> dict[str, Rejected]:
-        """Return path of the source file → rejects in the quarantine file `key`, in its order."""
+        """Return path of a source file → its rejects, in the order of the quarantine file `key`."""
         rows = read_rejects(self.store, key, [self.attempt_id])
         parts = [np.zeros(0, REJECT)]
         for batch in rows.to_batches(max_chunksize=_ROWS):
@@ -832,7 +832,7 @@ class ChosenRows:
         return Times(ms[self._at], codes[self._at], local[self._at])
 
     def headers(self, name: str) -> tuple[Headers, Flags]:
-        """Return the values of a field as record headers, and which headers cannot be read."""
+        """Return (values of a field as record headers, which rows have unreadable headers)."""
         headers, unreadable = self._rows.headers(name)
         return headers.take(self._at), unreadable[self._at]
 

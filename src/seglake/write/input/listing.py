@@ -736,7 +736,7 @@ def _gathered(blocks: Iterable[_Block]) -> list[_Block]:
 
 
 def _groups(blocks: Iterable[_Block], rows: int) -> Iterator[list[_Block]]:
-    """Group adjacent blocks of at most `rows` rows together. A larger block has its own group."""
+    """Group adjacent blocks. A group has at most `rows` rows, or one larger block."""
     some, count = list[_Block](), 0
     for block in blocks:
         if some and count + block.rows > rows:

@@ -158,7 +158,7 @@ class MapFrame(NamedTuple):
             yield reject_blob(unit, 0, rejects, FRAME)
 
     def _partitions(self, chunk: ExtractedChunk, orders: Int64s) -> Int32s:
-        """Return the log partition of each record. `orders` selects it for null keys."""
+        """Return the log partition of each record. If the key is null, `orders` selects it."""
         if chunk.partitions is not None:
             return chunk.partitions
         count, keys = self.settings.pipeline.topic.partitions, chunk.records.keys

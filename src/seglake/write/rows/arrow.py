@@ -120,7 +120,7 @@ class ArrowRows:
         return in_range(read_local(ms, codes, local, form), codes, local)
 
     def headers(self, name: str) -> tuple[Headers, Flags]:
-        """Return the values of a column as record headers, and which rows have unreadable headers.
+        """Return (values of a column as record headers, which rows have unreadable headers).
 
         Values are lists of structs (key, value), maps, or JSON text.
         """
@@ -229,9 +229,9 @@ def column_text(column: Any, path: str) -> Spans:
 def column_json(column: Any, path: str) -> Spans:
     """Return the values of a column as JSON.
 
-    NaN and infinities become null, binaries become base64, times ISO 8601 (in UTC if the type has a
-    zone), maps arrays of {"key": …, "value": …}, and UUIDs text. Raises InputError, which names
-    `path`, for a type that cannot be converted.
+    NaN and infinities become null. Binaries become base64, and UUIDs text. Times become ISO 8601,
+    in UTC if the type has a zone. Maps become arrays of {"key": …, "value": …}. Raises InputError,
+    which names `path`, for a type that cannot be converted.
     """
     column = without_extension(column)
     kind = column.type

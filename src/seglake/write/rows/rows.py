@@ -35,8 +35,8 @@ _LISTED = 10  # number of names in a message
 def most_rows(names: Iterable[str]) -> int:
     """Return the largest number of rows in a chunk. `names` are the fields that the records use.
 
-    In memory, the columns of a short row may be larger than the row in the file. So may the field
-    names, because a JSON object or headers repeat them in every record.
+    Short rows may take more memory than bytes in the file: for their columns, and for the field
+    names, which a JSON object or headers repeat in every record.
     """
     cells = sum(1 + len(name) // _CELL_BYTES for name in names)
     return max(1, min(MOST_ROWS, _MOST_CELLS // max(cells, 1)))
@@ -132,7 +132,7 @@ class Rows(Protocol):
         """Return the values of a field as bytes, or null in rows without a value."""
 
     def headers(self, name: str) -> tuple[Headers, Flags]:
-        """Return the values of a field as record headers, and which rows have unreadable headers.
+        """Return (values of a field as record headers, which rows have unreadable headers).
 
         A row without a value has no headers.
         """

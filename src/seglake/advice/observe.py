@@ -61,7 +61,7 @@ class ObservedRows(Protocol):
 class ObservedChunk(NamedTuple):
     """The rows of a chunk, and the results of reading them. Arrays have one item for each row.
 
-    `unparseable` and `not_utf8` mark rows that were rejected for this reason, and `good` marks rows
+    `unparseable` and `not_utf8` mark rows that were rejected for these reasons. `good` marks rows
     that were not rejected. `unread_times` has the texts of times that cannot be read. `timestamps`
     are in ms. `local` marks good rows whose time has no zone in its text. `strict_codes` parses the
     times again with another format, and returns a code for each, such as READ or AMBIGUOUS.

@@ -254,8 +254,8 @@ def history(root: Root, topic: str | None = None, failed: bool = False, json: Js
 def history_rows(commits: Iterable[RunRow | MaintenanceRow], *, as_json: bool) -> Listing:
     """Return a row for each commit of an ingest or of maintenance, the newest first.
 
-    JSON has all rows and columns of the catalog. A table has one row for each run, also for a
-    removed one, with some of the columns, and with its interval, duration and reasons.
+    JSON has all rows and columns of the catalog. A table has one row for each run, even if
+    it was removed. It has some of the columns, and the interval, duration and reasons of a run.
     """
     ordered = sorted(commits, key=lambda commit: commit.finished_at_ms)[::-1]
     columns = [

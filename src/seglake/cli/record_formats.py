@@ -130,8 +130,8 @@ def _json_headers(lists: Any) -> Spans:
 def csv_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return the columns as numbers and texts, for a CSV writer.
 
-    Bytes that are not UTF-8 and headers are JSON, as they are in JSON lines, and times are
-    milliseconds. A null is an empty field without quotes.
+    Headers, and bytes that are not UTF-8, are JSON like in JSON lines. Times are in milliseconds.
+    A null is an empty field without quotes.
     """
     names = batch.schema.names
     columns = [_csv_column(name, batch[name]) for name in names]

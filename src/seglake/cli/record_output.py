@@ -50,7 +50,7 @@ class ReadRequest(NamedTuple):
 
 
 def parse_conditions(pairs: list[str] | None, option: str) -> dict[str, list[str]]:
-    """Return the values by name of NAME=VALUE pairs. A record may have any value of a name."""
+    """Return name → values, from NAME=VALUE pairs. A record may have any value of a name."""
     conditions: dict[str, list[str]] = {}
     for pair in pairs or ():
         name, equal, value = pair.partition("=")

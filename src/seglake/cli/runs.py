@@ -64,7 +64,7 @@ class Rejects(NamedTuple):
         return counts
 
     def unkept(self) -> int:
-        """Return the count of rejects of failed runs that are not in their samples."""
+        """Return how many rejects of failed runs are missing in the samples of these runs."""
         counted = ((run.report.get("quarantined", 0), len(run.rejects)) for run in self._failed())
         return sum(max(rejected - sampled, 0) for rejected, sampled in counted)
 
@@ -261,13 +261,13 @@ class Runs:
         }
 
     def _removed_runs(self, run_id: str) -> dict[str, RunRow]:
-        """Return the last row of each pipeline's run with this run id, if the run was removed."""
+        """Return pipeline → last row of its run with this run id, if the run was removed."""
         rows = sorted(self._history, key=lambda run: run.sequence)
         last = {run.pipeline: run for run in rows if run.run_id == run_id}
         return {name: run for name, run in last.items() if run.state != "committed"}
 
     def _runs_of(self, run_id: str) -> dict[str, RunRow | FailedRun]:
-        """Return the run of each pipeline with this run id."""
+        """Return pipeline → its run with this run id."""
         failed = failed_runs(self._table.store, self._topic, run_id)
         runs: dict[str, RunRow | FailedRun] = {run.pipeline: run for run in failed}
         return runs | {run.pipeline: run for run in self._committed if run.run_id == run_id}
@@ -332,7 +332,7 @@ def run_exit_code(status: dict[str, Any]) -> int:
 
 
 def failed_rows(root: str, topic: str | None) -> Listing:
-    """Return a row for each attempt that failed, of one topic or of all, the newest first."""
+    """Return a row for each failed attempt, newest first. None selects attempts of all topics."""
     columns = [
         Column("failed", "failed", lambda text: f"{text[:19]}Z"),
         Column("topic", "topic"),

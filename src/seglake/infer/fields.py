@@ -274,7 +274,7 @@ def _zone(
 ) -> tuple[dict[str, Any], list[Finding]]:
     """Return (settings, findings). The settings have a `zone` if the times need one.
 
-    Times need a zone if they have none, or if they have the name of a zone as literal text.
+    Times need a zone if their texts have no zone, or have the name of a zone as literal text.
     """
     if form in EPOCH_POWERS or (form and re.search("%[zZ]", form)):
         return {}, []

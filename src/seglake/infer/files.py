@@ -165,7 +165,7 @@ def _contains(path: str, output: Path) -> bool:
 
 
 def _globs(files: Sequence[SourceFile]) -> list[str]:
-    """Return globs for the suffixes of files, including rotated names such as a.log.1."""
+    """Return globs for the suffixes of files. They also match rotated names such as a.log.1."""
     suffixes = sorted({_suffix(file) for file in files} - {""})
     return [f"*.{each}{more}" for each in suffixes for more in ("", ".*", "-[0-9]*")]
 
@@ -192,7 +192,7 @@ def _suffix(file: SourceFile) -> str:
 
 
 def _exclusion(file: SourceFile, among: Sequence[SourceFile]) -> str:
-    """Return a glob with the name of `file` that matches no other file. Add folders if needed."""
+    """Return a glob that matches only `file`: its name, and folders if the name is not unique."""
     parts = file.path.split("/")
     ends = ("/".join(parts[-depth:]) for depth in range(1, len(parts)))
     unique = (end for end in ends if sum(each.path.endswith(f"/{end}") for each in among) == 1)

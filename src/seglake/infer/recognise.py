@@ -212,7 +212,7 @@ def _flattened(table: pa.Table) -> pa.Table:
 def _texts_of(column: Any) -> list[str | None]:
     """Return the values of a column as text, like in an ingest.
 
-    Nulls are None, and so are all values of a type that cannot be converted.
+    A null is None. If the type of the column cannot be converted, all values are None.
     """
     try:
         texts = column_text(column.combine_chunks(), "")

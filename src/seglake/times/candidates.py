@@ -83,7 +83,7 @@ _DIGITS = {  # for `expression_for`
 
 
 class Candidate(NamedTuple):
-    """A format, the number of characters of a text that it reads, and their zone name or ""."""
+    """A format, the number of characters that it reads from a text, and the zone name in them."""
 
     form: str
     end: int

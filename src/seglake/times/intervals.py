@@ -71,7 +71,7 @@ _UNITS_MS = {
 def duration_ms(text: str) -> int | None:
     """Return the milliseconds of a duration, or None for any other text.
 
-    A text without a unit is not a duration. The unit M is refused: it may be minutes or months.
+    A text without a unit is not a duration. M is refused, because it may be minutes or months.
     """
     match = re.fullmatch(r"([0-9]{1,18})\s*(?!M$)([A-Za-z]+)", text.strip())
     if match is None:

@@ -55,7 +55,7 @@ def to_utc(
 
 
 def read_local(ms: Int64s, codes: Codes, local: npt.NDArray[np.bool_], form: TimeFormat) -> Int64s:
-    """Return the times in UTC by the rules of `form`, which also set the codes of some times."""
+    """Return the times in UTC. Set the codes of ambiguous or skipped times that `form` rejects."""
     if "reject" in (form.ambiguous, form.nonexistent):
         first = to_utc(ms, local, form.zone)
         if form.ambiguous == "reject":

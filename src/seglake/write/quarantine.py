@@ -82,8 +82,8 @@ class Quarantine(NamedTuple):
     def sample(self, rejects: pa.Table) -> list[dict[str, Any]]:
         """Return a few rejects of each reason as dictionaries, from blobs across the input.
 
-        Each has source_file, line, reason and raw, which is text or {"base64": …} and may be cut.
-        Rows of archives also have member and member_line. Raises StoreError and CorruptData.
+        A reject has source_file, line, reason and raw (text or {"base64": …}, which may be cut).
+        Rejects of archives also have member and member_line. Raises StoreError and CorruptData.
         """
         numbers = np.linspace(0, len(rejects) - 1, min(SAMPLED_BLOBS, len(rejects)))
         few: list[dict[str, Any]] = []

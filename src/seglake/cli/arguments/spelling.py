@@ -1,4 +1,4 @@
-"""Suggest the right option or argument if a user types another name or place for it."""
+"""Suggest the right option if a user types a wrong name, or an argument instead of an option."""
 
 from __future__ import annotations
 

@@ -42,8 +42,8 @@ def span_ms(text: str) -> int:
 def absolute(text: str | None, zone: str | None) -> str | None:
     """Convert a date or a local time in a zone to text in UTC. Without `zone`, keep the text.
 
-    For a local time that clocks show twice, use the first one. For a local time that they skip, use
-    the time that they show instead. In both cases, print a note to standard error.
+    If clocks show a local time twice, use the first instant. If clocks skip a local time, use the
+    time that they show instead. In both cases, print a note to standard error.
 
     Raises:
         UsageError: The zone is unknown, or the text is not a time, or has no zone without `zone`.

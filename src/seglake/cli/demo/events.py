@@ -183,7 +183,7 @@ def _join(*parts: Strings) -> Strings:
 
 
 def _bytes(lines: Strings) -> pa.Buffer:
-    """Return the bytes of a new column's strings, which are contiguous, without a copy."""
+    """Return the contiguous bytes of a new column's strings, without a copy."""
     _, offsets, data = lines.buffers()
     length = int(np.frombuffer(offsets, np.int32)[len(lines)])
     return pa.py_buffer(data).slice(0, length)

@@ -111,7 +111,7 @@ _CLOSED = "it is closed"
 
 
 def _escape(error: UnicodeError) -> tuple[str, int]:
-    """Replace characters that an encoding does not have by JSON escapes."""
+    """Return (JSON escapes of the characters that cannot be encoded, end of these characters)."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass")

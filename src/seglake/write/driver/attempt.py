@@ -128,7 +128,7 @@ class Attempt:
         return append_time(self.base, self.topic, self.started_ms)
 
     def step(self, name: str, work: str = "") -> AbstractContextManager[None]:
-        """Report and time a step; see `Report.step`."""
+        """Run a block as a step of the run, whose duration is reported; see `Report.step`."""
         return self.report.step(name, self.progress, work)
 
 

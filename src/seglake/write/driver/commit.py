@@ -222,7 +222,7 @@ class Commit:
 def _require_nothing(replaced: Iterable[RunRow], report: Report) -> None:
     """Raise UsageError if a run to replace has records, rejects or files.
 
-    Called only if the attempt has no records, and a replacement would lose the run.
+    Call it only if the attempt has no records. A replacement would then lose the run's data.
     """
     lost = [run for run in replaced if run.records or run.quarantined or run.input_files]
     if not lost:
@@ -329,7 +329,7 @@ class Placement:
         self._filled, self._copied_at = _in_order([*stay, *copies]), self._ends
 
     def _cover(self) -> None:
-        """Write an empty segment for each range between the end of a log and its copies."""
+        """Write an empty segment for each range between the end of a log and copied segments."""
         policy, now_ms = policy_of(self._attempt.settings.topic), self._attempt.started_ms
         firsts = {row.partition: row for row in reversed(self._filled)}
         ranges = [

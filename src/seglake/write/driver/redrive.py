@@ -118,7 +118,7 @@ class RedriveReport(Report):
         return f"nothing to redrive: run {run_id!r} has no open rejects{untried}"
 
     def _ingested(self) -> str:
-        """Return a text with the number of rejects that became records, and of open rejects."""
+        """Return a text with the number of new records and the number of open rejects."""
         rejects = counted(self.records + self.quarantined, "reject")
         return f"{self.records:,} of {rejects} became records, {self.quarantined:,} remain open"
 

@@ -105,7 +105,7 @@ class InputStore:
             yield path, self._in_utf8(content, path)
 
     def text_part(self, file: SourceFile, start: int, end: int) -> tuple[ByteStream, int]:
-        """Return a stream of a file's text in UTF-8, and the size of its part [start, end) in it.
+        """Return (stream of a file's text in UTF-8, size of the bytes [start, end) in the stream).
 
         The stream begins at byte `start` of the file, and continues after `end`. The size is in
         bytes of UTF-8. `can_be_cut` must be true for the file.
@@ -123,7 +123,7 @@ class InputStore:
         return (self.encoding == UTF_8 or is_single_byte(self.encoding)) and self.is_plain(file)
 
     def is_plain(self, file: SourceFile) -> bool:
-        """Return whether a file is neither compressed nor an archive, with at most one request.
+        """Return whether a file is neither compressed nor an archive. It takes at most one request.
 
         If the compression is "none", this is always true. Raises InputError.
         """

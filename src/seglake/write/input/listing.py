@@ -749,7 +749,7 @@ def _groups(blocks: Iterable[_Block], rows: int) -> Iterator[list[_Block]]:
 
 
 def is_text(path: str) -> bool:
-    """Return whether a path can be encoded in UTF-8. Names of other bytes on a disk cannot."""
+    """Return whether a path can be encoded in UTF-8. Local disks allow names that cannot."""
     try:
         path.encode()
     except UnicodeEncodeError:

@@ -104,7 +104,7 @@ class MapFrame(NamedTuple):
             return unpack_rows(parts)
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Write the blobs of one partition to the spool. Yield one batch with their packed rows."""
+        """Write the blobs of one partition to the spool. Yield a batch with packed SPOOLED rows."""
         from pyspark import TaskContext  # noqa: PLC0415  # the module is imported without Spark
 
         context = TaskContext.get()

@@ -187,8 +187,8 @@ def event_rows(part: SplitStream, pipeline: Pipeline) -> Iterator[JsonRows]:
     """Yield the events of the documents in a file; see `input.records` and `input.inherit`.
 
     Without `input.inherit`, a document may have any size, but an event, or another value in a
-    document, may have at most `task.chunk_bytes`. With it, this limit applies to whole outermost
-    objects. Raises InputError for larger values, and for brackets that do not match.
+    document, may have at most `task.chunk_bytes`. With `input.inherit`, this limit applies
+    to whole outermost objects. Raises InputError for larger values and for unmatched brackets.
     """
     settings, size = pipeline.input, pipeline.task.chunk_bytes
     path = EventPath(settings.records or "", settings.inherit)

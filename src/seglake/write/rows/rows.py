@@ -168,7 +168,7 @@ def read_row_times(rows: Rows, settings: Timestamp, form: TimeFormat) -> Times:
 class Format(ABC):
     """A base class for the readers of input formats.
 
-    By default, a format has text files that are independent of each other.
+    The default methods are for text files that are independent of each other.
     """
 
     def check(self, files: Sequence[SourceFile], store: InputStore, pipeline: Pipeline) -> None:

@@ -218,7 +218,7 @@ class SpooledBlob(NamedTuple):
 
 
 def read_blobs(store: Store, rows: pa.Table) -> Iterator[SpooledBlob]:
-    """Yield the blobs in the order of `rows`, with up to `_AHEAD_BYTES` fetched ahead.
+    """Yield the blobs in the order of `rows`. Up to `_AHEAD_BYTES` are fetched ahead.
 
     Adjacent blobs of an object are fetched in one request of at most `_REQUEST_BYTES`. A larger
     blob has its own request. If all blobs are uncompressed records, they are in the system's cache,

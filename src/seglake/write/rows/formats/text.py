@@ -149,7 +149,7 @@ class EventChunk(NamedTuple):
 
 
 class _State(Enum):
-    """The event that the next unread line continues, unless it begins an event."""
+    """The event that the next unread line continues, unless that line begins an event."""
 
     BEGIN = "nothing: it is the file's first line that is not empty"
     OPEN = "an event of this split, which begins where the unread bytes begin"

@@ -61,8 +61,8 @@ class AbsentFields(NamedTuple):
 class Observations(NamedTuple):
     """The observations about the input of a run, or about a sample of it.
 
-    `findings` are the merged findings of all chunks. `records` counts the records, including rows
-    that were already in the log. `files` maps paths to the times of each file.
+    `findings` are the merged findings of all chunks. `records` counts the records and the
+    rows that were already in the log. `files` maps paths to the times of each file.
     """
 
     findings: Sequence[Finding]

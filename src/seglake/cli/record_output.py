@@ -332,7 +332,7 @@ def _progress(
 ) -> Iterator[None]:
     """Show the progress of a read or a search on a terminal, unless records are printed there.
 
-    With an output file, this is a bar, and a line with the cost after a read. With a pipe, it is
+    With an output file, show a bar, and after a read a line with its cost. With a pipe, show only
     lines, because a program such as `jq` may write to the same terminal. A search has no total.
     """
     if not sys.stderr.isatty() or _is_shown(output):

@@ -280,7 +280,7 @@ class _Sampler(NamedTuple):
 
 
 def _objects_as_keys(rows: Rows, pipeline: Pipeline) -> Iterator[Finding]:
-    """Yield a finding for each field of the key whose value is an object in one of the rows."""
+    """Yield a finding for each key field that has an object as its value in one of the rows."""
     first = np.arange(min(len(rows.numbers), _OF_KEYS))
     for name in chain(*pipeline.key.choices) if pipeline.input.format == "jsonl" else ():
         texts = rows.field(name).take(first).tolist()

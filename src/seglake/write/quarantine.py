@@ -70,7 +70,7 @@ class Quarantine(NamedTuple):
         return engine.map(self, files)
 
     def __call__(self, spooled: pa.Table) -> RejectsFile:
-        """Write one file with the rejects of the blobs, which are rows of SPOOLED."""
+        """Write one file with the rejects of the blobs in `spooled`."""
         tables = [unpack_rejects(blob.data) for blob in read_blobs(self.store, spooled)]
         rows = self._rows(pa.concat_tables(tables))  # without copying their chunks
         return write_rejects(self.store, self.topic, self.attempt_id, rows)

@@ -142,7 +142,7 @@ def _opened(path: Path) -> Iterator[IO[bytes]]:
 def _lines(
     rng: np.random.Generator, visitors: _Visitors, times: Int64s, broken: Bools
 ) -> pa.Buffer:
-    """Return the bytes of a block of lines: one for each of `times`, and damaged if `broken`."""
+    """Return the bytes of lines, one for each of `times`. Lines that are `broken` are damaged."""
     stamp, rest = _join('"ts":', _text(times), ","), _without_time(rng, visitors, len(times))
     damage = np.where(broken, rng.integers(1, 4, len(times)), 0)
     cut, missing, nonsense = (pa.array(damage == kind) for kind in (1, 2, 3))
@@ -169,7 +169,7 @@ def _pick(column: Strings, rows: Int64s) -> Strings:
 
 
 def _few(rng: np.random.Generator, kinds: int, count: int) -> Int64s:
-    """Draw `count` numbers below `kinds`; k is about 1 / (k + 1) as frequent as 0 (Zipf's law)."""
+    """Draw `count` numbers below `kinds`. 0 is about k + 1 times as frequent as k (Zipf's law)."""
     return np.power(float(kinds), rng.random(count)).astype(np.int64) - 1
 
 

@@ -72,7 +72,7 @@ _COMPARED = 1000  # newest run ids that are compared with a mistyped one
 
 
 class Commit:
-    """The commit of one attempt. `counts` has the lines and rows of each split, by its number."""
+    """The commit of one attempt. `counts` maps split numbers to counts of lines and rows."""
 
     def __init__(self, attempt: Attempt, counts: SplitCounts, segments: list[SegmentRow]) -> None:
         self._attempt, self._base = attempt, attempt.base
@@ -143,7 +143,7 @@ class Commit:
         """Return the id of a run of this pipeline that ingested the files before, and findings.
 
         If there are several such runs, choose the run with the most similar id, or else the newest
-        one. If only other pipelines ingested the files, the id is "", and a finding names one.
+        one. If only other pipelines ingested the files, return "" and a finding about them.
         """
         attempt, report = self._attempt, self._attempt.report
         runs = attempt.table.runs(base, attempt.topic)

@@ -407,7 +407,7 @@ class ChosenRejects(NamedTuple):
     """Rejects of one source file, sorted by line, which a map task reads again.
 
     `keys` are the object keys of the quarantine files that contain the raw bytes of the rejects. If
-    there are no keys, the task reads the source file instead.
+    `keys` is empty, the task reads the source file instead.
     """
 
     rejects: Rejected
@@ -461,7 +461,7 @@ class RedriveInput(FileInput):
         self._plan(listed, plan_splits(anew, files, pipeline))
 
     def _plan(self, listed: Mapping[str, ChosenRejects], anew: Sequence[Split]) -> None:
-        """Set the splits, ordered by path. `anew` has the splits of files that are read whole."""
+        """Set the splits, ordered by path, from the listed rejects and splits of whole files."""
         whole: dict[str, list[Split]] = {}
         for split in anew:
             whole.setdefault(split.file.path, []).append(split)

@@ -261,8 +261,8 @@ class Report(ShowsTable):
         """Return the report as JSON for the run's catalog row, which must stay small.
 
         It has only the number of skipped files, because a run may skip nearly all files of a
-        folder, and only some of the changed files and missing paths. It has no `owner`, which the
-        source rows contain, no empty fields of `_UNUSUAL`, and no fields for "already done" runs.
+        folder, and only some of the changed files and missing paths. These fields are left out:
+        `owner`, which the source rows have, empty fields of `_UNUSUAL`, and "already done" fields.
         """
         row = {**asdict(self), "skipped_files": len(self.skipped_files)}
         unusual = [name for name in _UNUSUAL if not row[name]]

@@ -342,7 +342,7 @@ class InputFiles(FileInput):
         return unpack_rows(self._engine.map(MapUnits(settings, plain_bytes), tasks))
 
     def rows(self, counts: SplitCounts, topic: str, attempt_id: str) -> list[SourceRow]:
-        """Return one source row for each file that is read, with its number of rows."""
+        """Return one source row for each file that is read, with the file's number of rows."""
         rows: Counter[str] = Counter()
         for split in self.splits:
             rows[split.file.path] += counts[split.number].rows

@@ -327,7 +327,7 @@ class _Forward:
         return self._position
 
     def seek(self, position: int) -> None:
-        """Skip to a byte position. Raises tarfile.ReadError if it is before the current one."""
+        """Skip to a byte position. A position before the current one raises tarfile.ReadError."""
         if position < self._position:
             raise tarfile.ReadError(f"a header points back to byte {position}")
         while self._position < position and self._skip(min(position - self._position, _SKIP_BYTES)):

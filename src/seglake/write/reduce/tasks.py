@@ -1,4 +1,4 @@
-"""Run reduce tasks, which merge blobs of a part of a log partition and write it as segments."""
+"""Run reduce tasks. A task merges the blobs of pieces, and writes each piece as segments."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ class Rows(Protocol):
 
     @property
     def line_count(self) -> int:
-        """Return the number of lines of the chunk, including empty lines and headers."""
+        """Return the number of lines of the chunk. Empty lines and headers count, too."""
 
     @property
     def comment_lines(self) -> int:

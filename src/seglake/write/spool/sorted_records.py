@@ -121,7 +121,7 @@ class PlacedRecords(NamedTuple):
         return PlacedRecords(self.place, records if is_large else records.detached())
 
     def count_before(self, place: Place) -> int:
-        """Return the number of records that are smaller than `place` in the total order."""
+        """Return the number of records that are before `place` in the total order."""
         records = self.records
         start = int(np.searchsorted(records.sort_keys, place.sort_key, "left"))
         end = int(np.searchsorted(records.sort_keys, place.sort_key, "right"))

@@ -23,7 +23,7 @@ _MEMORY_BYTES = 16 * 2**20  # limit of the data in memory, above which a file is
 
 
 class SpillBuffer:
-    """A buffer of lists that all have the same number of items, such as one for each range.
+    """A buffer of lists that all have the same number of items, such as one item for each range.
 
     It is a context manager that frees the space.
     """

@@ -332,7 +332,7 @@ def _fetch(store: Store, request: list[dict[str, Any]]) -> list[SpooledBlob]:
 
 
 def delete_blobs(store: Store, attempt_id: str) -> None:
-    """Delete all blobs of an attempt, including the blobs of failed tasks. Raises StoreError."""
+    """Delete all blobs of an attempt, even blobs of failed tasks. Raises StoreError."""
     store.delete([listed.key for listed in store.list(blobs_folder(attempt_id))])
 
 
@@ -445,7 +445,7 @@ def _integers(raw: memoryview, at: int, count: int) -> Int64s:
 
 
 def pack_batches(batches: EncodedBatches) -> bytes:
-    """Pack finished record batches as one byte string, with the hashes of their keys if present.
+    """Pack finished record batches, and the hashes of their keys if present, as one byte string.
 
     Uncompressed record batches are compressed.
     """
@@ -474,7 +474,7 @@ def unpack_batches(data: Any) -> EncodedBatches:
 
 
 def _key_hashes(raw: memoryview, counts: npt.NDArray[np.int32]) -> KeyHashes:
-    """Parse an 8-byte hash of each record's key, then one byte per record: 1 with a key, else 0.
+    """Parse an 8-byte hash for each record's key, then a byte for each record: 1 if it has a key.
 
     `counts` has the number of records of each record batch.
     """

@@ -229,7 +229,7 @@ def _no_column(
 def _delimiter_of(header: Sequence[str], names: Iterable[str], settings: Input) -> str | None:
     """Return the delimiter that a header of one column should be split with, or None.
 
-    This delimiter divides it into several columns, and at least one of them is in `names`.
+    This delimiter divides the header into several columns. At least one of them is in `names`.
     """
     for other in _DELIMITERS if len(header) == 1 else ():
         meant = _cut(header[0], other, settings)

@@ -273,7 +273,7 @@ class Runs:
         return runs | {run.pipeline: run for run in self._committed if run.run_id == run_id}
 
     def rejects(self, run_id: str | None) -> Rejects:
-        """Return the open rejects of all committed runs, or the rejects of runs with a run id.
+        """Return the open rejects of all committed runs, or only the rejects of runs with `run_id`.
 
         A redriven run has the rejects of its last redrive, and a failed run has a sample. Raises
         UsageError if no run has the run id, and UnknownTopic.

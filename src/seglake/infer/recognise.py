@@ -59,7 +59,7 @@ Fields = dict[str, list[str | None]]
 class Sample(NamedTuple):
     """A sample of the input's rows, and the settings of `[input]` with which they were read.
 
-    `fields` maps each field to its values as text, one for each of the `rows`, or None for null.
+    `fields` maps each field to its values in the `rows` rows, as text, or None for a null.
     Fields in `typed` have a time type, so they need no format. `reason` explains the format.
     `refused` maps files that were left out to reasons. `files` and `size_bytes` are the number and
     the decompressed size of all chosen files.
@@ -422,7 +422,7 @@ _NO_VALUE = re.compile(r"#(?:unset|empty)_field\t(.+)")  # in files of Zeek
 
 
 def _w3c(heads: Sequence[FirstLines], lines: Sequence[str]) -> Sample | None:
-    """Read logs with a comment `#Fields:` (IIS, CloudFront) or `#fields` (Zeek) for the columns.
+    """Read logs in which a comment `#Fields:` (IIS, CloudFront) or `#fields` (Zeek) names columns.
 
     Return None for other files.
     """

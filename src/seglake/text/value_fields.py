@@ -46,7 +46,7 @@ class UntypedFields(ABC):
     def scalars(self, name: str) -> Scalars:
         """Return the text of a field in each row that has it.
 
-        `raw` is set for a text that is also a valid JSON number, true or false.
+        `raw` is true for a text that is also a valid JSON number, true or false.
         """
         texts = self.text(name)
         rows = np.flatnonzero(texts.lengths >= 0)
@@ -171,7 +171,7 @@ class CsvFields(UntypedFields):
     def text(self, name: str) -> Spans:
         """Return, for each value, the text of a column, or null if it is empty.
 
-        All are null if there is no such column.
+        All results are null if there is no such column.
         """
         slot = self._columns.slots.get(name)
         if slot is None:
@@ -201,7 +201,7 @@ class TextFields(UntypedFields):
     def text(self, name: str) -> Spans:
         """Return, for each value, the text of a group, or null if it is empty or not matched.
 
-        All are null if the pattern has no such group.
+        All results are null if the pattern has no such group.
         """
         if name not in self._names:
             return Spans.nulls(len(self.fine))

@@ -50,7 +50,7 @@ class TimeFormat(NamedTuple):
 
 
 class Directive(NamedTuple):
-    """The text of one directive: `digits` (fewest, most) of a NUMBER, or one of the `names`."""
+    """The texts that a directive matches: NUMBERs with `digits` (fewest, most), or `names`."""
 
     kind: int
     part: int

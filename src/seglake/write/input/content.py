@@ -206,7 +206,7 @@ def is_dead_link(path: str) -> bool:
 
 
 def dead_link_error(link: str) -> InputError:
-    """Return the error for a dead link among the input."""
+    """Return the error for an input path that is a dead link."""
     return InputError(
         f"{link} is a link to {Path(link).readlink()}, which does not exist. Correct or remove "
         "the link, or leave it out with input.paths or input.exclude"

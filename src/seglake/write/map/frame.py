@@ -130,7 +130,7 @@ class MapFrame(NamedTuple):
         return pack_rows(spool.rows())
 
     def blobs(self, batches: Iterable[pa.RecordBatch], unit: int = 0) -> Iterator[Blob]:
-        """Yield the blobs of one unit, with records and rejects, and a summary at the end."""
+        """Yield the blobs of one unit: records, rejects and, at the end, a summary."""
         pipeline, limits = self.settings.pipeline, self.settings.limits
         summary = UnitSummary(self.settings.interval)
         summary.begin(unit)

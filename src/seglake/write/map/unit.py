@@ -95,10 +95,10 @@ def group_splits(splits: Sequence[Split], max_bytes: int) -> list[Unit]:
 
 
 def shared_units(splits: Sequence[Split], max_bytes: int, engine: Engine) -> list[list[Unit]]:
-    """Group splits into units of `max_bytes`, and return the units of each map task.
+    """Group splits into units of `max_bytes`. Return one list of units for each map task.
 
-    Consecutive units share a task where the sizes of the tasks allow it, because a reduce task
-    reads their blobs together; see `spool`.
+    If the sizes allow it, a task gets consecutive units, because a reduce task reads the blobs of
+    such units together; see `spool`.
     """
     units = group_splits(splits, max_bytes)
     sizes = [unit.size_bytes for unit in units]
@@ -170,7 +170,7 @@ def read_every_row(
 def make_blobs(
     unit: Unit, files: InputStore, settings: MapSettings, read: Reader = read_every_row
 ) -> Iterator[Blob]:
-    """Yield the blobs of a unit, with records or batches and rejects, and a summary at the end.
+    """Yield the blobs of a unit: records or record batches, rejects and, at the end, a summary.
 
     `read` yields the records and rejects of a split.
     """
@@ -576,7 +576,7 @@ class IntervalTimes(NamedTuple):
 
     @staticmethod
     def from_timestamps(timestamps: Int64s, interval: Interval) -> IntervalTimes:
-        """Count the timestamps in the interval [start, end), and find their range."""
+        """Count the timestamps in the interval [start, end). Find the range of all timestamps."""
         if not len(timestamps):
             return IntervalTimes(0)
         chosen = (timestamps >= interval[0]) & (timestamps < interval[1])

@@ -247,7 +247,7 @@ class LineBuffer:
 class LineChunk(NamedTuple):
     """Complete lines in data[start:end], where `data` is a padded buffer.
 
-    If `too_long`, it has only the beginning of one line.
+    If `too_long`, the chunk has only the beginning of one line.
     """
 
     data: Bytes

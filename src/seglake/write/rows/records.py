@@ -100,8 +100,8 @@ class ExtractedChunk:
     `partitions` has the log partition of each record if `topic.partition_field` is set, else None.
     `line_count` includes empty lines and headers. `absent` has the fields that are missing in all
     rows, or None if the rows cannot show that. `broker_fields` has the offsets if
-    `topic.offset_field` is set, else None. `skipped` counts the rows whose offset is below the end
-    of their log partition, which become neither records nor rejects. `findings` are observations
+    `topic.offset_field` is set, else None. `skipped` counts the rows that are neither
+    records nor rejects, because the log already has their offset. `findings` are observations
     about the rows. `comment_lines` counts the lines that begin with `input.comment`.
     """
 

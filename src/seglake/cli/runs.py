@@ -154,7 +154,7 @@ def describe_hidden_rows(counts: Mapping[Group, int], shown: int, unkept: int) -
 
 
 def _takes(sample: Counter[Group] | None, group: Group) -> bool:
-    """Return whether to take a row of a group, and subtract it from the sample."""
+    """Return whether the sample still needs a row of a group, and count the row as taken."""
     if sample is None:
         return True
     if group not in sample:

@@ -138,7 +138,7 @@ def _print_header_hints(log: Log, asked: Iterable[str]) -> None:
 
 
 def _other_ways(log: Log) -> str:
-    """Return a suggestion to search by key or header, or "" if sampled records have neither."""
+    """Return a suggestion: search by key or header if sampled records have them, else use grep."""
     ways = []
     if any(key is not None for key in _sampled(log, "key").to_pylist()):
         ways.append("--key")

@@ -53,7 +53,7 @@ class ChosenFiles(NamedTuple):
 
 
 class FirstLines(NamedTuple):
-    """The first lines of a file that are not empty, and the number of each line, from 1.
+    """The first non-empty lines of a file, and the number of each line, from 1.
 
     If the file has JSON documents with arrays of events, `events` is the path to these events, and
     `lines` are the first events.
@@ -69,7 +69,7 @@ class FirstLines(NamedTuple):
 class FirstLinesSample(NamedTuple):
     """The first lines of some files, and the encoding in which they were read.
 
-    `refused` maps files that could not be read to the reasons.
+    `refused` has file → reason for each file that could not be read.
     """
 
     heads: list[FirstLines]
@@ -124,8 +124,8 @@ def sampled_files(files: Sequence[SourceFile]) -> list[SourceFile]:
 def exclude_refused(refused: Refused, chosen: ChosenFiles, paths: Sequence[str]) -> ChosenFiles:
     """Remove refused files from the chosen files, and add them to `input.exclude`.
 
-    `refused` maps files that cannot be ingested together with the others to the reasons. If one of
-    `paths` is such a file, raise InputError with the reason.
+    `refused` has file → reason for each file that cannot be ingested together with the others. If
+    one of `paths` is such a file, raise InputError with the reason.
     """
     if not refused:
         return chosen

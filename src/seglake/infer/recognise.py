@@ -61,8 +61,8 @@ class Sample(NamedTuple):
 
     `fields` maps each field to its values in the `rows` rows, as text, or None for a null.
     Fields in `typed` have a time type, so they need no format. `reason` explains the format.
-    `refused` maps files that were left out to reasons. `files` and `size_bytes` are the number and
-    the decompressed size of all chosen files.
+    `refused` has file → reason for each file that was left out. `files` and `size_bytes` are the
+    number and the decompressed size of all chosen files.
     """
 
     settings: dict[str, Any]

@@ -32,7 +32,7 @@ def count_newlines(data: Bytes, start: int, end: int) -> int:
 def mark_length(base: int, position: int) -> int:
     """Return the number of bytes of all UTF-8 byte order marks at `position`.
 
-    There may be several if files were joined.
+    Several marks may follow each other if files were joined.
     """
     length = 0
     while (

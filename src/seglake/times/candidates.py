@@ -126,7 +126,7 @@ def without_fraction(form: str) -> str:
 
 
 def with_optional_fraction(form: str) -> str:
-    """Return the format, in which the fraction of seconds may be missing."""
+    """Return the format, changed so that the fraction of seconds may be missing."""
     return _FRACTION.sub(r"%S[\1%f]", expanded(form))
 
 

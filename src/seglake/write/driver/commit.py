@@ -84,7 +84,7 @@ class Commit:
         """Commit the attempt, after a rebase if necessary. Return a version with its segments.
 
         Raises ReplanRequired, AttemptAbandoned, CommitConflict after too many lost races, and
-        StoreError. After a StoreError the segments may be visible: the next attempt checks this.
+        StoreError. After a StoreError the segments may be visible. The next attempt checks this.
         """
         attempt = self._attempt
         version = transact(

@@ -85,12 +85,12 @@ def ingest_files(
 ) -> Report:
     """Ingest the files that the pipeline names, once per run id.
 
-    `replacing` is a function from the catalog and an attempt's id to the replacement that this
-    attempt commits. With it, a committed run is ingested again, unless that would change nothing.
+    `replacing` returns, from the catalog and an attempt's id, the replacement that the attempt
+    commits. With it, a committed run is ingested again, unless that would change nothing.
     Otherwise a committed run is not ingested again: the report's status is "already done", and the
-    report has the changes of the input since the commit. After an error, nothing of the run is
-    visible. Exception: after a StoreError at the commit, the whole run may be visible. Call again
-    with the same run id to find out.
+    report has the changes of the input since the commit. After an error, no part of the run is
+    visible. But after a StoreError at the commit, the whole run may be visible. To find out, call
+    again with the same run id.
 
     Raises:
         ConfigError: The run is committed with other settings, or the pipeline is for a DataFrame.
@@ -392,7 +392,7 @@ def count_splits(attempt: Attempt, spooled: pa.Table) -> SplitCounts:
 def _outside_interval(attempt: Attempt, times: IntervalTimes) -> list[Finding]:
     """Return a finding if all records of the run are outside of its declared interval.
 
-    The input may be for another interval. A few records outside are normal: events arrive late.
+    Then the input may be for another interval. Some late events outside of it are normal.
     """
     records, interval = attempt.report.records, attempt.run.interval
     if interval is None or times.inside != 0 or not records:

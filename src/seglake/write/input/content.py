@@ -105,7 +105,7 @@ class InputStore:
             yield path, self._in_utf8(content, path)
 
     def text_part(self, file: SourceFile, start: int, end: int) -> tuple[ByteStream, int]:
-        """Return (stream of a file's text in UTF-8, size of the bytes [start, end) in the stream).
+        """Return (stream of a file's text in UTF-8, size of the file's bytes [start, end) in it).
 
         The stream begins at byte `start` of the file, and continues after `end`. The size is in
         bytes of UTF-8. `can_be_cut` must be true for the file.

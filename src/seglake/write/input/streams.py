@@ -112,7 +112,7 @@ class RawFile(io.RawIOBase):
         return self._local is None
 
     def part(self, start: int, end: int) -> bytes:
-        """Return the bytes [start, end) with at most one request. Several threads may call it.
+        """Return the bytes [start, end), in at most one request. Several threads may call this.
 
         Raises InputError.
         """

@@ -80,7 +80,7 @@ def size_bytes(split: Split) -> int:
 def group_splits(splits: Sequence[Split], max_bytes: int) -> list[Unit]:
     """Group consecutive splits into units of at most `max_bytes`.
 
-    A split that is larger has its own unit.
+    A larger split has its own unit.
     """
     units: list[list[Split]] = []
     room = 0

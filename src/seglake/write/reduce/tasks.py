@@ -276,7 +276,7 @@ def consecutive(parts: Iterator[EncodedBatches], base_offset: int) -> Iterator[E
 def encode_at(
     parts: Iterator[SortedRecords], encoding: Encoding, covered: CoveredOffsets
 ) -> Iterator[EncodedBatches]:
-    """Encode records that keep their offsets as record batches. Sort keys must be the offsets.
+    """Encode record batches whose records keep their offsets. Sort keys must be the offsets.
 
     Empty record batches cover a gap only if it is too long for one segment, or if it is at the end
     of the covered range. Raises InputError for an offset that occurs twice, or is outside of the

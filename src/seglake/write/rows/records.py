@@ -277,7 +277,7 @@ def _reject(reasons: Codes, where: npt.NDArray[np.bool_], reason: Reason) -> Non
 def _timestamps(
     rows: Rows, pipeline: Pipeline, allowed: tuple[int, int], reasons: Codes
 ) -> tuple[Int64s, Flags]:
-    """Return the timestamps in ms, and which times had no zone in their text.
+    """Return (timestamps in ms, which times had no zone in their text).
 
     Rows whose time cannot be used are rejected in `reasons`. Without a time field, all timestamps
     are -1.
@@ -391,7 +391,7 @@ def _headers(
 
 
 def _sizes(records: Records, names: list[bytes], columns: list[Spans]) -> Int64s:
-    """Return an upper bound of each record's size in bytes, in a separate uncompressed batch."""
+    """Return, for each record, an upper bound in bytes for an uncompressed batch with only it."""
     spans = [records.keys, records.values, *columns]
     sizes = np.full(len(records), _RECORD_BYTES + _LENGTH_BYTES * len(spans), np.int64)
     for span in spans:

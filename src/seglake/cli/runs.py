@@ -178,7 +178,7 @@ def _group_of(run: FailedRun, row: Mapping[str, Any]) -> Group:
 
 
 def _of_member(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row with its file and line. In an archive, use the archive's member."""
+    """Return a row with its file and line. For an archive, these are the member and its line."""
     file, line = describe_place(row)
     return {**row, "source_file": file, "line": line}
 

@@ -172,7 +172,7 @@ def _numbers(text: str) -> Iterator[Candidate]:
 
 
 def _after_date(text: str, at: int) -> Iterator[tuple[str, int, str]]:
-    """Yield (format, its end, zone name) for each possible continuation of a date up to `at`."""
+    """Yield (format, its end, zone name) for each continuation of a date that ends at `at`."""
     yield "", at, ""
     clock = _CLOCK.match(text, at)
     if clock is None:

@@ -125,7 +125,7 @@ class Commit:
         """Raise UsageError if other runs ingested all files of the input.
 
         The run id may be mistyped, because the run to replace does not exist. A run with an
-        interval is not checked: other runs may have ingested its files.
+        interval is not checked, because other runs may have ingested its files.
         """
         report = self._attempt.report
         if report.input_files or not (report.skipped_files or report.changed_files):

@@ -96,7 +96,7 @@ def _ranks(*columns: Int64s) -> Int64s:
 
 
 class BlobAssignment(NamedTuple):
-    """Sorted pairs of the number of a blob and of a piece that may contain its records."""
+    """Sorted pairs (blob number, number of a piece that may contain records of the blob)."""
 
     blobs: Int64s
     pieces: Int64s

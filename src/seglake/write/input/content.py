@@ -314,9 +314,9 @@ def _is_header(block: bytes) -> bool:
 class _Forward:
     """A file object over an archive, for TarFile. It can only be read forward.
 
-    The next reads may return at most `left` bytes together. This limits the memory for headers:
-    TarFile reads a member's name and its list of holes into memory, in the length that the header
-    contains.
+    The next reads may return at most `left` bytes together. This limits the memory for headers,
+    because TarFile reads a member's name and its list of holes into memory, in the length that the
+    header contains.
     """
 
     def __init__(self, content: Content) -> None:

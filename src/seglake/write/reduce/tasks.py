@@ -324,7 +324,7 @@ def _at_offsets(records: SortedRecords, encoding: Encoding) -> EncodedBatches:
 def _bridged(batches: EncodedBatches, at: int) -> Iterator[EncodedBatches]:
     """Yield the batches, and fill gaps of more than INT32_MAX offsets with empty batches.
 
-    `at` is the end offset of the batch in front of them.
+    `at` is the end offset of the batch before the first one of `batches`.
     """
     table = batches.table
     before = np.append(at, table["last_offset"] + 1)[:-1]  # end offset of the preceding batch

@@ -326,7 +326,7 @@ def _json_list(column: Any, path: str) -> Spans:
 
 
 def _or_null(text: Spans, column: Any) -> Spans:
-    """Return `text`, with the JSON literal null in rows in which the column is null."""
+    """Return `text`, with the JSON literal null where the column is null."""
     return nulls_as(where_null(text, column.is_null().to_numpy(zero_copy_only=False)), b"null")
 
 

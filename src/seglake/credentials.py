@@ -23,7 +23,7 @@ def from_environment() -> dict[str, str]:
 
 
 def is_secret(option: str) -> bool:
-    """Return whether an option is a secret or the path of a secret, by its name.
+    """Return whether, by its name, an option is a secret or the path of a secret.
 
     Settings files must not have such options.
     """

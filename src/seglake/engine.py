@@ -109,7 +109,7 @@ class Engine(Protocol):
         """Return the number of tasks that run at the same time."""
 
     def cores_for(self, size_bytes: int, /) -> int:
-        """Return the number of cores to divide work for, more than `cores` if a cluster grows."""
+        """Return the number of cores to divide work for. If a cluster grows, it exceeds `cores`."""
 
     def start(self, step: Step, /) -> None:
         """Start the session that tasks need, if any, as a step."""
@@ -322,7 +322,7 @@ class _InWorker(Generic[Item, Result]):
 
 
 def spare_the_collector() -> None:
-    """Exempt the objects that outlive the first task of a Python worker from garbage collection.
+    """Exempt objects that remain after the first task of a Python worker from garbage collection.
 
     PySpark's workers collect garbage after each task. A visit to the 170,000 objects of the
     imported libraries takes longer than a short task. In other processes, this does nothing.
@@ -385,12 +385,12 @@ class LocalEngine:
 
 
 def engine_of(spark: SparkSession | None) -> Engine:
-    """Return the engine of maintenance, which uses `spark`, or all cores of this machine."""
+    """Return an engine for maintenance. It uses `spark`, or all cores of this machine if None."""
     return LocalEngine(CORES) if spark is None else SparkEngine(spark)
 
 
 def ingest_engine(spark: SparkSession | None, master: str | None, *, local: bool) -> Engine:
-    """Return the engine of an ingest, all cores of this machine if `local`, else a `SparkEngine`.
+    """Return the engine of an ingest: a `LocalEngine` on all cores if `local`, or `SparkEngine`.
 
     Raises UsageError if `local` is combined with a session or a master.
     """
@@ -469,8 +469,8 @@ def _from_token(token: str) -> SeglakeError:
 def share_in_order(sizes: Sequence[int], tasks: int) -> list[list[int]]:
     """Return the numbers of each task's items, which are consecutive if every item is small.
 
-    An item is small if it has at most an eighth of a task's share of the work. Otherwise, return
-    the result of `share_out`.
+    An item is small if it has at most an eighth of the mean work of a task. If an item is larger,
+    return the result of `share_out`.
     """
     total = sum(sizes)
     if _SMALL * max(sizes, default=0) * tasks > total:
@@ -527,7 +527,7 @@ class SegmentTasks(NamedTuple):
         return SegmentTasks(store, engine_of(spark), progress or logged("bytes of log"))
 
     def within(self, before: int, total: int) -> SegmentTasks:
-        """Return tasks that report progress from `before` bytes on, as a part of `total` bytes."""
+        """Return tasks whose progress begins at `before` bytes of `total` bytes."""
         return self._replace(progress=lambda done, _: self.progress(before + done, total))
 
     def map(self, work: Callable[[Store, _Stored], Any], rows: Sequence[_Stored]) -> list[Any]:

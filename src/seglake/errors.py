@@ -71,7 +71,7 @@ class QuarantineLimit(SeglakeError):
 
 
 class OutsideInterval(SeglakeError):
-    """No record of a run is in its declared interval, and the pipeline forbids this."""
+    """No record of a run is in the run's declared interval, and the pipeline forbids this."""
 
     exit_code = 5
 
@@ -138,7 +138,7 @@ _WRONG_CONTENT: tuple[type[Exception], ...] = (
 def corrupt_unless_parsed(what: str, file: str, *more: type[Exception]) -> Iterator[None]:
     """Convert Python's exceptions for wrong content, and the exceptions `more`, to CorruptData.
 
-    `what` is the expected content, such as "a manifest", for the message.
+    The message names `what`, the expected content, such as "a manifest".
     """
     try:
         yield

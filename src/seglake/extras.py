@@ -12,8 +12,8 @@ __all__ = ["extra"]
 def extra(name: str, what: str) -> Iterator[None]:
     """Raise MissingExtra if an import in the block needs a package of the extra `name`.
 
-    `what` is the subject of the message. If an installed package does not contain a module, the
-    ModuleNotFoundError is not converted.
+    `what` is the subject of the message. A ModuleNotFoundError for a module that is missing in an
+    installed package is not converted.
     """
     try:
         yield

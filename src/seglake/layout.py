@@ -150,7 +150,7 @@ def segment_key(file: SegmentFile) -> str:
 
 
 def parse_segment_key(key: str) -> SegmentFile:
-    """Parse a key of `segment_key`. Raises CorruptData if no segment's file can have this key."""
+    """Parse a key from `segment_key`. Raises CorruptData if it is not a key of a segment's file."""
     match = _SEGMENT_KEY.fullmatch(key)
     if match is None or int(match[2]) > INT32_MAX or int(match[4]) > INT64_MAX:
         raise CorruptData("this is not the key of a segment's file", file=key)
@@ -182,12 +182,12 @@ def new_archive_key() -> str:
 
 
 def is_archive_key(key: str) -> bool:
-    """Return whether this is the key of a manifest archive, not a leftover of a crashed write."""
+    """Return whether `key` is the key of a manifest archive, and not of an unfinished write."""
     return re.fullmatch(rf"{CHRONICLES}/{_UUID}", key) is not None
 
 
 def is_of_commit(name: str) -> bool:
-    """Return whether an attempt's file of this name only describes or decides its commit."""
+    """Return whether an attempt's file with this name only describes or decides the commit."""
     return name in {"success", "fate"} or lost_races(name) is not None
 
 

@@ -158,8 +158,8 @@ def delta_jars() -> list[Path]:
 def fetch_jars(ivy_module: str, folder: Path) -> None:
     """Fetch all dependencies of an Ivy module file into `folder`, or none of them.
 
-    `folder` must be absent or empty. If two processes do this at the same time, the first one that
-    is ready makes the folder.
+    `folder` must be absent or empty. If two processes fetch at the same time, the process that is
+    ready first makes the folder.
     """
     java = find_java()
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -205,7 +205,7 @@ def _unusable(java: str) -> str:
 
 
 def _jars(variable: str, name: str, required: str, ivy_module: str) -> list[Path]:
-    """Return the jars in a folder. If none matches `required`, fetch the jars of `ivy_module`."""
+    """Return the jars in a folder. Fetch the jars of `ivy_module` if no jar matches `required`."""
     cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     folder = Path(os.environ.get(variable) or f"{cache}/seglake/jars/{name}").expanduser()
     if not list(folder.glob(required)):
@@ -354,7 +354,7 @@ def _unreachable(master: str) -> str:
 
 
 def _launch(settings: dict[str, str]) -> SparkConf:
-    """Start the JVM, or use that of spark-submit. Return its settings, completed by `settings`."""
+    """Start a JVM, or use the JVM of spark-submit. Return its settings, completed by `settings`."""
     if not _is_submitted():
         require_known(settings["spark.master"])
         find_java()

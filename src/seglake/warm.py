@@ -58,7 +58,7 @@ Settings = dict[str, Any]  # tables of a pipeline file
 def main(progress: Callable[[int, int], None] = lambda _done, _total: None) -> None:
     """Compile all kernels with a few events of each input format in a temporary lake.
 
-    `progress` is called after each kernel with the number of compiled kernels and of all kernels.
+    After each kernel, `progress` is called with the numbers of compiled kernels and of all kernels.
     """
     os.environ[fallback.WAITS] = "wait"
     kernels = _Kernels(progress)
@@ -74,7 +74,7 @@ def main(progress: Callable[[int, int], None] = lambda _done, _total: None) -> N
 
 
 def _without_a_lake(folder: Path) -> None:
-    """Run the steps that need no lake, but only the files of `_pipelines`."""
+    """Run the steps that need only the files of `_pipelines`, and no lake."""
     _fields()
     for form in ("jsonl", "csv"):
         infer_pipeline([str(folder / form)])
@@ -142,7 +142,7 @@ def _pipelines(folder: Path) -> Iterator[Settings]:
 
 
 def _input(folder: Path, form: str, settings: Settings | None = None) -> Settings:
-    """Write a file of lines, of which the last is malformed, and return its `input` settings."""
+    """Write a file of lines, the last of them malformed. Return its `input` settings."""
     rows = ((i, START_MS + 7 * i, i % 60, i % 2) for i in range(EVENTS))
     path, heading = folder / form, "ts,user,p\n" if form == "csv" else ""
     path.write_text(heading + "".join(LINES[form].format(*row) for row in rows) + "broken\n")

@@ -1,7 +1,7 @@
 """Run PySpark's daemon of Python workers, without tracebacks when Spark closes a worker.
 
 Spark closes the socket of an idle worker a moment before it ends the daemon, which ends its
-workers. In between, PySpark's own worker prints a traceback of its broken pipe, or a part of it.
+workers. In between, PySpark's own worker prints at least a part of a traceback of a broken pipe.
 Errors of tasks are not affected, because a worker sends them to Spark.
 """
 

@@ -27,8 +27,8 @@ class SeglakeRetryPolicy(RetryPolicy):
 
     Other failures are retried as usual. The policy reads the exit code from a SeglakeError, or from
     the error of SparkSubmitOperator (client mode, Kubernetes) or BashOperator. A resource manager
-    such as YARN loses the exit code. Then the policy reads from the lake how the last attempt at
-    the run failed, if it has `root`, `topic` and `run_id`. `run_id` is a template, as in the task.
+    such as YARN loses the exit code. If `root`, `topic` and `run_id` are set, the policy then reads
+    the code of the last failed attempt from the lake. `run_id` is a template, like in the task.
     """
 
     def __init__(self, root: str = "", topic: str = "", run_id: str = "") -> None:

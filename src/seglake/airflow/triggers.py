@@ -36,7 +36,7 @@ POLL_SECONDS = 30.0
 
 
 class _LakeTrigger(BaseEventTrigger):
-    """A trigger that emits the events of a watch. They share their arguments, all JSON values."""
+    """A trigger that emits the events of a watch. Both take the same arguments, as JSON values."""
 
     asset_state_store: Any  # the triggerer of a watcher sets it
 
@@ -126,11 +126,11 @@ class _LakeTrigger(BaseEventTrigger):
 class SeglakeVersionTrigger(_LakeTrigger):
     """A trigger that emits an event for each run of a topic that is committed, undone or replaced.
 
-    The payload has `topic`; `version`, the version of the lake after the run; `end_offsets` by
-    partition, whose number is text as JSON requires; `interval`, the start and end that the run
-    declares, or null; `run_id` and `state`. Maintenance emits no events. A new watcher emits events
-    of later runs only. It polls the lake every `poll_seconds`, with the credentials in the
-    environment of the triggerer.
+    The payload has `topic`, `run_id`, `state`, and `version`, the version of the lake after the
+    run. `end_offsets` has the end offset of each partition, with its number as text. `interval` is
+    the declared [start, end] of the run, or null. Maintenance emits no events. A new watcher emits
+    events of later runs only. The trigger polls the lake every `poll_seconds`, with the credentials
+    in the environment of the triggerer.
     """
 
     def __init__(self, root: str, topic: str, *, poll_seconds: float = POLL_SECONDS) -> None:

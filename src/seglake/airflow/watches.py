@@ -52,7 +52,7 @@ class Watch(ABC):
 
     @abstractmethod
     def _events(self, log: Log | None, cursor: Cursor | None) -> tuple[list[Event], Cursor]:
-        """Return the events of a new version, and what the cursor has besides the version."""
+        """Return the events of a new version, and the new cursor without its version."""
 
     def _log(self) -> Log | None:
         """Return the topic's log, or None until the lake and the topic exist."""
@@ -82,8 +82,8 @@ class Watch(ABC):
 class VersionWatch(Watch):
     """A watch with an event for each run that was committed, undone or replaced.
 
-    The cursor has the version, and the time at which its last run ended. The time is used if the
-    version is no longer retained.
+    The cursor has a version, and the time at which the last run of this version ended. The time is
+    used if the version is no longer retained.
     """
 
     def __init__(self, root: str, topic: str) -> None:
@@ -102,7 +102,7 @@ class VersionWatch(Watch):
         return events, {"ended_ms": ended_ms}
 
     def _at(self, cursor: Cursor, runs: dict[Key, RunRow]) -> dict[Key, RunRow]:
-        """Return the runs in a cursor's version. If it has expired, use the times of their ends."""
+        """Return the runs in a cursor's version, or by their end time if the version expired."""
         version = cursor["version"]
         if version == self._known[0]:
             return self._known[1]

@@ -109,11 +109,11 @@ def is_abandoned(store: Store, attempt_id: str) -> bool:
 
 
 def abandon(store: Store, attempt_id: str) -> str | None:
-    """Forbid an attempt to commit.
+    """Forbid an attempt to commit. Return its topic if it has already claimed, else None.
 
-    If the attempt has claimed, its commit may exist or be in progress. Then return its topic. The
-    caller must commit a fence, and call `restore_claim` or `confirm_abandoned`. If the attempt has
-    not claimed, return None.
+    The commit of an attempt that has claimed may exist or be in progress. So if this function
+    returns a topic, the caller must commit a fence, and then call `restore_claim` or
+    `confirm_abandoned`.
     """
     if store.put_if_absent(claim_key(attempt_id), _ABANDONED):
         return None
@@ -332,8 +332,8 @@ def write_archives(store: Store, lost_races: Mapping[str, int]) -> set[str]:
 def read_archives(store: Store) -> dict[str, Manifest]:
     """Return the archived manifests by attempt. Raises CorruptData and StoreError.
 
-    The oldest archive decides, because a later archive may have a manifest whose put reached
-    storage late.
+    If several archives have an attempt, the oldest archive counts. A later archive may have a
+    manifest whose put reached storage late.
     """
     manifests = dict[str, Manifest]()
     for item in sorted(archives(store), key=lambda item: item.modified_ms):
@@ -344,9 +344,9 @@ def read_archives(store: Store) -> dict[str, Manifest]:
 
 
 def archived_since(store: Store, after_ms: float) -> dict[str, float]:
-    """Return the attempts in archives written after a time (ms), with the time of the archive.
+    """Return the attempts in archives written after `after_ms`, as attempt → time (ms) of archive.
 
-    If several of these archives have an attempt, the time (ms) is the earliest. A damaged archive
+    If several of these archives have an attempt, the earliest time is returned. A damaged archive
     is skipped, because `seglake verify` reports it. Raises StoreError.
     """
     attempts = dict[str, float]()

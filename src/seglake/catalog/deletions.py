@@ -63,7 +63,7 @@ class DeletionMonitor:
         self._due = 0.0
 
     def check(self) -> None:
-        """Check for deletions since the last check. Ignore StoreError, because a read raises it."""
+        """Call `forget` if logs were deleted since the last check. Ignores StoreError."""
         self._due = time.monotonic() + self._pause_s
         with contextlib.suppress(StoreError):
             said = self._read_token()
@@ -79,7 +79,7 @@ class DeletionMonitor:
     def _compare(self, said: bytes) -> None:
         """Call `forget` after a change of the object, and once more at the next check.
 
-        The second call drops what reads that were in progress have cached in the meantime.
+        A read that is in progress at the first call may cache data. The second call drops it.
         """
         changed, now = said != self._seen, time.monotonic()
         unended = b'"ended": false' in said and now - self._forgot > _UNENDED_S

@@ -92,7 +92,7 @@ class PublishedSegment(NamedTuple):
 class NewFile(NamedTuple):
     """A data file that is written and not yet committed. `stats` are Delta's statistics.
 
-    `misfits` counts the values of each column that do not fit.
+    `misfits` has, by column, the number of values that do not fit the column's type.
     """
 
     path: str
@@ -198,7 +198,7 @@ class PublishedTable:
             changes: False if the added files have the same rows as the removed files.
 
         Raises:
-            CommitConflict: Another commit came first.
+            CommitConflict: Another writer has committed since `base`.
             StoreError: Storage failed. The commit may have been made.
         """
         actions: list[Action] = [
@@ -244,7 +244,7 @@ class PublishedTable:
     def old_files(self, newest: Callable[[], Snapshot]) -> list[str]:
         """Return the paths of all data files whose segments the lake does not have.
 
-        These include files that no commit names, and files of other programs, which may have any
+        These include files that no commit names, and files of other programs, which may contain any
         record. `newest` returns the newest version of the lake. It is called after the files are
         listed, so no later version has the segment of a returned file.
         """
@@ -260,13 +260,13 @@ class PublishedTable:
         return [key.removeprefix(f"{self.folder}/") for key in keys]
 
     def delete(self, paths: Iterable[str]) -> None:
-        """Delete the files that the newest version does not name. No later commit may name them."""
+        """Delete `paths`, except files of the newest version. No later commit must name `paths`."""
         there = self.read()
         named: Collection[str] = there.files if there else ()
         self.store.delete([f"{self.folder}/{path}" for path in paths if path not in named])
 
     def keep_newest(self) -> None:
-        """Delete all older versions, because their statistics may have erased values."""
+        """Delete all older versions, because their statistics may contain erased values."""
         delta_rs.keep_newest(self._log())
 
     def _log(self) -> DeltaLog:
@@ -282,9 +282,9 @@ class PublishedTable:
 
 
 def locate(store: Store, topic: str, table: str | None) -> str:
-    """Return the path of a table for its row, relative to the lake's root, or else a URI.
+    """Return the `path` for a table's row: relative to the lake's root, or a URI if outside.
 
-    Raises UsageError if a table cannot be there, and ConfigError for a URI with secrets.
+    Raises UsageError if no table is allowed there, and ConfigError for a URI with secrets.
     """
     if table is None:
         return f"{layout.TABLES}/{topic}"
@@ -327,7 +327,7 @@ def newest_tables(rows: Iterable[TableRow]) -> dict[str, TableRow]:
 
 
 def columns_digest(row: TableRow, snapshot: Snapshot) -> str:
-    """Return a digest of the columns and value format, which decide how a table's rows are made."""
+    """Return a digest of the table's column settings and the value format of its topic."""
     settings = {**json.loads(row.settings), "strict": None}
     parts = [_FORMAT, settings, snapshot.topic(row.topic).value_format]
     return sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:8]
@@ -336,7 +336,7 @@ def columns_digest(row: TableRow, snapshot: Snapshot) -> str:
 def wanted_segments(
     snapshot: Snapshot, topic: str, columns: str
 ) -> dict[PublishedSegment, tuple[PartitionView, int]]:
-    """Return the contents that a table's files must have, with view and position of each segment.
+    """Return the content of each file that a table must have → (view, position) of its segment.
 
     If the log starts in a segment with gaps, the segment may have no visible record.
     """
@@ -359,8 +359,8 @@ def wanted_segments(
 def highest_shown(store: Store, lake: str, rows: Iterable[TableRow]) -> int:
     """Return the highest version of the lake that one of the tables shows, or -1.
 
-    If a table cannot be read, a warning is logged. If it shows a higher version, its next publish
-    is refused.
+    A table that cannot be read is skipped with a warning. If that table shows a higher version, its
+    next publish is refused.
     """
     highest = -1
     for row in newest_tables(rows).values():

@@ -120,9 +120,9 @@ def retained_rows(
 ) -> Iterator[RetainedRows]:
     """Yield the rows of one kind that any retained version may have, one item per data file.
 
-    Unless the newest version names a file, it is skipped if its key is in `expired`, and its rows
-    are not `committed` if its key is in `never_named`. Raises MissingObject at the end if a data
-    file of the newest version does not exist.
+    All files of the newest version are included. Any other file is skipped if its key is in
+    `expired`, and is not `committed` if its key is in `never_named`. Raises MissingObject at the
+    end if a data file of the newest version does not exist.
     """
     needed = {f"{LOG_TABLE}/{file.path}" for file in table.newest_files() if file.kind == kind}
     for item in table.store.list(f"{LOG_TABLE}/kind={kind}"):
@@ -191,7 +191,7 @@ def removed_files(log: DeltaLog) -> dict[int, RemovedFiles]:
 
 
 def write_removed_files_list(log: DeltaLog) -> None:
-    """Write the removed-files list if more than 100 retained commits are missing in it.
+    """Write the removed-files list if more than 100 retained commits are missing from it.
 
     Raises what `removed_files` raises.
     """

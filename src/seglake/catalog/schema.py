@@ -215,7 +215,7 @@ def committed_runs(rows: Iterable[RunRow]) -> list[RunRow]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MaintenanceRow:
-    """A commit of maintenance. `operation` is the command's name, `report` its report as JSON."""
+    """A commit of maintenance, with the command's name (`operation`) and its `report` as JSON."""
 
     KIND: ClassVar[Kind] = "maintenance"
     topic: str
@@ -320,7 +320,7 @@ class TagRow:
 class TableRow:
     """A published table of a topic. The row of a path with the highest `sequence` is current.
 
-    `path` is relative to the root for a table in the lake, else the URI of the table. `settings` is
+    `path` is relative to the lake's root, or is a URI for a table outside the lake. `settings` is
     JSON with the columns of the table.
     """
 
@@ -379,9 +379,9 @@ TABLE_SCHEMA = pa.schema(list(_all_columns.values()))
 
 
 def file_table(rows: Sequence[Row]) -> pa.Table:
-    """Return the content of a data file with `rows`, which must have one kind and topic.
+    """Return the content of a data file with `rows`, which must all have one kind and one topic.
 
-    The columns of kind and topic are omitted.
+    The columns `kind` and `topic` are omitted, because they are in the path of the file.
     """
     schema = FILE_SCHEMAS[rows[0].KIND]
     columns = [
@@ -403,7 +403,7 @@ def check_required(kind: Kind, table: pa.Table, file: str) -> pa.Table:
 
 
 def rows_of(row_type: type[AnyRow], topic: str, table: pa.Table) -> list[AnyRow]:
-    """Convert the content of data files to rows. The files have one kind and topic."""
+    """Return the rows in `table`, which is the content of data files of one kind and one topic."""
     schema = FILE_SCHEMAS[row_type.KIND]
     columns = [table.column(name).to_pylist() for name in schema.names]
     return [

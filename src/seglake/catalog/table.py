@@ -407,7 +407,7 @@ class CatalogTable:
         return next(iter(committed_runs(self._run_rows(snapshot, topic, pipeline, run_id))), None)
 
     def next_sequence(self, snapshot: Snapshot, topic: str, pipeline: str, run_id: str) -> int:
-        """Return the `sequence` for the next row of a run. A new run has 0."""
+        """Return the `sequence` for the next row of a run, which is 0 for a new run."""
         rows = self._run_rows(snapshot, topic, pipeline, run_id)
         return max((row.sequence + 1 for row in rows), default=0)
 
@@ -497,9 +497,9 @@ class CatalogTable:
 
     @staticmethod
     def highest_version(store: Store) -> int:
-        """Return an upper bound of the versions that the catalog ever had, or -1.
+        """Return the highest version in the names of commits, or -1 if there is no commit.
 
-        The bound is found from the names of the commits and of their backups.
+        Commits in backups count, so the catalog never had a higher version.
         """
         return highest_version(store, layout.LOG_TABLE)
 
@@ -565,7 +565,7 @@ class CatalogTable:
         return version
 
     def fence(self, topic: str | None = None) -> None:
-        """Commit a fence, so that commits to a topic, or to any topic, that began earlier lose.
+        """Commit a fence: commits that began earlier lose, to `topic` or by default to any topic.
 
         Afterwards, an abandoned attempt can no longer commit, and no commit in progress can name
         data files that the caller is about to delete. Raises CommitConflict and StoreError.

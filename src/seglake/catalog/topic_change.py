@@ -43,7 +43,7 @@ class Removal(NamedTuple):
     """Rows of one kind to remove.
 
     `expected` is the number of rows, or None for any number. `stated` maps integer columns to the
-    values in these rows, one item per row. `goes` returns a mask of the rows of a table to remove.
+    values in these rows, one item per row. `goes` returns a mask of the rows to remove in a table.
     """
 
     kind: Kind
@@ -88,7 +88,7 @@ def divide_files(
 def _rounds(
     files: Sequence[DataFile], removal: Removal, store: Store
 ) -> Iterator[Sequence[DataFile]]:
-    """Yield the files in rounds, see above. The files of a round are read concurrently."""
+    """Yield the files in groups. The files of a group are read concurrently."""
     most = REQUESTS if store.remote else 1
     first, at_once = 0, most if removal.expected is None else 1
     while first < len(files):
@@ -132,7 +132,7 @@ class Change(NamedTuple):
 
 
 class TopicChange(NamedTuple):
-    """A checked change of one topic, with the new rows, including tag rows, and rows to remove."""
+    """A checked change of one topic: new rows (also of tags), and the rows to remove."""
 
     topic: str
     rows: Sequence[Row]

@@ -199,7 +199,7 @@ def _folders() -> _Folders:
 
 
 def _writable(folder: Path, beside: Path | None = None) -> Path:
-    """Return the folder, created if missing. Raises OSError if it is unsafe or read-only."""
+    """Create `folder` if it is missing, and return it. Raises OSError if unsafe or read-only."""
     mode = 0o700 if beside is None else stat.S_IMODE(beside.stat().st_mode)
     folder.mkdir(mode, parents=True, exist_ok=True)
     _require_safe(folder, beside)
@@ -225,7 +225,7 @@ def _require_safe(folder: Path, beside: Path | None = None) -> None:
 
 
 def kernel_sources() -> list[Path]:
-    """Return the modules with kernels, and the modules of Seglake that these import."""
+    """Return the files of modules with kernels, and of the Seglake modules that they import."""
     queue = [*_PACKAGE.rglob("*_kernels.py"), *(_PACKAGE / name for name in _OTHER_SOURCES)]
     sources = set(queue)
     while queue:

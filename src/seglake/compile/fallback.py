@@ -56,7 +56,7 @@ class Fallback:
         self._looked, self._seconds = -_LOOK_SECONDS, 0.0
 
     def __call__(self, *args: Any, **named: Any) -> Any:
-        """Return the function to call with these arguments, machine code or its substitute."""
+        """Return the function to call for these arguments: machine code, or the substitute."""
         if getattr(_THREAD, "interprets", False):
             return self._kernel.py_func
         if _LONG_WAY and self._answer not in (None, INTERPRETED):
@@ -124,7 +124,7 @@ def _say_that_it_waits(kernel: str) -> None:
 
 
 def _is_told(note: str) -> bool:
-    """Record a note for this user and installation. Return whether it was recorded before."""
+    """Return whether `note` was recorded before for this user and installation, and record it."""
     folder = own_folder()
     if folder is None:
         return False

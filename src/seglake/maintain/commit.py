@@ -48,7 +48,7 @@ class MaintenanceReport(ShowsTable):
 
 @dataclass(repr=False)
 class TopicReport(MaintenanceReport):
-    """The report of an attempt to maintain a topic. `version` is the version of its commit, or -1.
+    """The report of an attempt to maintain a topic. `version` is -1 if nothing was committed.
 
     `SAMPLED` names the lists that may have one item for each file. The row in the catalog has only
     the first items of these lists.
@@ -130,7 +130,7 @@ class Rewrites:
     """The segments that an attempt writes, while it plans its commit for one version after another.
 
     The caller gives each segment a key. A segment is written once, and is used again if the plan
-    for a later version needs the same key. Segments of two versions may begin at the same offset,
+    for a later version has this key. Segments of two versions may begin at the same offset,
     so each later call of `rows` writes new segments under a new attempt id. `attempts` are these
     ids.
     """

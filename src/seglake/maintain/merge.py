@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 class MergedGroup(MaintenanceReport):
     """Segments of a log partition that become one segment, from `base_offset` to `end_offset`.
 
-    `end_offset` is exclusive, and `log_bytes` is the size of their logs.
+    `end_offset` is exclusive. `log_bytes` is the total size of the logs of these segments.
     """
 
     partition: int
@@ -56,7 +56,7 @@ class MergedGroup(MaintenanceReport):
 
 @dataclass
 class DamagedFile(MaintenanceReport):
-    """A damaged or missing file of a group that is not merged."""
+    """A damaged or missing file, because of which a group of segments was not merged."""
 
     file: str
     position: int
@@ -67,10 +67,10 @@ class DamagedFile(MaintenanceReport):
 class MergeResult(TopicReport):
     """The result of a merge. `version` is the version of its commit, or -1 without a commit.
 
-    `segments` with `log_bytes` of logs became `new_segments` with `new_log_bytes`. `skipped` is the
-    number of groups that other commits changed in the meantime, so that they were not merged.
-    `plan` has the groups that were due. `apart` counts the pairs of neighbours that are not joined,
-    by the setting that does not allow it, or as "gain" if it is not worth copying them yet.
+    `segments` old segments with `log_bytes` of logs became `new_segments` with `new_log_bytes`.
+    `skipped` groups were not merged, because other commits changed them in the meantime. `plan` has
+    the groups that were due. `apart` counts pairs of neighbours that are not joined, by the setting
+    that forbids it. The key "gain" counts pairs that are not yet worth copying.
     """
 
     SAMPLED = ("damaged", "plan")
@@ -277,14 +277,14 @@ class SegmentGroup(NamedTuple):
 
     @property
     def log_bytes(self) -> int:
-        """Return the total size of their logs in bytes."""
+        """Return the total size of the segments' logs in bytes."""
         return sum(row.log_bytes for row in self.rows)
 
 
 class MergePlan(NamedTuple):
-    """The groups that are due, each with at least two segments, and counts of other neighbours.
+    """The groups to merge now, each with at least two segments.
 
-    For `apart`, see `MergeResult`.
+    `apart` counts the pairs of neighbours that are not joined, see `MergeResult`.
     """
 
     groups: list[SegmentGroup]
@@ -301,8 +301,8 @@ def groups_to_merge(
     """Return the groups to merge now, by the topic's limits and index policy.
 
     `rows` must be in the order of the log. With `everything`, all groups that can be one segment
-    are returned. Otherwise, the last group must grow more than the others, because new segments at
-    the end of the log may still join it.
+    are returned. Otherwise, the bytes of a group must be `LAST_GROWTH` times the bytes of its
+    largest segment, or `GROWTH` times for the last group, because new segments may still join it.
     """
     plan, group = MergePlan([], Counter()), None
     for row in rows:
@@ -320,7 +320,7 @@ def groups_to_merge(
 
 
 def _add_due(plan: MergePlan, rows: Sequence[SegmentRow], growth: int) -> None:
-    """Add one group if it grows enough. Otherwise divide the rows at the largest row."""
+    """Add `rows` as a group if it has `growth` times the bytes of its largest row, else divide."""
     if len(rows) < 2:
         return
     sizes = [row.log_bytes for row in rows]
@@ -356,7 +356,7 @@ class _Growing:
         return (last.partition, last.end_offset) == (row.partition, row.base_offset)
 
     def limit(self, row: SegmentRow) -> str:
-        """Return the name of the first limit that does not allow to add the row, or ""."""
+        """Return the name of the first limit that forbids adding `row`, or "" if none does."""
         last, limits = self.rows[-1], self._limits
         entries = self._entries + _entries(row, self._policy)
         waited = row.max_timestamp - self._first_max if self._first_max >= 0 else 0

@@ -57,7 +57,7 @@ _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 
 @dataclass(repr=False)
 class TagResult(TopicReport):
-    """A tag that was made, changed or deleted. `version` is the commit's version, or -1.
+    """A tag that was made, changed or deleted. `version` is -1 if nothing was committed.
 
     `tagged` is the version that the tag names. `until_ms` is the time (ms) from which a vacuum
     deletes the tag, or None.
@@ -73,8 +73,8 @@ class TagUsage(NamedTuple):
     """A tag, and the size of the files that exist only because of it. Times are in ms.
 
     `segments` counts all segments of the tagged version. `held_segments` counts the segments with
-    at least one file that the newest version does not name, and `held_bytes` is the size of these
-    files without logs outside the lake. `erased` has the fields of each `ErasedRecords`.
+    at least one file that the newest version does not name. `held_bytes` is the size of these files
+    in the lake. `erased` has the fields of each `ErasedRecords`.
     """
 
     name: str

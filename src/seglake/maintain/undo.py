@@ -150,7 +150,7 @@ def _undo(
 
 
 def _as_done(report: UndoResult, table: CatalogTable) -> UndoResult:
-    """Return the report of the earlier undo of the run, or this report if there was none."""
+    """Return the report of the earlier undo of the run, or `report` if no undo is recorded."""
     upkeep = table.maintenance(table.snapshot(), report.topic)
     deed: dict[str, Any] = {}
     for row in sorted(upkeep, key=lambda row: row.finished_at_ms):
@@ -198,7 +198,7 @@ def run_with_id(
 
 
 def _by(replaced: RunRow, history: Iterable[RunRow]) -> str:
-    """Return the end of a message, with the run that replaced `replaced`, and how to undo it."""
+    """Describe which run replaced `replaced`, and how to undo that run, for a message's end."""
     runs = [
         run
         for run in history

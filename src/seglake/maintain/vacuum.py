@@ -91,7 +91,7 @@ class VacuumResult(MaintenanceReport):
     `unknown` objects are kept because Seglake did not write them. `marked` attempts are committed
     and had no success marker. `folded` is the number of old manifests that were archived. `tags`
     has the fields of a `TagUsage` for each tag. `ended_tags` are the names of the tags whose
-    `until` has passed, and which the vacuum deletes.
+    `until` has passed. The vacuum deletes these tags.
     """
 
     dry_run: bool
@@ -163,7 +163,7 @@ def vacuum(
 
 
 class EndedAttempts(Protocol):
-    """The attempts that a search found, which are ended attempts and committed attempts."""
+    """The attempts that a search found: attempts to abandon, and committed attempts."""
 
     @property
     def to_abandon(self) -> set[str]:
@@ -226,9 +226,9 @@ class _Cutoffs(NamedTuple):
 
     @property
     def oldest_ms(self) -> float:
-        """Return the time (ms) before which an object must be written to be deleted.
+        """Return the time (ms) from which on objects are too young to be deleted.
 
-        A commit may still need the objects that were written later.
+        A commit may still need objects that were written after this time.
         """
         return self.now_ms - self.grace_hours * HOUR_MS
 
@@ -518,7 +518,7 @@ class NamedFiles(NamedTuple):
     def counts(self, attempt_id: str | None) -> bool:
         """Return whether an attempt is committed and its rejects have not expired.
 
-        Return True for None, which stands for a merged file.
+        Return True if `attempt_id` is None, which stands for a merged file.
         """
         return attempt_id is None or (
             attempt_id in self.attempts and attempt_id not in self.expired

@@ -34,7 +34,7 @@ class Alert(NamedTuple):
 
 
 def severity_rank(alert: Alert) -> int:
-    """Return the rank of an alert's severity, from 0 for a problem."""
+    """Return the rank of an alert's severity for sorting. The worst severity has rank 0."""
     return SEVERITIES.index(alert.severity)
 
 
@@ -45,7 +45,7 @@ def topic_alerts(figures: TopicFigures) -> list[Alert]:
 
 
 def join_alerts(all_alerts: Iterable[Alert]) -> list[Alert]:
-    """Join alerts that differ only by their topic. The order is kept."""
+    """Return the alerts in order, with alerts that differ only by their topic joined to one."""
     topics: dict[Alert, list[str]] = {}
     for alert in all_alerts:
         topics.setdefault(alert._replace(topic=""), []).append(alert.topic)

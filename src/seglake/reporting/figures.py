@@ -44,9 +44,9 @@ from seglake.write.driver.topics import topic_from_row
 class Coverage(NamedTuple):
     """The intervals that committed runs declare, in ms, ends exclusive.
 
-    `declared` is their count, `covered` is their union, and `holes` are the gaps between items of
-    `covered`. Windows are closed up to `closed_until_ms`: the start of the first hole, else the end
-    of the last interval, or None without intervals. `usual_ms` is their median length.
+    `declared` is the count of intervals, `usual_ms` their median length, and `covered` their union.
+    `holes` are gaps between items of `covered`. Windows are closed up to `closed_until_ms`. It is
+    the start of the first hole, else the end of the last interval, or None without intervals.
     """
 
     declared: int
@@ -61,7 +61,7 @@ class Coverage(NamedTuple):
 
 
 def coverage(intervals: Iterable[Interval], oldest_ms: int | None = None) -> Coverage:
-    """Return the coverage by intervals, without holes that end at or before `oldest_ms`."""
+    """Return the coverage by `intervals`. Holes that end at or before `oldest_ms` are ignored."""
     declared = [interval for interval in intervals if interval[0] < interval[1]]
     covered = united(declared)
     gaps = [(before[1], after[0]) for before, after in pairwise(covered)]
@@ -121,7 +121,7 @@ _NUMBERS = (
 def refine_spans(
     log: Log, segments: SegmentColumns, chosen: npt.NDArray[Any], spans: TimeSpans
 ) -> TimeSpans:
-    """Replace the spans of segments under the mask `chosen` by their index blocks.
+    """Return `spans` in which the segments that the mask `chosen` selects become index blocks.
 
     A limited number of zone maps is read, for the segments with the most records. Other segments,
     and segments with damaged files, keep their spans.
@@ -205,7 +205,7 @@ class Bins(NamedTuple):
 
     @staticmethod
     def covering(low_ms: int, high_ms: int, most: int) -> Bins:
-        """Return at most `most` bins from `low_ms` to `high_ms`, or more if bins have a year."""
+        """Return at most `most` bins from `low_ms` to `high_ms`, or more if each has a year."""
         fits = (w for w in _WIDTHS_MS if high_ms // w - low_ms // w < most)
         width = next(fits, _WIDTHS_MS[-1])
         return Bins(low_ms // width * width, width, high_ms // width - low_ms // width + 1)
@@ -223,7 +223,7 @@ class Bins(NamedTuple):
 def spread_records(spans: TimeSpans, bins: Bins, partitions: int) -> npt.NDArray[np.float64]:
     """Return the number of records by partition and bin. All spans must be within the bins.
 
-    A bin gets the same share of a span's records as of the span's time.
+    The records of a span are spread evenly over the time of the span.
     """
     first, last = bins.bin_numbers(spans.lows), bins.bin_numbers(spans.highs)
     row = spans.partitions * (bins.length + 1)
@@ -247,19 +247,19 @@ def spread_records(spans: TimeSpans, bins: Bins, partitions: int) -> npt.NDArray
 
 
 class UsualRange(NamedTuple):
-    """The time range of nearly all records, in ms, both inclusive."""
+    """The time range of nearly all records. Both ends are in ms and inclusive."""
 
     low_ms: int
     high_ms: int
 
     def inside(self, spans: TimeSpans) -> npt.NDArray[np.bool_]:
-        """Return which spans are completely inside the range."""
+        """Return, for each span, whether it is completely inside the range."""
         inside: npt.NDArray[np.bool_] = (spans.lows >= self.low_ms) & (spans.highs <= self.high_ms)
         return inside
 
 
 def usual_range(spans: TimeSpans, now_ms: int) -> UsualRange | None:
-    """Return the time range of the records without stray ones, or None without such records.
+    """Return the time range of the records that are not stray, or None if all are stray.
 
     A record is stray if its time is more than an hour in the future. It is also stray if its time
     is before the 1 % quantile, by more than 30 days and more than three times the range from that
@@ -324,7 +324,7 @@ class CodecFigures(NamedTuple):
 
 
 class Lateness(NamedTuple):
-    """The largest lateness in a run. `time_ms` is the end of its interval, or its newest time."""
+    """The largest lateness in a run. `time_ms` is the end of the run's interval, or newest time."""
 
     run_id: str
     time_ms: int
@@ -342,7 +342,7 @@ class RunRejects(NamedTuple):
 
 
 class StrayTimes(NamedTuple):
-    """The count of segments with stray timestamps, and the farthest of these in ms."""
+    """The count of segments with stray timestamps, and the farthest stray timestamp in ms."""
 
     segments: int
     farthest_ms: int
@@ -352,11 +352,11 @@ class StrayTimes(NamedTuple):
 class TopicFigures:
     """The figures of a topic in one version of the lake, at `now_ms`.
 
-    `lateness` covers the newest runs. `lateness_shares` has pairs (share, ms): runs of at most this
-    lateness contain at least this share of the records. `log_lateness_ms` is the largest lateness
-    that is still in the logs. `segment_sizes` has pairs (size, segments): the count of segments
-    from this size in bytes, a power of two, to twice the size. `rejects` are the rejects that were
-    not redriven and have not expired, newest run first.
+    `lateness` covers the newest runs. In `lateness_shares`, (share, ms) states that runs with at
+    most this lateness have at least this share of the records. `log_lateness_ms` is the largest
+    lateness that is still in the logs. In `segment_sizes`, (size, n) states that n logs have from
+    `size` bytes, a power of two, to twice the size. `rejects` are the rejects that were not
+    redriven and have not expired, newest run first.
     """
 
     topic: str
@@ -537,7 +537,7 @@ def _lateness(runs: Sequence[RunRow]) -> list[Lateness]:
 
 
 def _shares(lateness: Sequence[Lateness]) -> list[tuple[float, int]]:
-    """Return pairs (share of the records, largest lateness of their runs in ms)."""
+    """Return (share, ms) pairs: runs up to this lateness have at least this share of records."""
     by_size = sorted(lateness, key=lambda run: run.lateness_ms)
     below = np.cumsum([run.records for run in by_size])
     if not len(below) or not below[-1]:
@@ -560,7 +560,7 @@ def _codecs(columns: SegmentColumns) -> list[CodecFigures]:
 
 
 def _sizes(log_bytes: Int64s) -> list[tuple[int, int]]:
-    """Return pairs (size, count of segments from this size to twice the size)."""
+    """Return (size, n) pairs: n segments have from `size` to twice `size` bytes of log."""
     powers = np.log2(np.maximum(log_bytes, 1)).astype(np.int64)
     counts = Counter(powers.tolist())
     lowest, highest = min(counts, default=0), max(counts, default=-1)
@@ -572,8 +572,8 @@ def _rejects(
 ) -> list[RunRejects]:
     """Return the rejects of runs, newest first, with a sample for the newest few.
 
-    Counts are in the reports of runs. An erasure may have removed rejects of the attempts `left`,
-    so these are counted in the quarantine.
+    Counts are from the reports of runs. An erasure may have removed rejects of the attempts `left`,
+    so the remaining rejects of these attempts are counted in the quarantine.
     """
     fewer = _reasons(quarantine, topic, {run.attempt_id for run in runs} & {*left})
     newest = sorted(runs, key=lambda run: -run.finished_at_ms)
@@ -655,7 +655,7 @@ def _attempt(run: FailedRun, committed: Collection[_RunKey]) -> FailedAttempt:
 
 
 class FreeableObjects(NamedTuple):
-    """The objects that a vacuum would delete now, and more of them when older versions expire."""
+    """The objects that a vacuum would delete now, or later when the older versions expire."""
 
     objects: int
     size_bytes: int
@@ -669,7 +669,7 @@ class StorageFigures(NamedTuple):
 
     `commits` has (version, time in ms) of each retained commit, oldest first. `freed` is only set
     if objects were listed. In the report of one topic, `tags` has only the tags whose version has
-    the topic, with the files of this topic that they hold.
+    the topic, and their sizes count only files of this topic.
     """
 
     commits: list[tuple[int, int]]

@@ -24,7 +24,7 @@ _PATIENCE_S = 10
 
 
 class MetricSample(NamedTuple):
-    """One value of a metric, with the metric's name and meaning, and the labels of the value."""
+    """One value of a metric, with its labels, and with the name and meaning of the metric."""
 
     name: str
     meaning: str
@@ -108,9 +108,9 @@ def write_file(report: LakeReport, path: Path) -> None:
 
 
 def push(report: LakeReport, gateway: str) -> None:
-    """Push the metrics to a gateway, where they replace earlier ones of the same group.
+    """Push the metrics to a gateway, where they replace the earlier metrics of their group.
 
-    A report about one topic has its own group. Raises StoreError, and ConfigError without
+    A report about one topic has a separate group. Raises StoreError, and ConfigError without
     `seglake[metrics]`.
     """
     registry = _registry(report)

@@ -42,14 +42,14 @@ _log = logging.getLogger(__name__)
 
 
 class ReportedRun:
-    """A run of a pipeline. The block of `reported` sets its `report` after the run."""
+    """A run of a pipeline. The block of `report_run` sets `report` after the run."""
 
     report: Report
 
 
 @contextmanager
 def report_run(pipeline: Pipeline, interval: Interval = (None, None)) -> Iterator[ReportedRun]:
-    """Yield a run whose report the block sets, then send metrics and lineage.
+    """Yield a run, whose `report` the `with` block sets. Then send metrics and lineage.
 
     An exception of the block is sent as the failure of the run, and raised again.
     """

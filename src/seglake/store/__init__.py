@@ -39,7 +39,7 @@ _SCHEMES = ("s3", "gs", "az", "abfs", "abfss", "memory")
 
 
 def open_store(uri: str, storage_options: Mapping[str, str] | None = None) -> Store:
-    """Return the store at a URI. The call contacts no server and caches nothing.
+    """Return the store at a URI, without contacting a server.
 
     Args:
         uri: A local path, which need not exist, or a URI with the scheme `file:`, `s3:`, `s3a:`,

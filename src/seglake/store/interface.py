@@ -124,7 +124,7 @@ class Store(Reader, Protocol):
         """Return the size, the modification time and the etag of the object."""
 
     def put(self, key: str, data: Data) -> None:
-        """Write the object atomically. It replaces an object with this key."""
+        """Write the object atomically. An existing object with this key is replaced."""
 
     def put_if_absent(self, key: str, data: Data) -> bool:
         """Write the object atomically unless its key exists. Return whether it was written.
@@ -142,13 +142,13 @@ class Store(Reader, Protocol):
     def sync(self, key: str) -> None:
         """Sync an object, or the names in a folder, so that they survive a power loss.
 
-        This is needed if another process wrote them and died before its own sync.
+        A caller needs this if the process that wrote the object may have died before its own sync.
         """
 
     def list(self, prefix: str = "", after: str = "") -> Iterator[Listed]:
         """Yield every object below the folder `prefix`, which need not exist.
 
-        With `after`, yield only objects with keys after it. An object store lists only these.
+        With `after`, yield only objects whose keys are greater. An object store lists no others.
         """
 
     def delete(self, keys: Iterable[str]) -> None:
@@ -204,7 +204,7 @@ def _loop(error: Exception) -> Path | None:
 
 
 def _remedy(error: Exception) -> str:
-    """Return advice to append to the message of a system error, or "" if there is no advice."""
+    """Return advice to append to the message of a system error, or "" without advice."""
     remedy = _REMEDIES.get(getattr(error, "errno", None) or 0)
     return f". {remedy}" if remedy else ""
 
@@ -213,8 +213,8 @@ def reason(error: Exception) -> str:
     """Return the message of a storage library's exception, on one line.
 
     Debugging output is removed. From the reply of an S3 server, only the code, the message and
-    the storage class are kept, because the reply may repeat a request's headers, with its session
-    token.
+    the storage class are kept. The rest of the reply may repeat the headers of the request, which
+    have the session token.
     """
     text = _COLOURS.sub("", str(error)).partition("\n\nDebug source")[0]
     message, *answer = re.split(r"<\?xml|<Error>", text, maxsplit=1)
@@ -282,7 +282,7 @@ def check_length(uri: str, key: str, data: Buffer, start: int, end: int) -> None
 
 
 def explain_permission(root: str, key: str) -> str:
-    """Return a sentence to append to "Permission denied", with the missing right and the remedy.
+    """Return a sentence that names the missing right and the remedy for "Permission denied".
 
     `key` is the object that cannot be accessed in the folder `root`.
     """

@@ -81,7 +81,7 @@ def close_unused_files(store: Reader) -> None:
 def is_local(store: Reader) -> bool:
     """Return whether the objects are local files.
 
-    A local file that another library writes may be incomplete after a power loss, because the
+    If so, a file that another library writes may be incomplete after a power loss, because the
     library does not sync it.
     """
     return isinstance(store, _LocalStore)
@@ -218,8 +218,8 @@ class _LocalStore:
     def delete(self, keys: Iterable[str]) -> None:
         """Delete the files, and each folder that becomes empty.
 
-        Each folder is synced once, at the end. After that, a power loss restores no file. Before
-        that, it may restore any of them.
+        Each folder is synced once, at the end. A power loss after that restores no file. A power
+        loss before that may restore any of the files.
         """
         changed = set[Path]()
         for key in keys:

@@ -254,8 +254,8 @@ class _ObjectWriter:
 
     All requests of an upload are safe to repeat. obstore repeats the requests that write a part.
     The request that begins an upload can fail when the first part is written, so this part is kept
-    in memory until then. If the reply to the request that ends the upload is lost, the object shows
-    whether it succeeded. Repeating it does not help, because some servers forget an upload that has
+    in memory until then. If the reply to the last request is lost, the object shows whether the
+    upload succeeded. That request is not repeated, because some servers forget an upload that has
     ended.
     """
 
@@ -340,7 +340,7 @@ _PARTS = 256  # the largest number of parts; each may need one page more
 
 
 class _Part(NamedTuple):
-    """The part of a listing from `after` (exclusive) to `until` (inclusive). None is no bound."""
+    """The part of a listing from `after` (exclusive) to `until` (inclusive). None sets no bound."""
 
     after: str | None
     until: str | None
@@ -397,7 +397,7 @@ class ObjectListing:
         return [_Part(*ends) for ends in pairwise([after, *cuts, None])]
 
     def _folders(self, after: str, pool: ThreadPoolExecutor) -> list[str]:
-        """Return folders after the key `after`. No folder is inside another one."""
+        """Return folders after the key `after`, without folders inside other returned folders."""
         # Search no deeper than the folder of `after`, because that would list every file there.
         folders = [self._prefix]
         for _ in range(after.removeprefix(f"{self._prefix}/").count("/")):

@@ -61,16 +61,16 @@ def periodically(call: Callable[[], None], every_s: float = EVERY_S) -> Iterator
 
 @contextmanager
 def report_wait(what: str, tell: Callable[[str], None]) -> Iterator[None]:
-    """Call `tell` with a line such as "Spark starts, 10 s" every `WAITED_S` inside the block."""
+    """In the block, call `tell` every `WAITED_S` seconds with a line like "Spark starts, 10 s"."""
     begun = time.monotonic()
     with periodically(lambda: tell(f"{what}, {time.monotonic() - begun:.0f} s"), WAITED_S):
         yield
 
 
 class Pace:
-    """The progress of one piece of work, counted in `unit`. It is not thread-safe.
+    """Formats the progress of one piece of work, which is counted in `unit`. Not thread-safe.
 
-    A unit is "records", "bytes of log" and so on. Bytes are shown as KiB, MiB and so on.
+    A unit is, for example, "records" or "bytes of log". Bytes are shown as KiB, MiB and so on.
     """
 
     def __init__(self, unit: str, clock: Callable[[], float] = time.monotonic) -> None:

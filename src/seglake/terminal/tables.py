@@ -105,7 +105,7 @@ def show_report(title: str, report: Mapping[str, Any]) -> None:
 
 
 def stream_json(rows: Iterable[dict[str, Any]]) -> None:
-    """Print rows like `show` with `as_json`, one by one, so that not all rows are in memory."""
+    """Print rows as JSON, like `show`, but one by one: only one row is in memory at a time."""
     between = "["
     for row in rows:
         sys.stdout.write(between + json.dumps(row, ensure_ascii=False))
@@ -114,7 +114,7 @@ def stream_json(rows: Iterable[dict[str, Any]]) -> None:
 
 
 class Table(NamedTuple):
-    """The table of an object, with a sentence as its title, columns, and rows of values.
+    """The table of an object: a sentence as its title, its columns, and its rows of values.
 
     `rows` may be only the first rows of `total` rows.
     """
@@ -267,7 +267,7 @@ def nonempty_values(report: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_empty(name: str, value: object) -> bool:
-    """Return whether a value is empty. A count of 0 is empty, but not a time or position of 0."""
+    """Return whether a value is empty, like a count of 0. A time or a position of 0 is a value."""
     empty: tuple[object, ...] = ("", None, [], {}, -1) if name.endswith(_PLACES) else _EMPTY
     return value in empty
 

@@ -32,7 +32,7 @@ def nearest_two(name: str, names: Iterable[str]) -> list[str]:
 
 
 def suggest(name: str, names: Iterable[str], lists: str) -> str:
-    """Return a suggestion of the most similar name, or else `lists`, a hint to find all names."""
+    """Return a suggestion of the most similar name, or `lists` (where to find all names)."""
     near = nearest(name, names)
     return f"Did you mean {near[0]!r}?" if near else lists
 
@@ -58,7 +58,7 @@ def counted(count: int, noun: str) -> str:
 
 
 def short_bytes(count: float) -> str:
-    """Return a size in the largest unit in which it is at least 1, as in "1.5 MiB"."""
+    """Return a size as text, such as "1.5 MiB", in the largest unit that gives at least 1."""
     units = ["TiB", "GiB", "MiB", "KiB", "B"]
     while count >= 1024 and len(units) > 1:
         count /= 1024

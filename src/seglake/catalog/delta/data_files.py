@@ -63,9 +63,9 @@ class DataFile:
     folder: str = field(default="", compare=False)
 
     def may_hold(self, columns: Mapping[str, npt.NDArray[np.int64]]) -> bool:
-        """Return whether the file may contain one of several rows, by its statistics.
+        """Return whether, by its statistics, the file may contain at least one of several rows.
 
-        `columns` maps column names to values, with one item for each row.
+        `columns` has the values of these rows: column name → one value for each row.
         """
         bounded = [(columns[name], *self.bounds[name]) for name in columns.keys() & self.bounds]
         fits = [(low <= values) & (values <= high) for values, low, high in bounded]

@@ -186,10 +186,10 @@ def create_table(
 
 
 def renumber(log: DeltaLog, made: int, version: int) -> None:
-    """Change the number of a table's newest version from `made` to `version`, if that is higher.
+    """Change the number of a table's newest version from `made` to `version`, if higher.
 
-    No process may have the table open. Afterwards, lower versions look expired, including a commit
-    to an older table whose put reaches storage late. The checkpoint and the commit are only put if
+    The table must not be open in any process. Afterwards, lower versions look expired. So does a
+    late commit to an older table. The checkpoint and the commit are only put if
     they do not exist, so a late put of a failed rebuild cannot replace an object of a later
     rebuild. Raises StoreError.
     """

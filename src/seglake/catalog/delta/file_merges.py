@@ -67,7 +67,7 @@ def _rows(file: DataFile) -> int:
 
 
 def largest_pair(files: Sequence[_File], rows: Callable[[_File], int]) -> list[_File]:
-    """Return the files of the largest size that at least two files have, and all smaller files."""
+    """Find the largest size that two files have. Return its files, and all smaller files."""
     counts = Counter(_size(rows(file)) for file in files)
     largest = max((size for size, count in counts.items() if count > 1), default=-1)
     return [file for file in files if _size(rows(file)) <= largest]

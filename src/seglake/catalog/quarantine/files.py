@@ -77,7 +77,7 @@ def _write(store: Store, topic: str, attempt_id: str, prefix: str, rows: pa.Tabl
 
 
 def read_all_rejects(store: Store, key: str) -> pa.Table:
-    """Return every reject in the file with this key, with the columns for `first_places`."""
+    """Return every reject in the file with this key, with all columns that `first_places` needs."""
     return read_parquet(store, key, _MERGED_SCHEMA if is_merged(key) else FILE_SCHEMA)
 
 
@@ -126,7 +126,7 @@ def first_places(key: str, rows: pa.Table) -> tuple[pa.StringArray, Int64s]:
 def describe_place(row: Mapping[str, Any]) -> tuple[str, int]:
     """Return the file and line of a reject for display.
 
-    In an archive, these are `<archive>!<member>` and the line in the member.
+    For a file in an archive, they are `<archive>!<member>` and the line in the member.
     """
     if row.get("member") is None:
         return row["source_file"], row["line"]

@@ -124,7 +124,7 @@ def load_ends(store: Store, version: int, files: frozenset[DataFile], topic: str
 
 @contextmanager
 def retained(version: int) -> Iterator[None]:
-    """In the block, convert MissingObject to VersionExpired for the version that it reads."""
+    """Convert MissingObject in a `with` block, which reads `version`, to VersionExpired."""
     try:
         yield
     except MissingObject as error:
@@ -151,7 +151,7 @@ def _unread(
 def advance(
     store: Store, base: Snapshot, commits: Sequence[DeltaCommit], held: HeldFiles | None = None
 ) -> Snapshot:
-    """Return the version after `commits`, which follow `base`, from the files that they added.
+    """Return the version that `commits` make from `base`. Reads only files that they added.
 
     Files that only moved rows of other files are not read, unless the topic also lost segments.
     Then the rows of all its removed files are removed, and the rows of all its added files are

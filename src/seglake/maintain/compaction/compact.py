@@ -1,9 +1,9 @@
 """Compact the log partitions that are due, and replace their segments in one commit.
 
 All segments of a log partition are replaced together, because the record that supersedes another
-may be in any later segment. If another commit changed one of its segments in the meantime, another
-round cleans the log partition again. Records that were appended in the meantime, or deleted below
-the log start, do not count as a change.
+may be in any later segment. If another commit changed a segment of the log partition in the
+meantime, another round cleans the log partition again. Records that were appended in the meantime,
+or deleted below the log start, do not count as a change.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ _NO_KEY = "an erasure needs a key, or a text in rejected rows"
 
 @dataclass(frozen=True)
 class ErasureCriteria:
-    """The record keys to erase, and a text in rejected rows to erase. The repr shows neither."""
+    """The record keys to erase, and a text in rejected rows to erase. The repr hides both."""
 
     keys: frozenset[bytes]
     text: bytes = b""

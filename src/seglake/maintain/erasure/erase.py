@@ -132,9 +132,9 @@ class TopicAttempts(NamedTuple):
 
 
 class GracePeriod(NamedTuple):
-    """The number of hours after its last write in which an attempt may still run.
+    """How many hours after its last write an attempt may still run.
 
-    A dry run measures them by this machine's clock, any other erasure by the clock of storage.
+    A dry run measures this time by this machine's clock, any other erasure by storage's clock.
     """
 
     hours: float
@@ -491,7 +491,7 @@ class _Erasure:
         self._says_so = False  # whether to commit even if there is nothing to erase
 
     def _begin_attempt(self) -> None:
-        """Forget the segments of an earlier attempt, and use the attempt id in the report."""
+        """Begin with a new attempt id, which is also set in the report, and with no segments."""
         report = self.report
         self._logs = LogErasure(
             self._table, report.topic, self._criteria.keys, report.attempt_id, self._tasks

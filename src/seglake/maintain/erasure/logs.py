@@ -56,21 +56,21 @@ Keys = frozenset[bytes]
 
 
 class StoredLog(NamedTuple):
-    """A log in a listing of storage. A version may name it or not."""
+    """A log in a listing of storage, which a version may or may not name."""
 
     log_key: str
     log_bytes: int
 
 
 class Hits(NamedTuple):
-    """The number of records to erase in a log, and the offsets of the first and last of them."""
+    """The records to erase in a log: their number, and the first and the last offset."""
 
     records: int = 0
     first_offset: int = -1
     last_offset: int = -1
 
     def add(self, offsets: Int64s) -> Hits:
-        """Return these hits plus the records at `offsets`, which ascend and are all later."""
+        """Return the hits with the records at `offsets` added, which are ascending and later."""
         if not len(offsets):
             return self
         first = self.first_offset if self.records else int(offsets[0])

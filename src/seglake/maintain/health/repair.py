@@ -369,7 +369,7 @@ def _require_had(store: Store, trust: Collection[str]) -> None:
 
 @contextlib.contextmanager
 def _naming_untrusted(report: RebuildResult) -> Iterator[None]:
-    """Add the untrusted attempts to errors in the block, because one of them may be the cause."""
+    """Name the untrusted attempts in errors of the block, because one of them may be the cause."""
     try:
         yield
     except (CorruptData, MissingObject) as error:
@@ -439,7 +439,7 @@ def _recreate(store: Store, topics: Mapping[str, list[Row]], first_version: int,
 
 
 def _last_version(store: Store, manifests: Iterable[Manifest]) -> int:
-    """Return an upper bound of the catalog's versions from its files and manifests, or -1.
+    """Return the highest version that the lost catalog may have had, or -1 without any trace.
 
     The version that a killed rebuild recorded also counts, because its files may have lower numbers
     than the lost catalog.

@@ -81,8 +81,8 @@ class PublishResult(MaintenanceReport):
     `version` is the table's version, which has the records of version `lake_version` of the lake.
     `added` is the number of new files, which have `rows` rows, and `removed` is the number of
     removed files. If `data_change` is false, the new files have the same rows as the removed files.
-    `misfits` counts the values in each column that are null because they do not fit. `mended` has
-    the changes of other programs that this publish corrected. `forgotten` is
+    `misfits` has, by column, the number of values that became null because they do not fit its
+    type. `mended` has the changes of other programs that this publish corrected. `forgotten` is
     whether the lake has forgotten the table.
     """
 
@@ -216,8 +216,8 @@ def _is_same(before: TableRow, row: TableRow) -> bool:
 class _Plan:
     """The changes that make a table equal to the log in one version of the lake.
 
-    `wanted` has the segments that the table must have. `usable` has the paths of the files
-    that may be kept. `kept` and `removed` are paths of files, and `missing` are segments.
+    `wanted` has the segments that the table must have. `usable` has the paths of the files that may
+    be kept. `kept` and `removed` are paths of files, and `missing` are segments.
     """
 
     def __init__(
@@ -404,9 +404,9 @@ def clear_tables(
 ) -> dict[str, str]:
     """Fence tables, so that no publisher adds erased records to them.
 
-    With `vacuum`, the tables are also published, and files with erased records are deleted.
-    Call this after the commit that removes the records. Return the tables that may still have such
-    records, each with the reason.
+    With `vacuum`, the tables are also published, and files with erased records are deleted. Call
+    this after the commit that removes the records. Return, by path, the reason why a table may
+    still have such records. Other tables are omitted.
     """
     left = {}
     for row in rows:

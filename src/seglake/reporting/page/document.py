@@ -26,7 +26,7 @@ def render_page(
     storage: StorageFigures,
     failed_runs: Sequence[FailedAttempt],
 ) -> str:
-    """Return the page. Raises ConfigError if the libraries for it are not installed."""
+    """Return the page as HTML. Raises ConfigError if a library that it needs is not installed."""
     with extra("report", "a page, unlike --json,"):
         from bokeh.resources import Resources  # noqa: PLC0415  # an extra
         from jinja2 import Environment  # noqa: PLC0415  # the same
@@ -312,7 +312,7 @@ def _charts(figures: TopicFigures, drawings: Mapping[str, str]) -> Iterator[Page
 
 
 def _tables(figures: TopicFigures, root: str) -> Iterator[PageSection]:
-    """Yield the tables without a chart if they have rows. The table of runs is always there."""
+    """Yield the tables without a chart. Tables without rows are omitted, except for runs."""
     for name, title, text, table in _TABLES:
         filled = table(figures)
         if filled.rows or name == "history":
@@ -363,7 +363,7 @@ def _tags(storage: StorageFigures) -> PageTable:
 
 
 def _versions(storage: StorageFigures) -> tuple[str, str, PageTable]:
-    """Return two sentences, about retention and about a vacuum, and the retained versions."""
+    """Return a sentence about retention, a sentence about a vacuum, and the retained versions."""
     commits, freed = storage.commits, storage.freed
     retained = f"An old version is retained for {duration(storage.retention_ms)}."
     if freed is None:

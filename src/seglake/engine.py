@@ -484,7 +484,7 @@ def share_in_order(sizes: Sequence[int], tasks: int) -> list[list[int]]:
 def share_out(sizes: Sequence[int], tasks: int) -> list[list[int]]:
     """Return the numbers of each task's items, in at most `tasks` ascending lists.
 
-    No list is empty. Items are assigned largest first, each to the task with the least work so far.
+    Empty lists are omitted. The largest items are assigned first, to the task with the least work.
     """
     loads = np.zeros(max(min(tasks, len(sizes)), 1), np.int64)
     shares: list[list[int]] = [[] for _ in loads]

@@ -450,7 +450,7 @@ def end_rebuild(store: Store, first_version: int) -> None:
 
 
 def replaced_version(store: Store) -> int:
-    """Return the last version of a catalog that is being rebuilt, or -1. Raises StoreError."""
+    """Return the last version of a catalog in a rebuild, or -1 without one. Raises StoreError."""
     version = _version(store, REBUILDING, "last_version")
     return max(version, -1) if version < _UNREADABLE else -1
 

@@ -357,7 +357,7 @@ def wanted_segments(
 
 
 def highest_shown(store: Store, lake: str, rows: Iterable[TableRow]) -> int:
-    """Return the highest version of the lake that one of the tables shows, or -1.
+    """Return the highest version of the lake that one of the tables shows, or -1 without any.
 
     A table that cannot be read is skipped with a warning. If that table shows a higher version, its
     next publish is refused.

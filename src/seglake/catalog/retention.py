@@ -106,7 +106,7 @@ def committed_attempts(store: Store) -> set[str]:
 class RetainedRows(NamedTuple):
     """The rows of one data file.
 
-    `committed` is whether a commit named the file. `live` is whether the newest version names it.
+    `committed` is whether a commit names the file. `live` is whether the newest version names it.
     """
 
     topic: str

@@ -276,8 +276,8 @@ class TopicRow:
 class PartitionRow:
     """The bounds of a log partition. The row with the highest `sequence` is the current one.
 
-    Every operation that removes records writes such a row. No future record gets an offset below
-    `next_offset`. `last_append_time_ms` is the largest append time of all records, including
+    Every operation that removes records writes such a row. The offsets of all later records are at
+    least `next_offset`. `last_append_time_ms` is the largest append time of all records, including
     deleted records, or None for CreateTime. `cleaned_offset` is the offset below which compaction
     has cleaned the log, or None if compaction never ran. `leader_epoch` is the largest leader epoch
     in imported record batches, or None without an import.

@@ -466,7 +466,7 @@ class CatalogTable:
     def source_paths(self, snapshot: Snapshot, run: RunRow) -> set[str]:
         """Return the paths of the input files that a run ingested.
 
-        They are read from the manifest of the run, or from all source rows if it is unusable.
+        The paths are read from the run's manifest. If it is unusable, all source rows are read.
         """
         attempt_id = run.attempt_id
         try:
@@ -485,7 +485,7 @@ class CatalogTable:
         """Create the catalog from the rows of each topic, and return its version.
 
         The version is at least `first_version`. `lake` is the lake's identity, or "" if it is
-        unknown. No process may have the lake open.
+        unknown. The lake must not be open in a process.
         """
         table = CatalogTable.create_empty(store, lake)
         made = 0
@@ -565,7 +565,7 @@ class CatalogTable:
         return version
 
     def fence(self, topic: str | None = None) -> None:
-        """Commit a fence: commits that began earlier lose, to `topic` or by default to any topic.
+        """Commit a fence: commits in progress to `topic`, or by default to any topic, will lose.
 
         Afterwards, an abandoned attempt can no longer commit, and no commit in progress can name
         data files that the caller is about to delete. Raises CommitConflict and StoreError.

@@ -1,7 +1,7 @@
 """Read and write the objects of tags, which keep the rows of the tagged versions.
 
 The object `catalog/tags/<attempt>/version.json` lists data files with all rows of the version.
-These files are stored next to it, outside the Delta table, so the version no longer needs its
+These files are stored next to the object, not in the Delta table. So the version does not need its
 commits or its data files in the table. The row of the tag has the size and the checksum of the
 object. The names of data files contain their checksums. The object also lists the records that
 erasures have removed from the version. The module `maintain.tagging` makes and deletes tags.

@@ -162,7 +162,7 @@ def _warn_not_kept(what_happens: str) -> None:
 
 
 class _Folders(NamedTuple):
-    """The folders with kernels of this build. `writable` is the last of `all`, or None."""
+    """The folders for kernels of this build. `writable` is the last one if it is writable."""
 
     all: list[Path]
     writable: Path | None
@@ -170,7 +170,7 @@ class _Folders(NamedTuple):
 
 @cache
 def _folders() -> _Folders:
-    """Return the folders for kernels, which are searched once in a process."""
+    """Return the folders for kernels. A process searches for them only once."""
     try:
         name = f"kernels-{_build()}"
     except OSError:  # the package is in an archive

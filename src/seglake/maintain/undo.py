@@ -1,8 +1,8 @@
 """Remove committed runs from a topic, to undo a run, or to replace it by ingesting files again.
 
 The records are removed, and their offsets become a gap. A run's redrives are removed with the run.
-Its input files are forgotten, so that they can be ingested again, its rejects no longer count, and
-its run id can be used again. A segment that has only records of the run becomes an empty segment. A
+The input files of the run are forgotten and can be ingested again. Its rejects no longer count. Its
+run id can be used again. A segment that has only records of the run becomes an empty segment. A
 segment that a merge made loses only the records of the run.
 """
 

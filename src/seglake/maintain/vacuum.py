@@ -239,10 +239,10 @@ class _Cutoffs(NamedTuple):
 
 
 def _by_storage(table: CatalogTable, own: _Cutoffs) -> _Cutoffs | None:
-    """Return `own` with the present time by the clock of storage.
+    """Return `own` with the present time by the clock of storage, or None for nothing to do.
 
-    If storage cannot be written to, return None if a vacuum by this machine's clock would find
-    nothing to do, else raise StoreError.
+    None is returned only if storage cannot be written to, and a vacuum by this machine's clock
+    finds nothing to do. If it finds something, StoreError is raised.
     """
     try:
         return own._replace(now_ms=storage_time_ms(table.store))
@@ -310,11 +310,11 @@ class _Sweep:
         return garbage
 
     def _fenced(self) -> _Garbage:
-        """Return the garbage, after a fence if it has data files of the catalog.
+        """Return the garbage. If it has data files of the catalog, commit a fence and search again.
 
-        A writer may have paused for any time since it wrote such a file for its commit. If the
-        garbage has such files, a fence is committed, so that later commits lose and their writers
-        write the files again. A second search, whose result is returned, finds earlier commits.
+        A writer may have paused for any time since it wrote such a file for its commit. A commit
+        before the fence is found by the second search, and its files are kept. A later commit loses
+        to the fence, and its writer writes the files again.
         """
         garbage, files = resolve(self._table, self.find), {*self._report.catalog_files}
         if not files:

@@ -205,7 +205,7 @@ class Bins(NamedTuple):
 
     @staticmethod
     def covering(low_ms: int, high_ms: int, most: int) -> Bins:
-        """Return at most `most` bins from `low_ms` to `high_ms`, or more if each has a year."""
+        """Return at most `most` bins from `low_ms` to `high_ms`, or more bins of one year."""
         fits = (w for w in _WIDTHS_MS if high_ms // w - low_ms // w < most)
         width = next(fits, _WIDTHS_MS[-1])
         return Bins(low_ms // width * width, width, high_ms // width - low_ms // width + 1)

@@ -94,7 +94,7 @@ class DryStore:
             self._scratch.put(key, data)
 
     def put_if_absent(self, key: str, data: Data) -> bool:
-        """Write the object like `put`, unless one of the stores has it. Return whether none had."""
+        """Write the object like `put`, unless either store has it. Return whether it was absent."""
         with contextlib.suppress(MissingObject):
             self.size(key)
             return False

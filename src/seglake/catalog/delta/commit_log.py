@@ -323,9 +323,9 @@ class DeltaLog:
     def _checkpoint_and_commits(
         self, version: int, after: str = ""
     ) -> tuple[int, list[tuple[int, str]]]:
-        """Return the last checkpoint up to a version, or -1, and its files and later commits.
+        """Return the last checkpoint up to `version` (else -1), its files, and all later commits.
 
-        Only objects with keys after `after` are listed.
+        Files and commits are in one list of (version, key). Only keys after `after` are listed.
         """
         commits, checkpoints = list[tuple[int, str]](), list[tuple[int, str]]()
         left = dict[int, int]()  # files that are missing for a complete checkpoint
@@ -352,7 +352,7 @@ class DeltaLog:
         return last < 0 or (version - last) * self._actions >= size
 
     def _last_checkpoint(self) -> tuple[int, int]:
-        """Return the version of the last checkpoint, or -1, and the number of its actions."""
+        """Return (version, number of actions) of the last checkpoint, or (-1, 0) without one."""
         key = f"{self.folder}/_delta_log/_last_checkpoint"
         with suppress(MissingObject), corrupt_unless_parsed("the name of a checkpoint", key):
             last = json.loads(bytes(self.store.read_all(key)))
@@ -414,9 +414,9 @@ def _parts(versions: Sequence[int]) -> Iterator[Sequence[int]]:
 
 
 def highest_version(store: Store, table: str) -> int:
-    """Return the highest version in the logs of the tables whose folders begin with `table`, or -1.
+    """Return the highest version in the logs of a table and of its backups, or -1 without a log.
 
-    These folders are the table's folder and its backups.
+    `table` is the table's folder. The folders of backups have names that begin with it.
     """
     parent, _, _ = table.rpartition("/")
     named = (item.key for item in store.list(parent) if item.key.startswith(table))

@@ -1,4 +1,4 @@
-"""Write and read the data files of the catalog, which are Parquet, without delta-rs.
+"""Write and read the catalog's data files, which are Parquet files, without delta-rs.
 
 A file's name has the CRC-32C of its bytes, which every read checks. Parquet's own page checksums
 do not cover the schema and the page headers, where one changed bit can hide a column. Files are
@@ -72,7 +72,7 @@ class DataFile:
         return not fits or bool(np.logical_and.reduce(fits).any())
 
     def may_name(self, column: str, values: Sequence[str]) -> bool:
-        """Return whether a text column of the file may have one of `values`, which are ascending.
+        """Return whether a text column of the file may have one of the ascending `values`.
 
         Statistics count only for files that Seglake wrote, because other programs may shorten long
         text in statistics.
@@ -203,8 +203,8 @@ def read_parquet(store: Store, key: str, schema: pa.Schema) -> pa.Table:
 def read_metadata(store: Store, key: str, size: int) -> Mapping[bytes, bytes]:
     """Return the key-value metadata of a Parquet file of `size` bytes. Reads only its end.
 
-    No checksum is checked. Raises MissingObject, StoreError, and CorruptData if the end is not a
-    Parquet footer.
+    The bytes are read without a checksum. Raises MissingObject, StoreError, and CorruptData if the
+    end is not a Parquet footer.
     """
     end = pa.py_buffer(store.read(key, max(size - _SMALL, 0), size))
     length = int.from_bytes(end[-8:-4], "little") + 8

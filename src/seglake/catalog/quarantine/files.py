@@ -1,8 +1,8 @@
 """Write and read data files of the quarantine. Executors write them, and the driver commits them.
 
-A file has the rejects of one attempt, whose id is in its name, until it is merged. A merged file
-has rejects of many attempts, and lists their ids in its metadata. Its name has the id of the
-attempt that wrote it.
+Until a file is merged, it has the rejects of one attempt, and the attempt's id is in the file name.
+A merged file has rejects of many attempts, and lists their ids in its metadata. The name of a
+merged file has the id of the attempt that wrote it.
 
 This module imports no Delta library, so executors need none.
 """

@@ -1,4 +1,4 @@
-"""Find the open rejects, which are not redriven, not expired, and not about to be erased.
+"""Find the open rejects: rejects that are not redriven, expired, or about to be erased.
 
 Rejects are redriven, expire or are erased by a commit to the catalog. So the rows of runs and of
 maintenance decide which rejects in the quarantine still count:

@@ -131,7 +131,7 @@ class Segments(NamedTuple):
         return places[here]
 
     def without(self, base_offsets: Int64s) -> Segments:
-        """Return all segments except those that begin at one of `base_offsets`."""
+        """Return all segments except segments that begin at one of `base_offsets`."""
         gone = np.unique(self.beginning_at(base_offsets))
         # If only the oldest segments are removed, slices are enough, and nothing is copied.
         if len(gone) and gone[-1] == len(gone) - 1:

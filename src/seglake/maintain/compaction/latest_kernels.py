@@ -117,9 +117,9 @@ def put_records(
 ) -> tuple[int, int, int, int]:  # fmt: skip
     """Put the records from `row` on in the table, until the table has `limit` keys.
 
-    Records below `log_start` and records with a null key are skipped. Return the first row that was
-    not read, the number of keys in the table, the number of read records at or above `log_start`,
-    and the number of these that had a null key.
+    Records below `log_start` and records with a null key are skipped. Return (next, used, records,
+    nulls): the first row that was not read, the number of keys in the table, the number of records
+    that were read at or above `log_start`, and the number of null keys in these records.
     """
     seen, nulls = 0, 0
     low, high = seed[0], seed[1]

@@ -94,8 +94,8 @@ class KeyTable:
     ) -> tuple[int, int, int]:
         """Put the records from `row` on into the table, until it is full.
 
-        Return the first row that was not read, the number of read records at or above the log
-        start, and the number of these that have a null key.
+        Return the first row that was not read, the number of records that were read, and how many
+        of these records have a null key. Records below the log start are not counted.
         """
         row, self.used, seen, nulls = latest_kernels.put_records(
             records, log_part.first_offset, log_part.log_start_offset, seed,
@@ -203,7 +203,7 @@ class FindKeys(NamedTuple):
 
 
 def _markers(offsets: Int64s) -> KeyedRecords:
-    """Return transaction markers with their offsets as keys, so that all of them are kept."""
+    """Return transaction markers with unique keys, their offsets, so that all of them are kept."""
     count = len(offsets)
     data = np.ascontiguousarray(offsets).view(np.uint8)
     starts = np.arange(count, dtype=np.int64) * 8
@@ -282,9 +282,9 @@ _NAMES = {
 class LogToClean:
     """A log partition before a round, like Kafka's class of this name.
 
-    `rows` are the segments that can be cleaned, which are all segments below
-    `first_uncleanable_offset`. `clean_bytes` and `dirty_bytes` are the sizes of their logs. A
-    partly dirty segment counts as dirty.
+    `rows` are the segments that can be cleaned: all segments below `first_uncleanable_offset`. The
+    logs of clean segments among them have `clean_bytes`, and the logs of dirty segments have
+    `dirty_bytes`. A partly dirty segment counts as dirty.
     """
 
     partition: int

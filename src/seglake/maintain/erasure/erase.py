@@ -114,8 +114,8 @@ class TopicAttempts(NamedTuple):
     `running` attempts may still run. `to_abandon` attempts count as ended and are abandoned, but if
     such a process is alive, it may still write objects. `remaining_objects` are the unnamed objects
     of attempts that have ended, and `remains` are the keys of the objects of `to_abandon` attempts.
-    `named_rejects` are the keys of the files that the quarantine names, or named within the grace
-    period. Their writers no longer need these files.
+    `named_rejects` are the keys of files that the quarantine names now, or has named during the
+    grace period. The writers of these files no longer need them.
     """
 
     running: list[str]
@@ -535,9 +535,9 @@ class _Erasure:
             rewrite_failed_run(store, failed)
 
     def _note_running(self) -> TopicAttempts:
-        """Return the present attempts.
+        """Return the present attempts at the topic.
 
-        Attempts that may have read input before the commit are reported.
+        Attempts that may have read input before the commit are set in the report.
         """
         attempts = self._find_attempts()
         self._newest = self._table.snapshot()
@@ -617,7 +617,7 @@ class _Erasure:
         self.report.deleted_bytes += size
 
     def _forbid_tags(self, attempts: TopicAttempts) -> TopicAttempts:
-        """Commit the erasure even if it changes no segment, so that older versions get no tag.
+        """Commit the erasure even if it changes no segment, so that tags of older versions fail.
 
         The files of older versions are about to be deleted. Return the attempts after this commit,
         because it may remove records of an attempt that was still running before.

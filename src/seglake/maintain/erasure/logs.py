@@ -70,7 +70,7 @@ class Hits(NamedTuple):
     last_offset: int = -1
 
     def add(self, offsets: Int64s) -> Hits:
-        """Return the hits with the records at `offsets` added, which are ascending and later."""
+        """Return these hits plus records at ascending `offsets`, all larger than `last_offset`."""
         if not len(offsets):
             return self
         first = self.first_offset if self.records else int(offsets[0])
@@ -381,7 +381,7 @@ class _WriteRest(NamedTuple):
 def samples_to_erase(
     store: Store, topic: str, criteria: ErasureCriteria
 ) -> Iterator[tuple[FailedRun, int]]:
-    """Yield each failed attempt without the sample rows to erase, and the number of these rows.
+    """Yield (failed attempt without the sample rows to erase, number of rows to erase).
 
     The rows that meet `criteria` are erased. Attempts without such a row are skipped. Raises
     CorruptData and StoreError.

@@ -468,7 +468,7 @@ def _dated(
 ) -> list[tuple[PartitionView, Int64s]]:
     """Return the log partitions, and for each segment the time (ms) from which its age counts.
 
-    This is the largest timestamp. If segments are removed by age, a segment without timestamps has
+    It counts from the largest timestamp. If segments are removed by age, a segment without one has
     its creation time instead. An undo may leave such segments in every log partition, so all their
     rows are read in one step.
     """

@@ -286,8 +286,8 @@ def rebuild_catalog(
     is higher than all versions in manifests, in files of the catalog and in published tables, so no
     version number is used twice. Included attempts without a success marker get a marker.
 
-    No process may write to the lake during the rebuild. Until it has ended, the lake can neither be
-    opened nor written to, and a killed rebuild must be started again.
+    Processes must not write to the lake during the rebuild. Until it ends, the lake cannot be
+    opened. A rebuild that was killed must be started again.
 
     Args:
         root: The folder or URI of the lake.
@@ -399,7 +399,7 @@ def _check(store: Store, topics: Mapping[str, list[Row]], report: RebuildResult)
 
 
 def _without(segments: list[SegmentRow], suffix: Suffix, there: Int64s) -> list[SegmentRow]:
-    """Return the segments whose file does not exist with the size in their row.
+    """Return the segments for which there is no file with the size that their row states.
 
     `there` has hashes of (key, size) of the existing objects. A link may have any size.
     """

@@ -144,8 +144,8 @@ def require_spark_4(what: str) -> None:
 def delta_jars() -> list[Path]:
     """Return the paths of Delta's jars. The first call fetches the jars.
 
-    Their folder is `$SEGLAKE_JARS`, or else in `$XDG_CACHE_HOME/seglake/jars` (by default in
-    `~/.cache`). A machine without network needs a copy of that folder.
+    The jars are in `$SEGLAKE_JARS`, or else in a folder in `$XDG_CACHE_HOME/seglake/jars` (by
+    default in `~/.cache`). A machine without network needs a copy of that folder.
 
     Raises:
         ConfigError: There is no usable Java.

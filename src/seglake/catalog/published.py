@@ -57,9 +57,9 @@ _TEMPORARY = re.compile(r"\.[0-9a-f]{32}\.tmp$")
 
 
 class PublishedSegment(NamedTuple):
-    """The identity of a data file's content, the records of a segment from `first_offset` on.
+    """Identifies the content of a data file: the records of a segment from `first_offset` on.
 
-    `columns` is the digest of everything except the log that decides the content, see
+    `columns` is a digest of the settings that decide how these records become rows, see
     `columns_digest`.
     """
 

@@ -103,9 +103,9 @@ _log = logging.getLogger(__name__)
 class CatalogTable:
     """The existing catalog of the lake in a store. Not thread-safe.
 
-    The constructor, and every method that reads a newer version, raises MissingObject if the table
-    does not exist, UsageError if it has another format, and CorruptData if another program changed
-    it in a way that its contract forbids.
+    The constructor and methods that read a newer version raise MissingObject without a table,
+    UsageError if the table has another format, and CorruptData if another program has made a change
+    that the table's contract forbids.
     """
 
     def __init__(self, store: Store) -> None:
@@ -176,8 +176,8 @@ class CatalogTable:
 
         Args:
             version: A version number, the name of a tag, or None for the newest version. A number
-                is loaded from a tag if the version is not retained, or if an erasure replaced logs
-                in the tagged version and a vacuum deleted the old ones.
+                is loaded from a tag if the version is not retained. It is also loaded from a tag if
+                an erasure replaced logs of the tagged version, and a vacuum deleted the old logs.
             topics: The topics whose rows are read now, by default all. The rows of another topic
                 are read when it is first used.
 
@@ -260,7 +260,7 @@ class CatalogTable:
         """Return the newest version, which is made from `snapshot` and the commits after it.
 
         The result has the rows of new topics and of all topics that `snapshot` has read. For a
-        snapshot from `newest_ends`, it also has only the last segments.
+        snapshot from `newest_ends`, the result has only the last segments, too.
         """
         if is_tagged_version(snapshot.files):
             return self.snapshot(topics=())

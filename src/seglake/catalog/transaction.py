@@ -126,8 +126,8 @@ def write_marker(store: Store, attempt_id: str) -> None:
 def write_recent_markers(table: CatalogTable, files: Collection[DataFile], topic: str) -> None:
     """Write missing success markers of the last maintenance commits to a topic.
 
-    `files` are the data files of a version. A command whose work is already done calls this,
-    because the process that did the work may have died before it wrote its marker or synced its
+    `files` are the data files of a version. A command calls this function if its work is already
+    done. The process that did the work may have died before it wrote its marker or synced its
     commit.
     """
     store = table.store

@@ -104,7 +104,7 @@ def merge(
 ) -> MergeResult:
     """Merge small neighbouring segments of a topic, or of some of its partitions, in one commit.
 
-    A group is skipped, and counted, if another commit changes one of its segments in the meantime.
+    A group is skipped if another commit changes one of its segments. Skipped groups are counted.
     A group with a damaged file is reported.
 
     Args:
@@ -301,8 +301,8 @@ def groups_to_merge(
     """Return the groups to merge now, by the topic's limits and index policy.
 
     `rows` must be in the order of the log. With `everything`, all groups that can be one segment
-    are returned. Otherwise, the bytes of a group must be `LAST_GROWTH` times the bytes of its
-    largest segment, or `GROWTH` times for the last group, because new segments may still join it.
+    are returned. Otherwise, a group must have `LAST_GROWTH` times the bytes of its largest segment.
+    The last group must have `GROWTH` times these bytes, because new segments may still join it.
     """
     plan, group = MergePlan([], Counter()), None
     for row in rows:

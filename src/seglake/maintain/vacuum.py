@@ -89,7 +89,7 @@ class VacuumResult(MaintenanceReport):
     were replaced by files without the rejects of expired attempts. A later vacuum deletes the old
     files. `young` objects are kept because they belong to attempts that may still run, and
     `unknown` objects are kept because Seglake did not write them. `marked` attempts are committed
-    and had no success marker. `folded` is the number of old manifests that were archived. `tags`
+    and get their missing marker. `folded` is the number of old manifests that were archived. `tags`
     has the fields of a `TagUsage` for each tag. `ended_tags` are the names of the tags whose
     `until` has passed. The vacuum deletes these tags.
     """
@@ -463,7 +463,7 @@ def find_unreferenced(
             the quarantine has named it since then.
 
     Returns:
-        The unnamed objects by attempt, and the names. An object that Seglake does not write is
+        The unnamed objects by attempt, and the named objects. An object of unknown origin is
         under None. A temporary file that belongs to no attempt is under its own key.
 
     Raises:

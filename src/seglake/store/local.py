@@ -385,7 +385,7 @@ _LOOKED_AT = 1000  # names in the folder of the root that are compared with its 
 
 
 def nearby_root(store: Reader, key: str) -> str | None:
-    """Return a folder next to the root of a local store that has a similar name and contains `key`.
+    """Return a folder with a similar name next to a local store's root, if it contains `key`.
 
     Return None if there is no such folder, or if the store is not local.
     """

@@ -87,7 +87,7 @@ class Listing(NamedTuple):
 
 
 def show(title: str, listing: Listing, *, as_json: bool = False) -> None:
-    """Print rows to standard output, as a table or as JSON. Without rows, a table is one line."""
+    """Print rows to standard output, as JSON or as a table. A table without rows is one line."""
     if as_json:
         print(json.dumps(list(listing.rows), ensure_ascii=False))
         return

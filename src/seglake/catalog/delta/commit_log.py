@@ -56,8 +56,8 @@ _REPLAYS = 3  # tries at a replay while old versions are deleted
 class DeltaLog:
     """The log of the existing table in `folder` of a store. The table must keep a contract.
 
-    A writer writes a checkpoint at every `every`-th version, by default `CHECKPOINT_INTERVAL`, but
-    not before one commit has been made for each `actions` actions of the last checkpoint.
+    Every `every`-th version may get a checkpoint, by default every `CHECKPOINT_INTERVAL`-th. If the
+    last checkpoint has n actions, at least n / `actions` commits are made before the next one.
 
     Every method that reads commits raises CorruptData if a commit breaks the contract or is
     damaged, VersionExpired if the table was replaced since an earlier call, and StoreError.
@@ -190,7 +190,7 @@ class DeltaLog:
     def retained(
         self, since_ms: float = -math.inf, *, skip_damaged: bool = False
     ) -> Iterator[tuple[int, DeltaCommit]]:
-        """Yield the commits written at `since_ms` or later, each after its time (ms).
+        """Yield (time in ms, commit) for each commit that was written at `since_ms` or later.
 
         Times are by the clock of storage, because a writer's clock may be wrong. The commits are
         not checked against the contract. Raises StoreError, and CorruptData for a damaged commit
@@ -256,7 +256,7 @@ class DeltaLog:
         self._seen = commits[0] if commits else self._seen
 
     def foreign_commits(self, version: int) -> list[DeltaCommit]:
-        """Return the commits up to a version and after Seglake's last one, newest first."""
+        """Return the commits up to a version that follow Seglake's last commit, newest first."""
         return _before_ours(self._commits_back_from(version))
 
     def _commits_back_from(
@@ -278,7 +278,7 @@ class DeltaLog:
         return commits
 
     def replay(self) -> tuple[list[DeltaCommit], list[DeltaCommit]]:
-        """Return the commits that make the newest version, and its foreign commits, newest first.
+        """Return the commits that make the newest version, and its foreign commits (newest first).
 
         The last checkpoint replaces earlier commits. Each object is read once. Raises MissingObject
         without a table, and CommitConflict if old versions are deleted again and again.

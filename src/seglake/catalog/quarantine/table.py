@@ -146,8 +146,8 @@ class QuarantineTable:
     def remove_files(self, keys: Collection[str], others: Collection[str] = ()) -> set[str]:
         """Remove the files with these keys from the table, so that they can be deleted.
 
-        Afterwards, no commit in progress can name one of the files. It loses to a fence, and its
-        writer checks whether the attempt was abandoned before it retries. This also applies to the
+        Afterwards, a commit in progress that names one of the files loses to a fence. Its writer
+        checks whether the attempt was abandoned before it retries. This also applies to the
         files with keys in `others` that the table does not name.
 
         Returns:

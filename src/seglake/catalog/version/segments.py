@@ -1,8 +1,8 @@
 """Keep the segments of one log partition as NumPy columns that several versions share.
 
 A version uses the first n rows of its columns. The next version writes its new segments into the
-free rows after them, unless another version has already done so, and then uses more rows of the
-same columns. So only new rows are copied. Rows that a version uses never change.
+free rows after them, and uses more rows of the same columns. So only new rows are copied, unless
+another version already uses the free rows. Rows that a version uses never change.
 """
 
 from __future__ import annotations

@@ -638,7 +638,7 @@ class Passes:
     options: CompactionOptions
 
     def clean(self, logs: Sequence[LogToClean]) -> list[CleanedLog]:
-        """Clean logs, each of which has a segment to clean. Raises CorruptData and StoreError."""
+        """Clean logs that each have segments to clean. Raises CorruptData and StoreError."""
         if not logs:
             return []
         try:

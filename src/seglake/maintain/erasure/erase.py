@@ -111,8 +111,8 @@ _QUARANTINED = re.compile(rf"{layout.QUARANTINE_TABLE}/topic=([^/]+)/")
 class TopicAttempts(NamedTuple):
     """The attempts at a topic that did not commit, and all committed attempts.
 
-    `running` attempts may still run. `to_abandon` attempts count as ended and are abandoned, but if
-    such a process is alive, it may still write objects. `remaining_objects` are the unnamed objects
+    `running` attempts may still run. `to_abandon` attempts count as ended and are abandoned, but
+    their processes may be alive and write more objects. `remaining_objects` are the unnamed objects
     of attempts that have ended, and `remains` are the keys of the objects of `to_abandon` attempts.
     `named_rejects` are the keys of files that the quarantine names now, or has named during the
     grace period. The writers of these files no longer need them.
@@ -491,7 +491,7 @@ class _Erasure:
         self._says_so = False  # whether to commit even if there is nothing to erase
 
     def _begin_attempt(self) -> None:
-        """Begin with a new attempt id, which is also set in the report, and with no segments."""
+        """Begin an attempt with the id in the report. Forget the segments of earlier attempts."""
         report = self.report
         self._logs = LogErasure(
             self._table, report.topic, self._criteria.keys, report.attempt_id, self._tasks
@@ -617,7 +617,7 @@ class _Erasure:
         self.report.deleted_bytes += size
 
     def _forbid_tags(self, attempts: TopicAttempts) -> TopicAttempts:
-        """Commit the erasure even if it changes no segment, so that tags of older versions fail.
+        """Commit the erasure even if it changes no segment, to prevent tags of older versions.
 
         The files of older versions are about to be deleted. Return the attempts after this commit,
         because it may remove records of an attempt that was still running before.

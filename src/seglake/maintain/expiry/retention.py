@@ -62,7 +62,7 @@ class LogStartChange(MaintenanceReport):
 
 
 def log_start_change(view: PartitionView, offset: int) -> LogStartChange:
-    """Return the effect of moving the log start to `offset`, up to the log end (inclusive)."""
+    """Return the effect of moving the log start to `offset`, which is at most the log end."""
     segments = view.segments
     below = int(np.searchsorted(segments.end_offsets, offset, "right"))
     gone = segments.details[:below]

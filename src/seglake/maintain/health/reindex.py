@@ -229,8 +229,8 @@ def reindex(
 ) -> ReindexResult:
     """Rebuild the index files of a topic, or of some of its partitions, in one commit.
 
-    The topic's `index.*` settings decide the subjects of the key indexes. A segment is skipped, and
-    counted, if another commit changes it in the meantime.
+    The topic's `index.*` settings decide the subjects of the key indexes. A segment is skipped if
+    another commit changes it in the meantime. Skipped segments are counted.
 
     Args:
         root: The folder or URI of the lake.

@@ -76,8 +76,8 @@ def _exit_code(exception: BaseException) -> int | None:
 def forget_spark_job(context: Context, result: Any = None) -> None:  # noqa: ARG001  # Airflow's
     """Forget the job of a task that succeeded, so that a cleared task submits it again.
 
-    In cluster modes, a durable operator remembers its job, so that a retry finds it. It would also
-    find the job of a cleared task, and treat the task as done. (`[state_store] clear_on_success`
+    In cluster modes, a durable operator remembers its job, so that a retry finds it. A cleared
+    task would also find the old job, and be treated as done. (`[state_store] clear_on_success`
     has the same effect for all tasks.)
     """
     store = context.get("task_state_store")

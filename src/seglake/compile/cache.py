@@ -162,7 +162,7 @@ def _warn_not_kept(what_happens: str) -> None:
 
 
 class _Folders(NamedTuple):
-    """The folders for kernels of this build. `writable` is the last one if it is writable."""
+    """The folders with kernels of this build. New kernels are saved in `writable`, if not None."""
 
     all: list[Path]
     writable: Path | None

@@ -72,7 +72,7 @@ class MaintainResult(MaintenanceReport):
 
 
 class _DryCatalog(CatalogTable):
-    """A catalog on a `DryStore`. It reads commits of the dry run, which delta-rs cannot read."""
+    """A catalog on a `DryStore`. Unlike delta-rs, it can read the commits of the dry run."""
 
     _known: Snapshot | None = None
 

@@ -490,7 +490,7 @@ def _runs(
     *,
     whole_interval: bool,
 ) -> list[RunRow]:
-    """Return the runs to replace, which are the run with the id and runs inside the interval."""
+    """Return the runs to replace: the run with the new run's id, and runs inside the interval."""
     of_topic = table.runs(base, pipeline.topic.name)
     runs = [other for other in of_topic if other.pipeline == pipeline.name]
     same = [other for other in runs if other.run_id == run.run_id]

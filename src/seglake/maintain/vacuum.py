@@ -234,7 +234,7 @@ class _Cutoffs(NamedTuple):
 
     @property
     def archives_since_ms(self) -> float:
-        """Return the time (ms) before which manifest archives are not read."""
+        """Return the time (ms) since which manifest archives are read."""
         return self.oldest_ms - _ARCHIVE_HOURS * HOUR_MS
 
 

@@ -513,7 +513,7 @@ def _activity(log: Log, columns: SegmentColumns, spans: TimeSpans, time: UsualRa
 
 
 def _blocks_of_wide(log: Log, columns: SegmentColumns, now_ms: int) -> TimeSpans:
-    """Return the spans of segments. Divide stray and long segments into their index blocks."""
+    """Return the spans of segments, with stray and long segments divided into index blocks."""
     spans = columns.spans
     future = spans.highs > now_ms + HOUR_MS
     time = usual_range(spans, now_ms)
@@ -616,10 +616,10 @@ _RunKey = tuple[str, str, str]
 
 
 class FailedAttempt(NamedTuple):
-    """An attempt at a run that failed at `failed_at_ms`.
+    """A failed attempt at a run, and the time `failed_at_ms` of the failure.
 
-    `error` is the first line of its message, cut to 300 characters. `committed` is True if another
-    attempt committed the run.
+    `error` is the first line of the error's message, cut to 300 characters. `committed` is True if
+    another attempt committed the run.
     """
 
     topic: str

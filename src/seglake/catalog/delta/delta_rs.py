@@ -188,8 +188,8 @@ def create_table(
 def renumber(log: DeltaLog, made: int, version: int) -> None:
     """Change the number of a table's newest version from `made` to `version`, if higher.
 
-    The table must not be open in any process. Afterwards, lower versions look expired. So does a
-    late commit to an older table. The checkpoint and the commit are only put if
+    The table must not be open in any process. Afterwards, lower versions look expired. A late put
+    of a commit to an older table also looks expired. The checkpoint and the commit are only put if
     they do not exist, so a late put of a failed rebuild cannot replace an object of a later
     rebuild. Raises StoreError.
     """

@@ -51,7 +51,7 @@ from seglake.store import Store
 
 
 class Redrive(NamedTuple):
-    """The rejects that a redrive ingested, which the attempt `attempt_id` had left open.
+    """The rejects that a redrive ingested. The attempt `attempt_id` had left them open.
 
     `run_id` is the id of the first run of the chain.
     """

@@ -266,7 +266,7 @@ class UnreadTopics:
         return list(self._files)
 
     def topics(self) -> list[str]:
-        """Return the names of the topics that exist, which are the topics with a topic row."""
+        """Return the names of the topics that have a topic row. Only these topics exist."""
         files = list(self._files.items())
         return [name for name, mine in files if any(file.kind == "topic" for file in mine)]
 

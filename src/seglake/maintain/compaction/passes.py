@@ -104,7 +104,7 @@ class KeyTable:
         return row, seen, nulls
 
     def put_rows(self, data: Any) -> None:
-        """Put rows into the table that `take` of another table returned. There must be space."""
+        """Put the rows that `take` of another table returned into this table, which has space."""
         rows = np.frombuffer(data, np.uint64)
         self.used = latest_kernels.put_entries(fixed(rows.reshape(-1, 3)), self._slots, self.used)
 

@@ -266,7 +266,7 @@ def _has_any(raw: Any, words: Iterable[bytes]) -> pa.BooleanArray:
 
 
 def _matches(raw: Any, pattern: str) -> pa.BooleanArray:
-    """Match an ASCII pattern with binary data byte by byte. Null items do not match."""
+    """Return, for each binary item, whether an ASCII pattern matches it. Null never matches."""
     matches: Any = pc.match_substring_regex(raw, pattern=pattern)
     flags: pa.BooleanArray = matches.fill_null(False)
     return flags

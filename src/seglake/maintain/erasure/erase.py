@@ -250,7 +250,7 @@ class OldObjects:
         self._attempts = attempts
 
     def find(self, tasks: SegmentTasks, gone: Collection[str] = ()) -> list[Listed]:
-        """Return the old objects. Each log is after its index files.
+        """Return the old objects, with the index files of each log before the log.
 
         `gone` are the keys of files that are about to be replaced, so that they count as old.
         Raises StoreError and CorruptData.
@@ -381,8 +381,8 @@ class EraseResult(TopicReport):
     def followed_by(self, other: EraseResult) -> EraseResult:
         """Return one report of this erasure and of `other`, which erased records added later.
 
-        `running` is empty, because attempts that began after the first erasure also listed their
-        input after it.
+        Attempts that began after the first erasure have also listed their input after it, so
+        `running` is empty.
         """
         last = other if other.version >= 0 else self
         sums = {name: getattr(self, name) + getattr(other, name) for name in _COUNTS}

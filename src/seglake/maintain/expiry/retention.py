@@ -113,7 +113,7 @@ END = -1  # Kafka's DeleteRecordsRequest.HIGH_WATERMARK
 
 @dataclass(repr=False)
 class DeleteRecordsResult(TopicReport):
-    """The log starts that moved, or would move after a dry run. Other partitions are omitted."""
+    """The log starts that moved or, in a dry run, would move. Other partitions are omitted."""
 
     dry_run: bool = False
     moved: list[LogStartChange] = field(default_factory=list)

@@ -127,8 +127,8 @@ def repair_indexes(
     """Rebuild missing or damaged index files.
 
     Files that only a tag names are written again under the same keys, or the tag gets a new object
-    that names new files. A segment is reported and not changed if its log is damaged or unreadable,
-    or if storage fails to read its index files, because then their bytes may be right.
+    that names new files. A segment with a damaged or unreadable log is reported and not changed. So
+    is a segment whose index files storage fails to read, because their bytes may be right.
 
     Args:
         root: The folder or URI of the lake.

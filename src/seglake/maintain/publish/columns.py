@@ -107,7 +107,7 @@ class TableColumns:
         return fields
 
     def dump(self) -> str:
-        """Return the columns as JSON, as the table's row in the catalog stores them."""
+        """Return the columns as JSON, for the table's row in the catalog."""
         return json.dumps(asdict(self))
 
     @staticmethod

@@ -115,7 +115,7 @@ def _statistics(metadata: Any, schema: pa.Schema) -> dict[str, Any]:
 
 
 def _plain(value: Any, kind: pa.DataType) -> Any:
-    """Convert a value of Parquet's statistics to Delta's form, or to None if Delta has no form."""
+    """Convert a value of Parquet's statistics to Delta's form, or to None if there is no form."""
     if pa.types.is_timestamp(kind):
         if value not in _YEARS:
             return None

@@ -335,7 +335,7 @@ def spare_the_collector() -> None:
 
 
 class LocalEngine:
-    """Runs tasks in this process, in `cores` threads, or in the calling thread for one core.
+    """Runs tasks in `cores` threads of this process, or in the calling thread for one core.
 
     Kernels, checksums and codecs release Python's lock, so threads use all cores.
     """

@@ -61,7 +61,7 @@ def rewrite_failed_run(store: Store, failed: FailedRun) -> None:
 
 
 def all_failed_runs(store: Store, topic: str | None) -> Iterator[FailedRun]:
-    """Yield the failed attempts at a topic, or at all topics if it is None, newest first.
+    """Yield the failed attempts at a topic, or at all topics for None, newest first.
 
     Raises what `failed_runs` raises.
     """

@@ -75,7 +75,7 @@ class WithSegmentId:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SegmentRow(WithSegmentId):
-    """A live segment. It covers the offsets from base_offset to end_offset (exclusive), with gaps.
+    """A live segment. It covers base_offset to end_offset (exclusive), and may have gaps.
 
     `min_timestamp`, `max_timestamp` and `created_at_ms` are milliseconds since the epoch. Columns
     with `_bytes` are file sizes, and columns with `_crc32c` are checksums of whole files.

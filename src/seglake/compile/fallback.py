@@ -213,7 +213,7 @@ def _environment() -> dict[str, str]:
 
 
 def meanwhile(answer: Callable[..., Any]) -> Callable[[_Function], _Function]:
-    """Decorate a kernel, below `njit`, with a substitute that is called until it is compiled.
+    """Decorate a kernel with a substitute to call until the kernel is compiled. Use below `njit`.
 
     `answer` is the substitute, `INTERPRETED` or a function with the kernel's parameters.
     """

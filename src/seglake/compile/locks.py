@@ -20,9 +20,9 @@ _LOCKS: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def fork_safe_lock() -> threading.Lock:
-    """Return a lock, which a fork frees in the child.
+    """Return a lock that is free in a forked child, even if a thread of its parent held it.
 
-    So the protected data must be consistent at every moment.
+    Because of this, the data that the lock protects must be consistent at every moment.
     """
     lock = threading.Lock()
     _LOCKS.add(lock)

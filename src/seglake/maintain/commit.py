@@ -130,9 +130,9 @@ class Rewrites:
     """The segments that an attempt writes, while it plans its commit for one version after another.
 
     The caller gives each segment a key. A segment is written once, and is used again if the plan
-    for a later version has this key. Segments of two versions may begin at the same offset,
-    so each later call of `rows` writes new segments under a new attempt id. `attempts` are these
-    ids.
+    for a later version has this key. Segments of two versions may begin at the same offset, so each
+    later call of `rows` writes new segments under a new attempt id. `attempts` has the ids of these
+    later calls.
     """
 
     def __init__(self, attempt_id: str) -> None:

@@ -617,9 +617,9 @@ _FEW = 1000  # fewer old manifests are not archived
 class _AttemptObjects(NamedTuple):
     """A summary of the objects of an attempt.
 
-    `lost_races` is the number of its last manifest, or -1. `marked` is whether it has a success
-    marker. `newest_ms` is the time of its newest object. The attempt is `unfinished` if it has an
-    object that is not part of a commit, such as the list of an erasure.
+    `lost_races` is the number of its last manifest, or -1 without a manifest. `marked` is whether
+    it has a success marker. `newest_ms` is the time of its newest object. It is `unfinished` if it
+    has an object that is not part of a commit, such as the list of an erasure.
     """
 
     lost_races: int = -1

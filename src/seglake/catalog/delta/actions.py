@@ -63,8 +63,8 @@ class DeltaCommit(NamedTuple):
     """A commit of a Delta table.
 
     `applications` has the version of each app transaction. `definition` has the protocol and the
-    metadata that it sets. `removed` maps the path of each removed file to whether that changes
-    rows. `operation` and `engine` are from the description by its writer. `fences` is true for a
+    metadata that it sets. `removed` maps the path of each removed file to whether its removal
+    changes rows. `operation` and `engine` are from its description. `fences` is true for a
     fence: its writer is about to delete files that a commit in progress may name. `begins` is true
     for the first commit of a rebuilt table, which follows no commit although its number is not 0.
     """

@@ -120,9 +120,9 @@ def write_parquet(
 ) -> WrittenFile:
     """Write a Parquet file `<partition>/<name>-<CRC-32C>.parquet` below `folder`.
 
-    `front` is written at PLACE, before the rows. A small file consists mostly of its footer, so it
-    has no Parquet statistics. Readers use the statistics in the Delta log. For the same reason a
-    file has Arrow's schema only if the table has metadata.
+    `front` is written at PLACE, before the rows. A small file consists mostly of its footer. To
+    keep the footer small, it has no Parquet statistics, and has Arrow's schema only if the table
+    has metadata. Readers use the statistics in the Delta log.
     """
     sink, many = pa.BufferOutputStream(), len(table) >= _FEW
     described = table.schema.metadata is not None

@@ -123,7 +123,7 @@ def expired_attempts(rows: Iterable[MaintenanceRow]) -> set[str]:
 
 
 def rejects_left(rows: Iterable[MaintenanceRow]) -> dict[str, int]:
-    """Return, for each attempt that lost rejects in erasures, the number that remain.
+    """Return, for each attempt that lost rejects in erasures, the number of remaining rejects.
 
     `rows` are all rows of maintenance. The smallest number is used, because it is from the last
     erasure.
@@ -147,7 +147,7 @@ def erasures_for_attempt(rejects_of: str, rows: Iterable[MaintenanceRow]) -> lis
 
 
 def _rejects_left(row: MaintenanceRow) -> dict[str, int]:
-    """Return, for each attempt that lost rejects in one erasure, the number that remain."""
+    """Return, for each attempt that lost rejects in one erasure, the number of remaining ones."""
     counts: dict[str, int] = (
         json.loads(row.report)["rejects_left"] if row.operation == ERASE else {}
     )

@@ -368,9 +368,9 @@ def files_to_merge(
 
 
 def is_committed(store: Store, attempt_id: str) -> bool:
-    """Return whether an attempt with rejects in the table is committed, by its objects.
+    """Return whether, by its objects, an attempt with rejects in the table is committed.
 
-    It is committed if it has a success marker. If at most its claim remains, its manifest is
+    It is committed if it has a success marker. If at most its claim remains, its manifest was
     archived, so it is committed too. A running attempt still has its announcement. A vacuum removes
     the rejects of an attempt that ended without a commit from the table.
     """

@@ -153,8 +153,8 @@ def advance(
 ) -> Snapshot:
     """Return the version that `commits` make from `base`. Reads only files that they added.
 
-    Files that only moved rows of other files are not read, unless the topic also lost segments.
-    Then the rows of all its removed files are removed, and the rows of all its added files are
+    A file with only rows from other files is not read, unless its topic also lost segments. For
+    such a topic, the rows of all removed files are removed, and the rows of all added files are
     added. Topics that `base` has not read are not read. Raises CorruptData, StoreError and
     MissingObject.
     """

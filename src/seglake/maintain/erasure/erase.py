@@ -304,7 +304,7 @@ class OldObjects:
         yield from (item for item, had in zip(old, goes, strict=True) if had)
 
     def _is_old(self, key: str) -> bool:
-        """Return whether no later commit can name a quarantine file that is not named now."""
+        """Return whether an unnamed quarantine file can no longer be named by a commit."""
         if TEMPORARY.fullmatch(key):
             return False
         named = self._attempts.named_rejects

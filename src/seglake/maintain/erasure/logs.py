@@ -301,7 +301,7 @@ class RejectErasure:
         """Remove the rejects of the last `find`. Raises StoreError and CommitConflict.
 
         If a file that is not merged is rewritten, rejects of the attempts `dead` are also removed
-        from it. They never count, and a new object would make these attempts look as if they run.
+        from it. These rejects never count, and a new object would make the attempts look alive.
         """
 
         def replace() -> None:

@@ -241,7 +241,7 @@ def _start(view: PartitionView, offset: int) -> int:
 class ExpireRejectsResult(TopicReport):
     """The attempts whose rejects expired, or would expire, and the numbers of runs and rejects.
 
-    `now_ms` is the present time (ms) by which their age was computed.
+    `now_ms` is the time (ms) that counted as the present for the age of the rejects.
     """
 
     dry_run: bool = False

@@ -109,7 +109,7 @@ class Engine(Protocol):
         """Return the number of tasks that run at the same time."""
 
     def cores_for(self, size_bytes: int, /) -> int:
-        """Return the number of cores to divide work for. If a cluster grows, it exceeds `cores`."""
+        """Return the number of cores to divide work for, which can exceed `cores` in a cluster."""
 
     def start(self, step: Step, /) -> None:
         """Start the session that tasks need, if any, as a step."""

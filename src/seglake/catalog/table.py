@@ -567,7 +567,7 @@ class CatalogTable:
     def fence(self, topic: str | None = None) -> None:
         """Commit a fence: commits in progress to `topic`, or by default to any topic, will lose.
 
-        Afterwards, an abandoned attempt can no longer commit, and no commit in progress can name
+        Afterwards, an abandoned attempt can no longer commit, and commits in progress cannot name
         data files that the caller is about to delete. Raises CommitConflict and StoreError.
         """
         application = None if topic is None else f"seglake/{topic}"

@@ -347,7 +347,7 @@ class _Sweep:
     def _remove_from_quarantine(self, garbage: _Garbage) -> _Garbage:
         """Remove files from the quarantine table, and return the garbage without files to keep.
 
-        Afterwards, no commit in progress can name one of the removed files. Files whose rejects
+        Afterwards, commits in progress cannot name the removed files. Files with rejects that
         count are kept if the table names them.
         """
         quarantine, report = QuarantineTable(self._table.store), self._report
@@ -385,7 +385,7 @@ def _find(
 ) -> _Garbage:
     """Return the garbage, and set the objects to delete and to keep in the report.
 
-    If `among` is passed, data files of the catalog are only deleted if it has their keys.
+    If `among` is passed, data files of the catalog are only deleted if their keys are in it.
     """
     now_ms, oldest_ms = times.now_ms, times.oldest_ms
     never_named = UnreferencedFiles.from_table(table, times.retention_hours, now_ms=now_ms)

@@ -121,7 +121,7 @@ _NUMBERS = (
 def refine_spans(
     log: Log, segments: SegmentColumns, chosen: npt.NDArray[Any], spans: TimeSpans
 ) -> TimeSpans:
-    """Return `spans` in which the segments that the mask `chosen` selects become index blocks.
+    """Return `spans`, but with index blocks instead of the segments that `chosen` selects.
 
     A limited number of zone maps is read, for the segments with the most records. Other segments,
     and segments with damaged files, keep their spans.

@@ -234,7 +234,7 @@ def may_retry(error: Exception, failures: int) -> bool:
     """Return whether a failed request may be repeated. If so, pause first.
 
     The libraries repeat most requests themselves. But they do not repeat a write, a deletion or a
-    listing whose connection is reset, or whose reply ends early.
+    listing if the connection is reset, or if the reply ends early.
 
     Args:
         error: The error of the request. The library's retries in its text count as failures.

@@ -70,7 +70,7 @@ def local_file(store: Reader, key: str) -> OpenFile | None:
 
 
 def close_unused_files(store: Reader) -> None:
-    """Close the files of a local store that no read uses.
+    """Close the open files of a local store, except files that a read is using.
 
     A deleted file takes space on the disk until it is closed.
     """
@@ -235,7 +235,7 @@ class _LocalStore:
         self.forget()
 
     def forget(self) -> None:
-        """Close every open file that no read uses."""
+        """Close every open file, except files that a read is using."""
         self._open.cache_clear()
 
 

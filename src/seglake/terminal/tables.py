@@ -105,7 +105,7 @@ def show_report(title: str, report: Mapping[str, Any]) -> None:
 
 
 def stream_json(rows: Iterable[dict[str, Any]]) -> None:
-    """Print rows as JSON, like `show`, but one by one: only one row is in memory at a time."""
+    """Print rows as JSON, like `show`, but one by one, so that memory need not hold all rows."""
     between = "["
     for row in rows:
         sys.stdout.write(between + json.dumps(row, ensure_ascii=False))

@@ -41,9 +41,9 @@ class TableColumns:
     """The optional columns of a published table, and how values are converted.
 
     Every table has the columns partition, offset, timestamp, key and headers. `fields` maps each
-    further column to its field and type. `value` and `timestamp_ms` are whether the table has these
-    columns. `key` is the type of the key. A value that does not fit its type is an error if
-    `strict`, else null.
+    further column to its field and type. `value` and `timestamp_ms` state whether the table has
+    these columns. `key` is the type of the key. A value that does not fit its type is an error if
+    `strict` is set, else null.
     """
 
     fields: Mapping[str, tuple[str, str]]

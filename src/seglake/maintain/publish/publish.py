@@ -235,8 +235,8 @@ class _Plan:
     def is_rearranged(self, added: Mapping[PublishedSegment, NewFile]) -> bool:
         """Return whether the new files have exactly the rows of the removed files.
 
-        A segment never has a record that an earlier segment with its offsets did not have. So the
-        rows are equal if the ranges of offsets and the numbers of rows are equal.
+        A new segment for offsets of an old segment has the same records or fewer. So the rows are
+        equal if the ranges of offsets and the numbers of rows are equal.
         """
         gone = {path: PublishedSegment.parse(path) for path in self.removed}
         if self.base is None or self.base.foreign or None in gone.values() or not added:

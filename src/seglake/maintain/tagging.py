@@ -367,7 +367,7 @@ def tag_usage(
     """Return a `TagUsage` for each tag, except for the tags in `without`.
 
     If `topic` is passed, only files of this topic are counted, and tags whose version does not have
-    the topic are skipped. If there are no tags, no version is read. Raises StoreError and
+    the topic are skipped. Without any tag, no version is read. Raises StoreError and
     CorruptData.
     """
     tags = [tag for tag in table.tags() if tag.name not in without]

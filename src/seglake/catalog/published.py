@@ -260,7 +260,7 @@ class PublishedTable:
         return [key.removeprefix(f"{self.folder}/") for key in keys]
 
     def delete(self, paths: Iterable[str]) -> None:
-        """Delete `paths`, except files of the newest version. No later commit must name `paths`."""
+        """Delete `paths`, except files of the newest version. Later commits must not name them."""
         there = self.read()
         named: Collection[str] = there.files if there else ()
         self.store.delete([f"{self.folder}/{path}" for path in paths if path not in named])

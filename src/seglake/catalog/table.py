@@ -485,7 +485,7 @@ class CatalogTable:
         """Create the catalog from the rows of each topic, and return its version.
 
         The version is at least `first_version`. `lake` is the lake's identity, or "" if it is
-        unknown. The lake must not be open in a process.
+        unknown. The lake must not be open in any process.
         """
         table = CatalogTable.create_empty(store, lake)
         made = 0

@@ -3,7 +3,7 @@
 The object `catalog/tags/<attempt>/version.json` lists data files with all rows of the version.
 These files are stored next to the object, not in the Delta table. So the version does not need its
 commits or its data files in the table. The row of the tag has the size and the checksum of the
-object. The names of data files contain their checksums. The object also lists the records that
+object. The name of a data file has its checksum. The object also lists the records that
 erasures have removed from the version. The module `maintain.tagging` makes and deletes tags.
 """
 

@@ -198,7 +198,7 @@ def run_with_id(
 
 
 def _by(replaced: RunRow, history: Iterable[RunRow]) -> str:
-    """Describe which run replaced `replaced`, and how to undo that run, for a message's end."""
+    """Describe, for a message, which run replaced `replaced`, and how to undo that run."""
     runs = [
         run
         for run in history

@@ -226,7 +226,7 @@ class _Cutoffs(NamedTuple):
 
     @property
     def oldest_ms(self) -> float:
-        """Return the time (ms) from which on objects are too young to be deleted.
+        """Return the time (ms) before which an object must have been written to be deleted.
 
         A commit may still need objects that were written after this time.
         """

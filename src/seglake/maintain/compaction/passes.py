@@ -104,7 +104,7 @@ class KeyTable:
         return row, seen, nulls
 
     def put_rows(self, data: Any) -> None:
-        """Put the rows that `take` of another table returned into this table, which has space."""
+        """Put rows that `take` of another table returned into this table. It must have space."""
         rows = np.frombuffer(data, np.uint64)
         self.used = latest_kernels.put_entries(fixed(rows.reshape(-1, 3)), self._slots, self.used)
 

@@ -439,7 +439,7 @@ def _recreate(store: Store, topics: Mapping[str, list[Row]], first_version: int,
 
 
 def _last_version(store: Store, manifests: Iterable[Manifest]) -> int:
-    """Return the highest version that the lost catalog may have had, or -1 without any trace.
+    """Return the highest version that the lost catalog may have had, or -1 if none is known.
 
     The version that a killed rebuild recorded also counts, because its files may have lower numbers
     than the lost catalog.

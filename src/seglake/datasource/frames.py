@@ -1,8 +1,8 @@
 """Return the events of a window, or of many keys, as a DataFrame.
 
-The driver reads a short window, and tasks read a long one: to plan a query of a Python source and
-start its tasks, Spark takes about a hundred times as long as a short window takes to read. Tasks
-read the events of keys.
+The driver reads a short window itself. To plan a query of a Python source and start its tasks,
+Spark takes about a hundred times as long as the driver takes to read the window. Tasks read a long
+window, and the events of keys.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def events_between(
     The columns are the same as in `spark.read.format("seglake")`, without headers unless `columns`
     names them. A window that takes at most `driver_bytes` of the log, by default the size of one
     task, is read immediately: the DataFrame holds its events, and joins broadcast up to 10 MiB of
-    them. Tasks read a longer window whenever the DataFrame is used, with credentials from their
+    them. Tasks read a longer window whenever the DataFrame is used. They find credentials in their
     environment. Raises UsageError, CorruptData and StoreError.
     """
     names = choose_columns(columns)
@@ -119,13 +119,13 @@ def events_with_keys(
 ) -> DataFrame:
     """Return the events that have one of the keys, in the version of `log`.
 
-    `keys` has at most 10,000 different keys. It is a list of bytes and text, which is encoded as
-    UTF-8; or a DataFrame with one column of text or bytes, which is collected immediately. Nulls
+    `keys` has at most 10,000 different keys: a list of bytes and text, or a DataFrame with one
+    column of text or bytes. The DataFrame is collected immediately. Text is encoded as UTF-8. Nulls
     are ignored. `start` and `end` bound the timestamps: start <= timestamp < end. The columns are
     the same as in `spark.read.format("seglake")`, without headers unless `columns` names them.
     Whenever the DataFrame is used, the driver reads key indexes, and tasks read the blocks that may
-    have a key, with credentials from their environment. Raises UsageError, for example for too many
-    keys.
+    have a key. Tasks find credentials in their environment. Raises UsageError, for example for too
+    many keys.
     """
     names = choose_columns(columns)
     open_window(start, end)  # raises before any work

@@ -42,7 +42,7 @@ class TopicPartition(NamedTuple):
 
 
 class TopicChoice(NamedTuple):
-    """The partitions to read. Exactly one of the fields is not None."""
+    """The partitions to read. Exactly one field is set; the other fields are None."""
 
     assigned: frozenset[TopicPartition] | None = None
     named: frozenset[str] | None = None
@@ -50,7 +50,7 @@ class TopicChoice(NamedTuple):
 
 
 class Bound(NamedTuple):
-    """The start or end of a query, from the option `name`. Only one other field is not None.
+    """The start or end of a query, from the option `name`. Exactly one other field is set.
 
     `offset` is EARLIEST or LATEST, and `offsets` may contain these, too. A time, in epoch ms,
     selects the first record, in offset order, at that time or later.
@@ -298,7 +298,7 @@ class _Values:
         return topics
 
     def bound(self, side: Literal["starting", "ending"]) -> Bound | None:
-        """Return the bound of the highest rank: a global time, times of partitions, offsets."""
+        """Return a bound from the first option that is set: time, times by partition, offsets."""
         time, times, offsets = f"{side}Timestamp", f"{side}OffsetsByTimestamp", f"{side}Offsets"
         if time in self:
             self.integer(time, 0)  # Kafka's source accepts only integers for this option

@@ -6,7 +6,7 @@ writes the end of each micro-batch to the checkpoint before the micro-batch runs
 same range after a failure. The range is then read from the same version, even if records were
 removed from the lake since.
 
-The start of a new query is bound once, as in Kafka's source: a topic that appears a moment later is
+The start of a new query is bound once, as in Kafka's source. A topic that appears a moment later is
 read from its beginning, and a query that is killed in its first micro-batch starts again at the
 same offsets. Kafka's source stores the start next to the checkpoint. A source in Python cannot, and
 after a kill Spark calls `initialOffset` again. So `initialOffset` always returns `{}`, and the end
@@ -64,7 +64,7 @@ class SparkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._triggered_at = -math.inf
 
     def initialOffset(self) -> Json:  # noqa: N802  # Spark's name, as below
-        """Return `{}`: the end of the first micro-batch contains the start of a new query."""
+        """Return `{}`, because the end of the first micro-batch contains the start of the query."""
         return {}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -105,7 +105,7 @@ class SparkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: Json, end: Json) -> list[InputPartition]:
         """Return the tasks of the micro-batch [start, end), in the version that `end` names.
 
-        They read the newest version if the named version expires before the plan is complete.
+        The tasks read the newest version if that version expires before the plan is complete.
         """
         ends = _from_json(end)
         try:
@@ -199,7 +199,7 @@ class SparkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def prorate(limit: int, starts: Mapping[TopicPartition, int], ends: Offsets) -> Offsets:
-    """Return ends that are about `limit` offsets in total after the starts, by Kafka's rule.
+    """Return ends of a micro-batch with about `limit` offsets in total, by Kafka's rule.
 
     Each partition gets its share of all unread offsets, and at least one offset.
     """

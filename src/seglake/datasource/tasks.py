@@ -132,10 +132,10 @@ def read_records(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records of a task with the columns of `schema`, a few MiB at a time.
 
-    With `keys`, yield only records that have one of them.
+    With `keys`, yield only records that have one of the keys.
 
-    Records whose log a vacuum removed are read from the newest version. Raises CorruptData;
-    StoreError; VersionExpired if the newest version misses some of these records; and MissingObject
+    If a vacuum removed a log, its records are read from the newest version. Raises CorruptData,
+    StoreError, VersionExpired if the newest version lacks some of the records, and MissingObject
     for a lost log. Without `fail_on_data_loss`, lost records are skipped with a warning.
     """
     names = schema.names if "offset" in schema.names else [*schema.names, "offset"]

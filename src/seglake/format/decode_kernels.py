@@ -229,7 +229,7 @@ def read_crcs(data, starts, crcs):
 @njit(cache=True, nogil=True)
 @meanwhile(INTERPRETED)
 def blocks_rise(blocks, end):
-    """Return whether the positions of blocks rise below `end`, and their offsets below 2^31."""
+    """Return whether blocks have rising positions below `end`, and rising offsets below 2^31."""
     position, offset = np.int64(-1), np.int64(-1)
     for i in range(len(blocks)):
         if blocks[i].position <= position or blocks[i].relative_offset <= offset:
@@ -241,7 +241,7 @@ def blocks_rise(blocks, end):
 @njit(cache=True, nogil=True)
 @meanwhile(INTERPRETED)
 def survey(table, length):
-    """Return the first batch outside of `length` bytes, or -1, and the bitwise or of attributes."""
+    """Return (first batch outside of `length` bytes or -1, bitwise or of all attributes)."""
     bits = np.int64(0)
     for i in range(len(table)):
         start = table[i].position

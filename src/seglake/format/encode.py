@@ -159,7 +159,7 @@ def encode_batches(
             `encoding.append_time_ms` decides.
 
     Raises:
-        ConfigError: A batch exceeds `MAX_BATCH_BYTES`, so that readers would refuse it.
+        ConfigError: A batch exceeds `MAX_BATCH_BYTES`. Readers would refuse it.
     """
     count = len(timestamps)
     if offsets is None:

@@ -163,8 +163,8 @@ def _record_length(timestamp_delta, offset_delta, body):
 def cut_batches(timestamps, offsets, stamped, sizes, max_bytes, firsts, batch_sizes):
     """Cut records into batches of at most `max_bytes` bytes of records. Return the batch count.
 
-    The records of a batch have one timestamp type. `stamped` marks records with LogAppendTime: in a
-    batch, these have the same timestamp. Offsets rise, and the offsets of a batch differ by less
+    The records of a batch have one timestamp type. `stamped` marks records with LogAppendTime. A
+    batch of such records has only one timestamp. Offsets rise, and those of a batch differ by less
     than 2^31. `firsts` receives the first record of each batch, then the number of records.
     `batch_sizes` receives the bytes of each batch's records.
     """
@@ -257,7 +257,7 @@ def extremes(timestamps, firsts, lows, highs, at, lateness):
 
     `at` receives the first record with the largest timestamp. `lateness` receives the largest time
     (ms) by which a record is older than an earlier record of its batch. Records without a
-    timestamp do not count. A batch without records gets -1, -1, its item of `firsts`, and 0.
+    timestamp do not count. An empty batch gets low and high -1, `at` from `firsts`, lateness 0.
     """
     for batch in range(len(firsts) - 1):
         low, high, where, late = np.int64(-1), np.int64(-1), firsts[batch], np.int64(0)

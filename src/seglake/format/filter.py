@@ -39,7 +39,7 @@ NO_HORIZON = -1
 
 
 class _Changed(NamedTuple):
-    """The kept records of the batches that change, and the first of these in each batch."""
+    """The kept records of the batches that change, and the first kept record of each batch."""
 
     order: Int64s  # positions in the decoded records
     firsts: Int64s  # positions in `order`, then its length

@@ -142,7 +142,7 @@ class OffsetIndex:
 
     @classmethod
     def build(cls, base_offset: int, offsets: Int64s, positions: Int64s) -> OffsetIndex:
-        """Build an index from its entries. Raises CorruptData if an index cannot have them."""
+        """Build an index from its entries. Raises CorruptData if they are invalid."""
         _check_relative(base_offset, offsets)
         if np.any(np.diff(offsets) <= 0):
             raise CorruptData("offsets of an offset index must increase strictly")
@@ -233,9 +233,9 @@ def time_index(base_offset: int, table: BatchTable, indexed: npt.NDArray[np.bool
 
 
 def _rises(timestamps: Int64s) -> Flags:
-    """Return, for each timestamp, whether it exceeds the preceding timestamp, at first -1.
+    """Return, for each timestamp, whether it exceeds the preceding one. The first must exceed -1.
 
-    Timestamps are compared, because a difference could overflow.
+    Timestamps are not subtracted, because a difference could overflow.
     """
     rises: Flags = timestamps > np.append(-1, timestamps[:-1])
     return rises

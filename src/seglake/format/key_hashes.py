@@ -63,7 +63,7 @@ def hashes_of_keys(keys: Iterable[bytes]) -> Hashes:
 
 
 def hashes_of_spans(keys: Spans) -> Hashes:
-    """Return the hash of each key. No key may be null."""
+    """Return the hash of each key. `keys` has no nulls."""
     hashes = np.empty(len(keys), np.uint64)
     data, starts, lengths = keys.fixed()
     key_kernels.hash_spans(data, starts, lengths.astype(np.int64), hashes)

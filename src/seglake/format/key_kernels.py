@@ -67,7 +67,7 @@ def hash_of(data: Bytes, start: int, length: int) -> Any:
 
 @njit(cache=True, nogil=True)
 def hash_spans(data: Bytes, starts: Int64s, lengths: Int64s, hashes: Any) -> None:
-    """Fill `hashes` with the hash of each span. No span may be null."""
+    """Fill `hashes` with the hash of each span. Spans are not null."""
     for i in range(len(starts)):
         hashes[i] = hash_of(data, starts[i], lengths[i])
 

@@ -116,7 +116,7 @@ class Pages:
 
 
 def _page(pairs: Hashes) -> tuple[bytes, int]:
-    """Return the bytes of a page, and its number of different pairs. Their blocks must ascend."""
+    """Return the bytes of a page, and its number of distinct pairs. Blocks of `pairs` ascend."""
     count = key_kernels.sort_pairs(pairs, np.empty_like(pairs))
     pairs = pairs[:count]
     places = (pairs >> np.uint64(32)) * np.uint64(count << REST_BITS) >> np.uint64(32)

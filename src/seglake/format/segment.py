@@ -140,7 +140,7 @@ def seal(base_offset: int, table: BatchTable, indexed: npt.NDArray[np.bool_]) ->
 def _times(table: BatchTable) -> tuple[int, int, int, int]:
     """Return the last four values of `Sealed`. Batches without records do not count.
 
-    An empty batch keeps the largest timestamp of the records that it lost, which no read returns.
+    An empty batch has the largest timestamp of its removed records, which no read returns.
     """
     if not len(table):
         return -1, -1, -1, 0

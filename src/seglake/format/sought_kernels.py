@@ -54,7 +54,7 @@ def is_sought(keys: SoughtKeys, data: Bytes, start: int, length: int) -> bool:
 
 @njit(cache=True, nogil=True)
 def _order(keys: SoughtKeys, number: int, data: Bytes, start: int, length: int) -> int:
-    """Compare a key with data[start : start + length]. If the key is smaller, return < 0."""
+    """Compare key `number` with data[start : start + length]. Return < 0 if the key is smaller."""
     if keys.lengths[number] != length:
         return int(keys.lengths[number] - length)
     at = keys.starts[number]

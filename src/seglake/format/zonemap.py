@@ -81,8 +81,8 @@ def span_of(block_count: int) -> int:
     """Return the fence span that `encode` uses for `block_count` blocks.
 
     A reader without cached data reads all fences, and the entries of one fence. It reads the fewest
-    bytes if a fence has somewhat more blocks than the square root of their number. A small file is
-    read completely.
+    bytes if a fence has somewhat more blocks than the square root of `block_count`. A small file
+    is read completely.
     """
     small = ENTRY.itemsize * block_count <= SMALL_BYTES
     if small or block_count > 2**16:

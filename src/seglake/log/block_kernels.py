@@ -1,8 +1,8 @@
-"""The kernel of lookups: from the bytes of an index block to a record in one call.
+"""Kernels of lookups: find a record in the bytes of an index block in one call.
 
-The outline of a block is one array: the number of batches, the end of the used part of the array,
-and for each batch the fields below. After the fields, it has the times of each batch that was
-searched: offsets, timestamps, running maximum of the timestamps.
+The outline of a block is one array. It begins with the number of batches, the end of the used part
+of the array, and the fields below for each batch. The times follow: for each batch that was
+searched, its offsets, its timestamps, and the running maximum of its timestamps.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def survey(data, first_offset, end_offset, addresses, outline):
     """Put the batch headers of a block into `outline`. Return whether the block is valid.
 
     Returns False if a checksum or a header is wrong, if offsets do not ascend from `first_offset`
-    to below `end_offset`, or if there is no space or no function for checksums.
+    to below `end_offset`, if `outline` is too small, or if no function for checksums is loaded.
     """
     count, _, problem = find_batches(data)
     outline[BATCHES], outline[USED] = count, FIRST + count * FIELDS
@@ -118,12 +118,12 @@ def first_reaching(outline, timestamp, from_offset):
 def read_first_reaching(
     data, before, timestamp, from_offset, first_offset, end_offset, room, addresses
 ):
-    """Run `first_reaching` in a block with the bytes `data`, and outline it in the `LookupRoom`.
+    """Find a record like `first_reaching`, in a block with the bytes `data`.
 
     `before` is the outline of the block from an earlier call, or empty. The block has offsets from
-    `first_offset` to `end_offset`, exclusive. The answer has a fourth number: the end of the used
-    part of the outline. The answer is `UNKNOWN` if the block is damaged, or if this kernel cannot
-    decode a batch.
+    `first_offset` to `end_offset`, exclusive. The outline is written to `room`. The answer has a
+    fourth number: the end of the used part of the outline. The answer is `UNKNOWN` if the block is
+    damaged, or if this kernel cannot decode a batch.
     """
     outline, unknown = room.outline, (UNKNOWN, np.int64(0), np.int64(0), np.int64(0))
     # 1. Outline the block, which checks it, unless an earlier call did.

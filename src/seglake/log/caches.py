@@ -1,7 +1,7 @@
 """Cache values in memory: index data in a `ByteCache`, the batches of windows in a `RecordCache`.
 
-A `RecordCache` has the decompressed batches of small reads, because windows are repeated and
-overlap.
+A `RecordCache` has the decompressed batches of small reads. It saves work because callers repeat
+windows, and because windows overlap.
 
 Decompression is most of the cost of a small window; waiting for storage is the rest. If the cache
 has all wanted batches of a piece, the piece is not fetched. If the cache has some of the batches,
@@ -11,7 +11,7 @@ A batch from an object store is cached when it is first read. A batch from a loc
 when it is read the third time: most batches are read once, and caching a batch costs about as much
 as decompressing it twice (decision 16).
 
-An entry of the cache is the batches of a log that one read decompressed. The oldest entry is
+An entry of the cache contains the batches of a log that one read decompressed. The oldest entry is
 evicted first. Indexes of batches are arrays: an object for each batch would keep the garbage
 collector busy.
 """
@@ -134,7 +134,7 @@ class _BatchIndex(NamedTuple):
         return _BatchIndex(positions, stops, table, entries, payload.starts, payload.ends)
 
     def plus(self, later: Sequence[_BatchIndex]) -> _BatchIndex:
-        """Merge indexes. A batch of a later index replaces the same batch of an earlier one."""
+        """Return this index merged with later ones. For a batch in several, the last one counts."""
         joined = _BatchIndex(*(join_tables(column) for column in zip(self, *later, strict=True)))
         order = joined.positions.argsort(kind="stable")
         positions = joined.positions[order]
@@ -145,7 +145,7 @@ class _BatchIndex(NamedTuple):
         return _BatchIndex(*(take_rows(column, numbers) for column in columns))
 
     def covering(self, ranges: LogRanges) -> Any:
-        """Return the numbers of the batches that fill the ranges, or None if one is missing."""
+        """Return the numbers of the batches that fill the ranges, or None if a batch is missing."""
         numbers = np.empty(len(self.positions), np.int64)
         positions, stops, starts, ends = map(fixed, (*self[:2], *ranges[:2]))
         count = covering(positions, stops, starts, ends, numbers)
@@ -162,7 +162,7 @@ class _CacheEntry(NamedTuple):
 
 
 def runs(owner_of: Int32s) -> Iterator[tuple[int, slice]]:
-    """Yield each owner with its rows. The rows of an owner must be adjacent."""
+    """Yield each owner and the slice of its rows. The rows of an owner must be adjacent."""
     cuts = (np.flatnonzero(np.diff(owner_of)) + 1).tolist()
     edges = [0, *cuts, len(owner_of)] if len(owner_of) else []
     for first, stop in pairwise(edges):
@@ -187,7 +187,7 @@ class RecordCache:
         self.seen = np.zeros(SEEN_SLOTS, np.uint64)  # marks of batches that were read, by kernels
 
     def mostly_seen(self, pieces: Sequence[Piece], owner_of: Int32s, positions: Int64s) -> bool:
-        """Return whether most of these batches were passed in two earlier calls.
+        """Return whether most of these batches were passed in at least two earlier calls.
 
         The call is recorded. Batch b is at positions[b] of the log of pieces[owner_of[b]]. The
         cache records about 65,000 batches, and rarely confuses two of them.
@@ -305,8 +305,8 @@ class RecordCache:
 class CachedFetch:
     """A fetch that caches the batches of another fetch. Only the other fetch is pickled.
 
-    Before it gets a chunk, it calls `look`, which clears the cache if logs were deleted: a plan is
-    read without a call of a method of `Log`, which would check for deletions.
+    Before it gets a chunk, it calls `look`, which clears the cache if logs were deleted. Methods of
+    `Log` check for deletions, but a plan is read without calling any of these methods.
     """
 
     def __init__(
@@ -353,7 +353,7 @@ class CachedFetch:
                 yield self._caching(chunk)
 
     def _caching(self, chunk: Chunk) -> Chunk:
-        """Return a chunk with cached records, which also caches the records that it decompresses.
+        """Return the chunk with its cached records. It also caches the records it decompresses.
 
         Batches before the window are never decompressed, so this method caches their headers.
         """
@@ -401,7 +401,7 @@ def _in_log(chunk: Chunk, rows: Any) -> BatchTable:
 
 
 def _cached_chunk(pieces: Sequence[Piece], found: Sequence[_Batches]) -> Chunk:
-    """Return a chunk of cached batches without data. Their positions are just 0, 1, 2 and so on."""
+    """Return a chunk of cached batches, without data. Batch positions are 0, 1, 2 and so on."""
     table = join_tables([batches for batches, _ in found])
     log_positions = table["position"].copy()
     table["position"] = np.arange(len(table))

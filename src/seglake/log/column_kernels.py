@@ -120,9 +120,9 @@ def fill(table, stored, base, first, wanted, columns, room, addresses):
     Returns (n, size_bytes, reason): the first n batches of `stored` are done, and those with a
     wanted record take `size_bytes` of the log. The reason is 0, or why batch n is not done: `FULL`
     if it needs more space in the columns, `ALONE` if it must be decompressed without this kernel,
-    or the problem of its records. With headers, the call may also end before the last batch with
-    reason 0: all headers that were found are in `stored.data` if batch `first` is not compressed,
-    else in the room.
+    or the problem of its records. If headers are wanted, the call may end early with reason 0, so
+    all headers of a call are in one buffer: `stored.data` if batch `first` is not compressed, else
+    the room.
     """
     state, log_bytes, at = columns.state, np.int64(0), np.int64(0)
     for number in range(first, len(stored.ends)):

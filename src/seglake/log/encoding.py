@@ -33,7 +33,7 @@ def policy_of(topic: Topic) -> IndexPolicy:
 def limits_of(topic: Topic) -> SegmentLimits:
     """Return the limits at which the topic's segments roll.
 
-    Retention removes whole segments. So if it is set, and `segment.ms` is not, they span a week.
+    Retention removes whole segments. Topics with retention and no `segment.ms` roll after a week.
     """
     rolls_by_time = topic.segment_ms < INT64_MAX or topic.retention_ms < 0
     segment_ms = topic.segment_ms if rolls_by_time else WEEK_MS

@@ -207,7 +207,7 @@ _FLAGS = {"key": KEYS, "value": VALUES, "headers": HEADERS}
 
 
 class _Numbers(NamedTuple):
-    """The numbers of each record: a part of `Buffers`."""
+    """The arrays of `Buffers` that have one integer for each record."""
 
     offsets: Int64s
     timestamps: Int64s
@@ -410,10 +410,10 @@ def execute(
     With `keys`, yield only the records with one of the keys. Other records are compared, but not
     copied.
 
-    About `memory_bytes` are in use at any time, whatever the size of the read: a quarter for bytes
-    that are fetched ahead, a sixteenth for the columns of each of `threads` threads, and a
-    sixteenth for one more share. A record batch that is larger is still read. Raises CorruptData
-    and StoreError.
+    About `memory_bytes` are in use at any time, whatever the size of the read. A quarter is for
+    bytes that are fetched ahead. A sixteenth is for the columns of each of `threads` threads, and
+    another sixteenth for the columns that the caller takes. A larger record batch is still read.
+    Raises CorruptData and StoreError.
     """
     stats = stats or ReadStats()
     part_bytes = memory_bytes // 16
@@ -435,10 +435,10 @@ def _shares_of(
     chunks: Iterable[Chunk], schema: pa.Schema, limit_bytes: int, count: int, keys: SoughtKeys,
     stats: ReadStats,
 ) -> Iterator[Share]:  # fmt: skip
-    """Yield, for each chunk, at most `count` shares, which together have its wanted records.
+    """Yield shares: iterators of the wanted records of a part of a chunk, as Arrow batches.
 
-    With `keys`, only records with one of the keys are wanted. The columns of an Arrow batch take
-    about `limit_bytes`, or the bytes of one record batch. `stats` counts the requests.
+    A chunk has about `count` shares or fewer. With `keys`, only records with one of the keys are
+    wanted. An Arrow batch has about `limit_bytes`, or one record batch. `stats` counts requests.
     """
     for chunk in chunks:
         stats.requests += chunk.requests
@@ -453,7 +453,7 @@ def _shares_of(
 
 
 def _cuts(sizes: npt.NDArray[np.int32], count: int, cached: bool) -> list[int]:
-    """Return the positions at which batches of these sizes are cut into shares."""
+    """Return the positions at which to cut batches of these sizes into shares, with both ends."""
     ends = sizes.cumsum(dtype=np.int64)
     total = int(ends[-1]) if len(ends) else 0
     shares = min(count, total // (_CACHED_SHARE_BYTES if cached else _SHARE_BYTES))

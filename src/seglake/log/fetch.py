@@ -147,7 +147,7 @@ class Chunk:
     def decompress(self, rows: BatchTable, limit_bytes: int) -> Payload:
         """Return the records of `rows` from the first row up to the batch that reaches the limit.
 
-        They may end earlier: where cached and uncached batches, or two entries of the cache, meet.
+        They end earlier at a border of cached and uncached batches, or of two entries of the cache.
         """
         if self.cached is None:
             return self.fresh(rows, limit_bytes)
@@ -270,7 +270,7 @@ class LogFetch:
     def _chunk_of(
         self, fetched: Sequence[_Fetched], last_offset: int, requests: int, transferred_bytes: int
     ) -> tuple[Chunk, _Rest | None]:
-        """Return all whole batches of the data, checked, and the beginning of a cut batch.
+        """Check the data. Return a chunk of its whole batches, and the beginning of a cut batch.
 
         `last_offset` is the last offset of the preceding batch in the same piece, or -1. For damage
         in a linked log, the error also names the outside object.
@@ -296,8 +296,8 @@ class LogFetch:
         """Return the results of the requests in order, with `ahead_bytes` requested ahead.
 
         `begun` may contain the request for the beginning of a batch whose end is in the next
-        request. On a local disk, the next request then reads the beginning again: that is a few
-        KiB, and to join the parts would copy all fetched bytes.
+        request. On a local disk, the next request then reads the beginning again. This reads a few
+        KiB twice, while joining the parts would copy all fetched bytes.
         """
         if self._store.remote and ahead_bytes:
             calls = (
@@ -363,7 +363,7 @@ _Fetched = tuple[_Request, Any]  # the bytes of a request
 
 
 class _Rest(NamedTuple):
-    """The beginning of a batch of `size` bytes whose end the next request fetches."""
+    """The beginning of a batch of `size` bytes. The next request fetches the end of the batch."""
 
     begun: _Request
     data: memoryview
@@ -450,7 +450,7 @@ def _placed(
 ) -> tuple[Int32s, Int64s]:
     """Return, for each batch, the number of its piece and its position in the log.
 
-    Raises CorruptData unless the offsets of every batch are right: they are outside the CRC.
+    Raises CorruptData if a batch has wrong offsets, which the CRC does not cover.
     """
     owner_of, log_positions = np.empty(len(table), np.int32), np.empty(len(table), np.int64)
     _, owners, starts, shifts, lows, highs = stretches

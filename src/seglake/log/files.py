@@ -29,7 +29,7 @@ def index_files(sealed: Sealed) -> dict[Suffix, bytes]:
 
 
 def put_indexes(store: Store, segment: SegmentId, sealed: Sealed) -> dict[str, Any]:
-    """Write a segment's index files. Return the columns of the segment's row about them."""
+    """Write a segment's index files. Return the columns about these files for its catalog row."""
     columns: dict[str, Any] = {}
     for suffix, data in index_files(sealed).items():
         store.put(segment.key(suffix), data)
@@ -39,7 +39,7 @@ def put_indexes(store: Store, segment: SegmentId, sealed: Sealed) -> dict[str, A
 
 
 def content_of(key_index: bytes | None) -> dict[str, str]:
-    """Return the row's column with the subjects of a key index, or {} for the default subjects."""
+    """Return the catalog column with a key index's subjects, or {} for the default subjects."""
     if key_index is None:
         return {}
     subjects = decode_head(key_index, len(key_index)).subjects
@@ -103,7 +103,7 @@ class LogCheck:
     def _odd_epoch(self) -> int | None:
         """Return the position of the first batch with an impossible or out of order leader epoch.
 
-        Seglake writes epoch 0. So a single other epoch after epoch 0 is also treated as damage.
+        Seglake writes epoch 0. So one batch with another epoch after epoch 0 also counts as damage.
         """
         epochs = np.array(self._epochs, np.int64).reshape(-1, 2)
         values = epochs[:, 0]

@@ -7,7 +7,7 @@ or damaged, a warning is logged, and the segment is scanned.
 like a search finds them (`value_fields.field_finder`), so an index excludes a block only if a
 search would not match there. Each text is hashed without its type. A JSON number that is written in
 an unusual way, such as 2e2 or 200.0, has a second hash: the hash of its value. A value that is not
-a record of the topic's CSV, or does not match its pattern, has one hash in each field, `UNREAD`.
+a record of the topic's CSV, or not a match of its pattern, has one hash in each field, `UNREAD`.
 Every search also looks for this hash, because the block may contain anything.
 """
 
@@ -189,7 +189,7 @@ pc: Any = pyarrow.compute  # its stubs require the type of each item
 
 
 class Hashed(NamedTuple):
-    """Hashes of a subject's values in record batches, and the batch of each hash, ascending."""
+    """Hashes of a subject's values in record batches, and the batch of each hash (ascending)."""
 
     hashes: Hashes
     batches: npt.NDArray[Any]
@@ -217,8 +217,8 @@ class KeyIndexBuilder:
     def add(self, table: BatchTable, data: Any, keys: KeyHashes | None = None) -> None:
         """Add batches that follow one another in `data` without a gap, whatever their positions.
 
-        With `keys`, the hashes of all their records, nothing is decompressed if the index covers
-        only record keys.
+        `keys` are the hashes of all their records. If they are passed and the index covers only
+        record keys, nothing is decompressed.
         """
         if keys is not None and [*self._pages] == [RECORD_KEYS]:
             batches = np.repeat(np.arange(len(table)), table["count"])

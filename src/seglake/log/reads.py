@@ -80,7 +80,7 @@ class BlockSearch:
     def _read(
         self, segment: LogSegment, block: Block, outline: Int64s, timestamp: int, from_offset: int
     ) -> tuple[Int64s, Sequence[int]]:
-        """Read a block and search it. Return the outline of the block, and the answer."""
+        """Read and search a block. Return its outline (see `block_kernels`), and the answer."""
         data = self._fetch.read(segment, block.position, block.end)
         room = take_spare(_SPARE_ROOMS) or kernels.LookupRoom.new()
         load(kernels.first_reaching, room.outline, timestamp, from_offset)  # rather now than later
@@ -131,7 +131,7 @@ class BlockSearch:
         return _outline_of(self._fetch.chunk_of(segment, block.ranges).table)
 
     def _records(self, segment: LogSegment, batch: Int64s, position: int, data: Any) -> Decoded:
-        """Return the records of one batch, from its block's bytes `data`, or fetched if None."""
+        """Decode one batch. `data` are the bytes of its block, or None to fetch the batch."""
         start, size = batch[[kernels.POSITION, kernels.SIZE]].tolist()
         if data is None:
             first, last = batch[[kernels.BASE_OFFSET, kernels.LAST_OFFSET]].tolist()
@@ -145,7 +145,7 @@ class BlockSearch:
 
 
 def _name(segment: LogSegment, block: Block) -> tuple[str, int, int]:
-    """Return the block's key in the cache, with the block's end, because a reindex may move it."""
+    """Return the cache key of a block. It contains the block's end, which a reindex may move."""
     return segment.log_key, block.position, block.end
 
 
@@ -222,7 +222,7 @@ class PartitionReader:
         return None
 
     def segments_reaching(self, timestamps: Int64s) -> Int64s:
-        """Return, for each timestamp, the first segment whose largest timestamp is not below it."""
+        """Return, for each timestamp, the index of the first segment that reaches the timestamp."""
         indexes = self._cut + self._highest.searchsorted(timestamps)
         return np.where(timestamps <= self._highs[0], 0, indexes) if self._cut else indexes
 
@@ -291,7 +291,7 @@ class PartitionReader:
             )
 
     def bytes_of(self, records: int) -> int:
-        """Estimate the bytes of log of `records` records: at least the size of a few batches."""
+        """Estimate how many bytes of log `records` records take, at least a few batches."""
         details = self.view.segments.details[-1:]
         count = max(1, int(details["record_count"].sum()))
         return 64 * 1024 + int(details["sizes"][:, 0].sum()) * min(records, 2**31) // count

@@ -17,9 +17,9 @@ from seglake.limits import INT64_MAX, INT64_MIN, NO_END
 class Window(NamedTuple):
     """A range of times and a range of offsets, both with exclusive ends.
 
-    A record is in the window if it is in both ranges. `Window()` contains every record: no record
-    has the offset INT64_MAX, because the end offset of its log would not fit into int64. For bounds
-    in arrays, use the inclusive `limits`: `end_ms` may be NO_END, which does not fit either.
+    A record is in the window if it is in both ranges. `Window()` contains every record. Its end
+    offset, INT64_MAX, is above the largest possible offset of a record. For bounds in arrays, use
+    the inclusive `limits`, because `end_ms` may be NO_END, which does not fit into int64.
     """
 
     start_ms: int = INT64_MIN
@@ -79,8 +79,8 @@ class LogRanges(NamedTuple):
 class LogSegment(NamedTuple):
     """One segment of a log partition. It covers offsets `base_offset` to `end_offset`, exclusive.
 
-    `record_count` is -1 if the count is unknown. `keyindex_bytes` is 0 without a key index, and
-    `keyindex_kinds` has a bit for each kind of its subjects.
+    `record_count` is -1 if the count is unknown. `keyindex_bytes` is 0 without a key index.
+    `keyindex_kinds` has a bit for each kind of subject in the key index.
     """
 
     topic: str

@@ -61,11 +61,11 @@ def after(first: Callable[[], object], then: Callable[..., _Item]) -> Callable[.
 
 
 def side_by_side(shares: Iterator[Iterator[_Item]], threads: int) -> Iterator[_Item]:
-    """Yield the items of the shares, one share after another, made concurrently.
+    """Run iterators (`shares`) on several threads. Yield their items, one share after another.
 
     While the caller takes the items of one share, the next `threads` shares make their first item
     on other threads. That is one share more than there are spare threads, because one share may
-    finish early. With one share or one thread, and while other readers keep all cores busy, every
+    finish early. With one share or one thread, or while other readers keep all cores busy, every
     share runs on the caller's thread. An error of a share is raised in the order of the shares.
     """
     items = _side_by_side(shares, threads if threads > 1 else 0)

@@ -52,7 +52,7 @@ def meeting(
     """Find the items that can contain a wanted record. Return their number.
 
     Fills rows[0] with the numbers of the items, and rows[1] with whether all records of the item
-    are wanted. Limits that contain no time or no offset meet nothing, even within an item.
+    are wanted. If `limits` contain no time or no offset, no item is found.
     """
     low_time, high_time, low_offset, high_offset = limits[0], limits[1], limits[2], limits[3]
     count = 0
@@ -141,9 +141,9 @@ def _block(zones, page, i):
 def blocks_within(zones, limits, windows, marks, most_bytes):
     """Find the blocks that can contain a wanted record, joined to at most `most_bytes`.
 
-    With `marks`, only the blocks i with marks[i]. Returns byte and offset ranges (rows: start, end,
-    both bytes, first and end offset), and how many offsets within the limits they have. If pages
-    must be loaded first, returns their numbers in the first row, and `NOT_LOADED`.
+    With `marks`, only the blocks i with marks[i]. Returns (ranges, count). The rows of `ranges` are
+    start byte, end byte, first offset and end offset. `count` is the number of offsets within the
+    limits. If pages must be loaded first, their numbers are row 0, and `count` is `NOT_LOADED`.
     """
     low_time, high_time, low_offset, high_offset = limits[0], limits[1], limits[2], limits[3]
     pages = np.empty((2, zones.pages.shape[1]), np.int64)

@@ -132,9 +132,9 @@ class Source(Protocol):
     """The interface from which a `ZoneSearch` gets its bytes."""
 
     def head(self, segment: LogSegment) -> tuple[Any, ReadRanges | None]:
-        """Return the beginning of the file with all its fences, and a function that reads ranges.
+        """Return the beginning of the file, up to its last fence, and a function to read the rest.
 
-        The function is missing (None) if the beginning is the whole file.
+        The function is None if the beginning is the whole file.
         """
 
     def remake(self, segment: LogSegment, damage: Exception) -> Any:
@@ -207,7 +207,7 @@ class ZoneSearch:
     def next_reaching(self, timestamp: int, after: int = 0) -> Block | None:
         """Return the first block that ends above byte `after` and reaches `timestamp`.
 
-        A byte position is still right after the zone map was rebuilt; a block number is not.
+        `after` is a byte and not a block number, because a rebuilt zone map numbers other blocks.
         """
         return self._block(next_block, after, timestamp)
 
@@ -460,7 +460,7 @@ class ZoneMapCache:
         self._cache.put(segment.zonemap_key, zones, zones.size_bytes)
 
     def head(self, segment: LogSegment) -> tuple[Any, ReadRanges | None]:
-        """Return the beginning of the file, and a function that reads the rest, if any."""
+        """Return the beginning of the file, and a function that reads the rest, see `Source`."""
         size = end = segment.zonemap_bytes
         if large := size > zonemap.SMALL_BYTES:
             end = zonemap.head_bytes_at_most(size)

@@ -26,7 +26,7 @@ class Lag(NamedTuple):
 def lag(reader: PartitionReader, committed: int) -> Lag:
     """Return the lag of a consumer with this committed offset.
 
-    Raises OffsetOutOfRange above the end, UsageError below 0.
+    Raises OffsetOutOfRange if the offset is above the end, UsageError if it is below 0.
     """
     if committed < 0:
         raise UsageError(f"{committed} is not a committed offset. Leave out partitions without one")
@@ -39,7 +39,7 @@ def lag(reader: PartitionReader, committed: int) -> Lag:
 
 
 def _first_timestamp(reader: PartitionReader, offset: int) -> int:
-    """Return the timestamp (ms) of the first record at or above `offset`, or -1 if none is left."""
+    """Return the timestamp (ms) of the first record at or above `offset`, or -1 without one."""
     if offset == reader.view.end_offset:
         return -1
     try:
@@ -88,7 +88,7 @@ def oldest_in(reader: PartitionReader, index: int) -> int:
 
 
 def _lows(reader: PartitionReader, index: int, offset: int) -> Iterator[Int64s]:
-    """Yield arrays of timestamps whose minimum is the minimum at or above `offset` in a segment.
+    """Yield timestamps of a segment. The smallest one bounds all records at or above `offset`.
 
     The block of `offset` is decoded. Later blocks contribute lower bounds from the zone map.
     """

@@ -121,7 +121,7 @@ class LogDataset(ShowsTable, ds.UnionDataset):
         )
 
     def replace_schema(self, schema: pa.Schema) -> LogDataset:  # type: ignore[override]  # stubs
-        """Return the dataset itself for its own schema. Raise UsageError for any other schema."""
+        """Return this dataset if `schema` is its schema. Raise UsageError for any other schema."""
         if schema.equals(self.schema):
             return self
         raise UsageError("the schema of a log is fixed. Choose columns, or cast them in the scan")

@@ -48,7 +48,7 @@ class FieldList(ShowsTable):
 
     @property
     def types(self) -> dict[str, str]:
-        """Return the type of each field, for `read_range`, without the names in `BESIDE`."""
+        """Return the type of each field. Leave out names of columns that `read_range` returns."""
         return {each.name: each.type for each in self.fields if each.name not in BESIDE}
 
     def _table(self) -> Table:
@@ -64,7 +64,7 @@ def listed(values: Sequence[bytes | None], value_format: ValueFormat) -> FieldLi
 
 
 def _declared(values: Sequence[bytes | None], value_format: ValueFormat) -> FieldList:
-    """Return the fields that a format declares. JSON numbers and booleans in texts get a type."""
+    """Return the fields that a format declares. Texts of JSON numbers and booleans get a type."""
     names = declared_names(value_format)
     value_fields = field_finder(value_format, names)(from_arrow(pa.array(values, pa.binary())))
     fields = []
@@ -101,7 +101,7 @@ def _members_of(values: Sequence[bytes | None]) -> FieldList:
 
 
 def _is_whole(item: Any) -> bool:
-    """Return whether an item is a JSON object that is not empty: its members are listed instead."""
+    """Return whether an item is an object with members. The members are listed instead of it."""
     return isinstance(item, dict) and bool(item)
 
 

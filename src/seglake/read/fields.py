@@ -111,9 +111,9 @@ class Fields:
 
     `types` maps a field to `string`, `json` (the unchanged JSON text), `bool`, `int8` to `int64`,
     `float32`, `float64` or `timestamp` (ISO 8601, UTC without a zone). A list of names reads
-    strings. A field that a record does not have is null. A value that does not fit the type, or a
-    record value that is not of the topic's `value.format`, is null and counted in
-    `ReadStats.misfits`. If `strict`, it is an error. Raises UsageError for an unknown type.
+    strings. A field that a record does not have is null. A misfit is a value that does not fit the
+    type, or a record value that is not of the topic's `value.format`. It is null and counted in
+    `ReadStats.misfits`, or an error if `strict`. Raises UsageError for an unknown type.
     """
 
     types: Mapping[str, str] | Sequence[str]
@@ -190,7 +190,7 @@ class WholeValues(NamedTuple):
 
 
 class FieldReader:
-    """Adds columns of fields to columns of a log. `columns` None selects `BESIDE`.
+    """Adds columns of fields to the `columns` of a log, by default partition, offset, timestamp.
 
     Fields are found with `value_format`. `wanted` are the columns to read from the log. Raises
     UsageError if a field has the name of one of the `columns`.
@@ -214,7 +214,7 @@ class FieldReader:
     def from_fields(
         fields: AnyFields | None, columns: Sequence[str] | None, settings: TopicRow
     ) -> FieldReader | WholeValues:
-        """Return a `FieldReader` for values of a topic, or without any fields a `WholeValues`."""
+        """Return a `FieldReader` for the topic's values, or a `WholeValues` without fields."""
         if fields is None:
             return WholeValues(columns)
         return FieldReader(fields, columns, settings.value_format)

@@ -91,7 +91,7 @@ class Selection(NamedTuple):
         return Selection({**mine, **its, **shared})
 
     def of(self, expression: pc.Expression, kinds: Mapping[str, str] = {}) -> Selection:
-        """Return a selection of the records here for which `expression` is true, and perhaps more.
+        """Return the records of this selection for which `expression` is true, and perhaps more.
 
         `kinds` maps the columns that are fields of values to their types. A field takes precedence
         over a column of the log with the same name.
@@ -103,7 +103,7 @@ class Selection(NamedTuple):
 
 
 def fields_of(expression: pc.Expression, columns: Collection[str]) -> set[str] | None:
-    """Return the columns of `columns` that an expression names, or None if it cannot be parsed."""
+    """Return which of `columns` an expression names. Return None if it cannot be parsed."""
     try:
         steps, _ = _steps(expression, columns)
         return {word for kind, word in steps if kind == "field_ref"}

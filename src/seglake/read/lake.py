@@ -199,7 +199,7 @@ class Lake(ShowsTable):
         return Log(self._origin.tagged(tag), name, self._origin)
 
     def refresh(self) -> Lake:
-        """Move on to the newest version, and return this lake. Read only the changes since.
+        """Move on to the newest version, and return this lake. Only the changes are read.
 
         A log that was obtained from this lake earlier keeps its version.
 

@@ -132,7 +132,7 @@ def took(row: RunRow | MaintenanceRow) -> str | None:
 
 
 def summed(views: Sequence[PartitionView]) -> tuple[Any, ...]:
-    """Return the `SUMS` of the log partitions. A time is -1 if no record has a timestamp."""
+    """Return the `SUMS` over log partitions. A time is -1 if no record has a timestamp."""
     segments = [view.segments for view in views if len(view)]
     lows = [int(dated.min()) for columns in segments
             if len(dated := columns.min_timestamps[columns.min_timestamps >= 0])]  # fmt: skip

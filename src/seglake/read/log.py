@@ -67,8 +67,8 @@ class Log(ShowsTable):
     """The log of one topic in one version; obtained from `Lake.topic`. Safe for threads.
 
     A time is an aware datetime, an ISO 8601 string with a zone, or integer milliseconds since the
-    epoch. Methods raise UnknownTopic for a partition that does not exist, CorruptData, with the
-    file's name, for a damaged file, and StoreError if the storage fails.
+    epoch. Methods raise UnknownTopic for a partition that does not exist, CorruptData for a damaged
+    file, and StoreError if the storage fails. The message of CorruptData names the file.
 
     A pickled log contains its list of segments, about 70 bytes for each segment, and no
     credentials. An unpickled log is of the same version. Unpickled logs of a lake share one cache.
@@ -100,7 +100,7 @@ class Log(ShowsTable):
         return _unpickled, (self._origin, self.version, self.settings, views)
 
     def detached(self) -> Log:
-        """Return this log without the other topics of its version in memory.
+        """Return a copy of this log that does not keep the version's other topics in memory.
 
         Example:
             >>> log.detached().end_offsets() == log.end_offsets()
@@ -201,7 +201,7 @@ class Log(ShowsTable):
         return {r.view.partition: r.view.end_offset for r in self._readers_of(partitions)}
 
     def segments(self) -> SegmentList:
-        """Return all segments in the order of the log. The list converts `to_arrow`.
+        """Return all segments in the order of the log. `to_arrow` of the list returns a table.
 
         Example:
             >>> log.segments().to_arrow()["base_offset"].to_pylist()
@@ -708,7 +708,7 @@ class Log(ShowsTable):
         memory_bytes: int = MEMORY_BYTES,
         stats: ReadStats | None = None,
     ) -> WindowReader:
-        """Join each row with the records near its time, one result row per pair, in no order.
+        """Join each row with the records near its time, one result row per pair, unordered.
 
         A row is paired with the records with at - before_ms <= timestamp < at + after_ms. Rows
         without a time, a key or a matching record are left out. The windows of a batch of rows are
@@ -722,7 +722,7 @@ class Log(ShowsTable):
             key: A column of `rows`. The record key must equal it. Then only the partitions that can
                 hold the key are read, and, of segments with a key index, only blocks that may hold
                 a key.
-            columns: The columns of the records. None adds all. No column may have a name of `rows`.
+            columns: The columns of the records; None adds all. `rows` must have other names.
             memory_bytes: About how much memory the read uses, in addition to one batch of rows.
             stats: Counts requests, bytes and records.
 
@@ -730,7 +730,7 @@ class Log(ShowsTable):
             What `read_range` returns, with the columns of `rows` and of the records.
 
         Raises:
-            UsageError: A column is missing, twice or of a wrong type, or no width is above 0.
+            UsageError: A column is missing, repeated or of a wrong type; or both widths are 0.
 
         Example:
             >>> import pyarrow as pa
@@ -752,7 +752,7 @@ class Log(ShowsTable):
         return WindowReader(around.schema(first.schema), read, describe)
 
     def closed(self, start: Time, end: Time, lateness_ms: int = 0) -> bool:
-        """Return whether the window [start, end) is complete if events are at most so late.
+        """Return whether the window [start, end) is complete, for events late by `lateness_ms`.
 
         The intervals of committed runs must cover [start, end + lateness_ms), see `coverage`.
 
@@ -774,7 +774,7 @@ class Log(ShowsTable):
     def coverage(self) -> list[tuple[int, int]]:
         """Return the times that committed runs cover, as disjoint intervals [start, end) in ms.
 
-        A run covers the interval that it declares, unless all its records are outside of it.
+        A run covers the interval that it declares, unless all its records are outside the interval.
 
         Example:
             >>> log.coverage()

@@ -163,7 +163,7 @@ class Origin:
         return live[path]
 
     def _read(self, snapshot: Snapshot, read: Callable[[Snapshot], _Result]) -> _Result:
-        """Read from the snapshot after its list of data files is loaded: pickling drops the list.
+        """Read from the snapshot. First load its list of data files, because pickling drops it.
 
         If a data file is missing and the newest version does not need it, a vacuum removed it. Then
         the rows of a tag that keeps the version are read.

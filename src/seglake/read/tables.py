@@ -26,9 +26,9 @@ class TableStatus(ShowsTable):
 
     `version` is the newest version of the Delta table, and `lake_version` the version of the lake
     that it shows. Both are -1 before the first publish. `segments_behind` counts the segments of
-    the open version that the table lacks, with `records_behind` records at most, and
+    the open version that the table lacks. They have at most `records_behind` records.
     `files_ahead` counts the files of the table that the open version does not have. The table
-    equals the log of the open version if all three are 0.
+    equals the log of the open version if all three counts are 0.
     """
 
     topic: str
@@ -62,7 +62,7 @@ def status_of(reads: SharedReads, lake: str, snapshot: Snapshot, row: TableRow) 
 def visible_segments(
     reads: SharedReads, snapshot: Snapshot, row: TableRow
 ) -> dict[PublishedSegment, LogSegment]:
-    """Return what the files of a table must have, and the segment of each file."""
+    """Return each segment that a complete table shows, by the key of its file in the table."""
     wanted = wanted_segments(snapshot, row.topic, columns_digest(row, snapshot))
     visible = {}
     for each, (view, index) in wanted.items():
@@ -74,7 +74,7 @@ def visible_segments(
 
 
 def _has_record(reads: SharedReads, each: PublishedSegment, view: Any) -> bool:
-    """Return whether a segment in which the log starts has a record from the log start on."""
+    """Return whether the segment that contains the log start has a record at or after it."""
     window = Window(start_offset=each.first_offset, end_offset=each.end_offset)
     pieces = pieces_of([(PartitionReader(view, reads), window)])
     return next(execute(reads.fetch, pieces, schema_of(["offset"])), None) is not None

@@ -117,7 +117,7 @@ def _field(name: str, value_format: ValueFormat) -> Subject:
 
 
 def _also_unread(subject: Subject, hashes: Hashes) -> Hashes:
-    """Return the sorted hashes, including the hash for values that the index could not parse."""
+    """Add the hash for values that the index could not parse. Return all hashes, sorted."""
     unread = hashes_of_keys([UNREAD] if subject.value_format else [])
     return np.unique(np.append(hashes, unread))
 

@@ -60,7 +60,7 @@ class _Library(NamedTuple):
 def addresses() -> Int64s:
     """Return the addresses of C functions and of this thread's contexts.
 
-    `codec_kernels` defines the position of each. An address is 0 if its library is not available.
+    `codec_kernels` defines their positions. An address is 0 if its library is not available.
     """
     try:
         own: Int64s = _THREAD.addresses
@@ -152,7 +152,7 @@ def _lz4() -> _Library | None:
 
 
 def _crc32c() -> _Library | None:
-    """Return the library if the processor has a CRC-32C instruction. It is not faster without."""
+    """Return the library if the processor has a CRC-32C instruction. Else it is no faster."""
     library = _load("crc32c._crc32c", "_crc32c_hw_adler") if crc32c.hardware_based else None
     if library is None:
         return None

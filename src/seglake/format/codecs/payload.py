@@ -82,7 +82,7 @@ def payload_of(
 
 
 def _plain(data: Bytes, table: BatchTable, enough_bytes: int) -> Payload:
-    """Return the payload of uncompressed batches, as a view that includes the bytes in between."""
+    """Return the payload of uncompressed batches: a view, which also contains their headers."""
     starts, ends = table["position"] + OVERHEAD, table["position"] + table["size"]
     count = 1 + int(np.searchsorted(np.cumsum(ends - starts), enough_bytes))
     starts, ends = starts[:count], ends[:count]

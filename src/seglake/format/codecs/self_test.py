@@ -1,9 +1,9 @@
 """Test each library that kernels call by address on a few hundred bytes before it is used.
 
-The results are compared with the Python API of the same package. Here the kernels' source runs as
-Python, and calls the addresses with the same words, but through ctypes. So no kernel is compiled or
-loaded for a test, and a word in the wrong position is detected. A wrong signature may also crash
-the process. No test can catch that, so `pyproject.toml` has upper bounds for these packages.
+The results are compared with the Python API of the same package. A test runs the kernels' source as
+Python, which calls the addresses through ctypes, with the arguments of a compiled kernel. So no
+kernel is compiled or loaded, and an argument in the wrong position is detected. A wrong signature
+may crash the process, which no test can catch. So `pyproject.toml` bounds the packages' versions.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def zstd_writer_is_right(addresses: Int64s) -> bool:
 
 
 def _decompresses(codec: int, frame: Bytes, addresses: Int64s) -> bool:
-    """Return whether a frame of the test text decompresses to it, and a cut frame is refused."""
+    """Return whether `frame` decompresses to the test text, and a cut frame is refused."""
     put_payload, sizes = _as_python()["put_payload"], np.empty(2, np.int64)
     out, size = np.zeros(len(_TEXT), np.uint8), len(_TEXT)
     whole = put_payload(out, 0, size, frame, 0, len(frame), codec, addresses, sizes)

@@ -161,9 +161,9 @@ class KeepOffsets(RecordFilter):
         return stays
 
     def _places_of(self, offsets: Int64s) -> tuple[Int64s, Int64s]:
-        """Return, for each offset, the last bitmap that begins at or before it, or -1.
+        """Return two arrays: the bitmap of each offset, and the number of the offset's bit in it.
 
-        The second array has the number of the offset's bit in this bitmap.
+        The bitmap is the last one that begins at or before the offset, or -1.
         """
         number = self.bases.searchsorted(offsets, "right") - 1
         return number, self._within(number, offsets)
@@ -199,7 +199,7 @@ class ExcludeKeys(RecordFilter):
 
 
 def among(items: Spans, keys: Collection[bytes]) -> Flags:
-    """Return whether each item is one of `keys`. A null is not."""
+    """Return, for each item, whether it is one of `keys`. A null never is."""
     sizes = np.maximum(items.lengths, 0).astype(np.int64)
     ends = np.cumsum(sizes)
     data = np.empty(ends[-1] if len(ends) else 0, np.uint8)

@@ -100,9 +100,9 @@ def rewrite(
     """Write consecutive segments of a log partition as one segment with the kept records.
 
     The new segment covers exactly the same offsets. Its first batch may begin above its base
-    offset. Its last batch ends at its end offset, and is empty if no record is kept there. A
-    segment of which `keep` drops every record is not read. After an error there is no new segment,
-    but its log may exist.
+    offset. Its last batch ends at its end offset, and is empty if no record is kept there. If
+    `keep` drops every record of an old segment, that segment is not read. After an error there is
+    no new segment, but its log may exist.
 
     Raises:
         CorruptData: A log is damaged. The message names file and position.
@@ -197,7 +197,7 @@ class _Sieve(NamedTuple):
     batch_bytes: int | None
 
     def staying(self, data: Any, table: BatchTable, payload: Payload) -> EncodedBatches:
-        """Return the kept records of these batches, none of which has the retention `GOES`."""
+        """Return the kept records of batches. `table` has no batches of the retention `GOES`."""
         keep = self.keep
         asked = keep.batch_retention(table) == UNDECIDED
         if asked.any():

@@ -137,7 +137,7 @@ class Around:
 
 
 def streams_of(rows: Any) -> Iterator[pa.RecordBatchReader]:
-    """Return streams of all rows. A stream has only one, and raises UsageError for another."""
+    """Yield a stream of all rows per pass. If `rows` is a stream, pass two raises UsageError."""
     return chain([_stream_of(rows)], map(_another_stream, repeat(rows)))
 
 
@@ -166,7 +166,7 @@ def _stream_of(rows: Any) -> pa.RecordBatchReader:
 
 
 class _Moments(NamedTuple):
-    """Rows of a batch, by (key code, time): positions, first and last ms of their windows, codes.
+    """Rows of a batch, sorted by (key code, time), with first and last ms of each row's window.
 
     Each array of `homes` has, for each key, a partition that may hold records of the key. If there
     is no array, every partition may. `hashes` are the hashes of the keys, by code.

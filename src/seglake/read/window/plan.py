@@ -190,7 +190,7 @@ def _piece_of(
 def _made(
     make: Callable[..., Piece | None], rows: Iterable[_Row], *, remote: bool
 ) -> Iterator[Piece]:
-    """Return the pieces that `make` makes from rows. On an object store, its calls run ahead."""
+    """Return the pieces that `make` makes from rows. Run calls ahead on an object store."""
     if remote:
         return filter(None, ahead(((1, partial(make, *row)) for row in rows), REQUESTS))
     return filter(None, starmap(make, rows))
@@ -237,7 +237,7 @@ class Plan(ShowsTable):
 
     @property
     def size_bytes(self) -> int:
-        """Return an upper bound of the bytes that `execute` fetches. It uses cached batches."""
+        """Return an upper bound of the bytes that `execute` fetches. It skips cached batches."""
         return sum(int((ends - starts).sum()) for starts, ends in self.spans)
 
     @property
@@ -247,7 +247,7 @@ class Plan(ShowsTable):
 
     @property
     def ranges(self) -> int:
-        """Return the number of byte ranges that `execute` fetches. It may cut a large range."""
+        """Return the number of byte ranges to fetch. `execute` may cut a large range."""
         return sum(len(starts) for starts, _ in self.spans)
 
     def execute(
@@ -305,7 +305,7 @@ def in_time_order(
 
 
 class _Slice:
-    """Records with start_ms <= timestamp < end_ms. With too many records, `end_ms` is lowered."""
+    """Records with start_ms <= timestamp < end_ms. `end_ms` is lowered if they are too many."""
 
     def __init__(
         self, start_ms: int, end_ms: int, schema: pa.Schema, memory_bytes: int, stats: ReadStats

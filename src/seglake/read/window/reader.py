@@ -59,7 +59,7 @@ class WindowReader(ShowsTable, _PyArrowKin):  # type: ignore[misc]  # as above
         schema: pa.Schema,
         change: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
     ) -> WindowReader:
-        """Return the same window with batches changed by `change` to batches of `schema`.
+        """Return this window with its batches changed by `change` to batches of `schema`.
 
         Example:
             >>> import pyarrow as pa

@@ -137,7 +137,7 @@ def _gone(
     buckets: Sequence[TieredBucket],
     topics: Collection[str] | None,
 ) -> dict[str, list[str]]:
-    """Return, by topic, the URIs of links in a version whose object in the buckets is missing."""
+    """Return, by topic, the URIs of objects that a version links to and the buckets lack."""
     gone = dict[str, list[str]]()
     for row in base.topics():
         views = base.partitions(row.topic)
@@ -156,7 +156,7 @@ def _is_gone(uri: str, bucket: TieredBucket) -> bool:
 
 
 def _require_plain(extent: Extent) -> None:
-    """Raise UsageError for a log with transactions: it can only be imported."""
+    """Raise UsageError for a log with transactions, which can only be imported."""
     if extent.unsettled is not None:
         raise UsageError(
             f"{extent.folder.path} has a transaction at offset {extent.unsettled}, and aborted "

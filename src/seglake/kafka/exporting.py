@@ -2,13 +2,13 @@
 
 Logs and indexes are copied byte for byte. With a window, exactly its records are copied.
 
-- Leader epochs become 0, the first epoch of a new topic: a broker treats higher epochs as epochs of
-  the future.
-- Segments without records are left out, except the first one of a log. Its batch gets a timestamp:
-  a broker treats a segment without timestamps as new as its file, and finds no time after it.
+- Leader epochs become 0, the first epoch of a new topic, because a broker treats higher epochs as
+  epochs of the future.
+- Segments without records are left out, except the first one of a log. Its batch gets a timestamp,
+  or a broker would treat the segment as new as its file, and find no time after it.
 - Each log ends with an empty segment at its end offset, so that the broker's own records get later
   offsets.
-- `partition.metadata`, with the topic id, is written only on request: the target has its own file.
+- `partition.metadata`, with the topic id, is written only on request. The target has its own file.
 """
 
 from __future__ import annotations

@@ -83,9 +83,9 @@ class ImportedPartition(MaintenanceReport):
 class ImportResult(TopicReport):
     """The result of an import into a topic. `version` is the commit's, or -1 without a commit.
 
-    `log_bytes` of the broker's logs were read, and `new_log_bytes` with `records` written. `notes`
-    describe what was left out. Only an attach has `refused`, the reason why the topic was not
-    attached, and `gone`, the URIs of objects that the lake reads and the bucket no longer has.
+    `log_bytes` counts bytes read from the broker's logs. `new_log_bytes` and `records` count what
+    was written. `notes` describe what was left out. Only an attach sets `refused`, why the topic
+    was not attached, and `gone`, the URIs of objects that the lake reads but the bucket lacks.
     """
 
     SAMPLED = ("notes", "gone")
@@ -239,7 +239,7 @@ class TopicIntake:
             write_recent_markers(self._lake.table(), self._base.files, self._name)
 
     def dry_run_report(self) -> ImportResult:
-        """Return the report of a dry run, whose store writes nothing."""
+        """Return the report of a dry run, which uses a store that writes nothing."""
         self.report.dry_run = True
         self._write()
         return self.report
@@ -559,7 +559,7 @@ def require_same(one: Extent, other: Extent) -> None:
 
 
 def _aligned(ours: Iterator[_Batches], theirs: Iterator[_Batches]) -> Iterator[tuple[Any, Any]]:
-    """Yield batches of both sides that cover the same offsets, in parts."""
+    """Yield (our batches, their batches) up to the same offset, one part after another."""
     ends = [False, False]
     sources, pending = (ours, theirs), [np.empty(0, _BATCH), np.empty(0, _BATCH)]
     while not all(ends):

@@ -105,7 +105,7 @@ def find_bucket(source: str, storage_options: Mapping[str, str] | None) -> Tiere
 
 
 def _bucket(source: str, storage_options: Mapping[str, str] | None) -> TieredBucket | None:
-    """Return the bucket at a source, or None if no manifest is there or a log precedes it."""
+    """Return the bucket at a source, or None if no manifest precedes the logs of a broker."""
     store = open_store(source, storage_options)
     prefix, is_tiered = "", _is_tiered(store.list())
     if is_tiered is None and not source.endswith("/"):
@@ -461,7 +461,7 @@ def choose_logs(logs: Sequence[RemoteLog]) -> list[RemoteLog]:
     """Choose the logs that together form the log of one partition, in order.
 
     Each log is used up to the base offset of the next one. Records that a later leader truncated
-    are not used. Raises InputError if offsets are in no log.
+    are not used. Raises InputError if no log has some of the offsets.
     """
     begins = _begins(logs)
     lost = {epoch for log in logs for epoch in _lost(log, begins)}

@@ -75,9 +75,9 @@ class LogToScan(NamedTuple):
 class Scan:
     """The batches of a log to import: bytes `begin` to `stop`, offsets `first` to `end`, exclusive.
 
-    `end` is -1 if there is no such batch. `log_end` is the offset after the last batch below the
-    limit, even if that batch is below the start, or -1. `complete` is false if a batch is above the
-    limit.
+    `first` and `end` are -1 if no batch is to be imported. `log_end` is the offset after the last
+    batch below the limit, even if that batch is below the start. It is -1 without such a batch.
+    `complete` is false if a batch is above the limit.
     `unsettled` is the base offset of the first batch that cannot be imported unchanged: a marker,
     or a batch of a transaction. `cut` is a note about a truncated end.
     """
@@ -507,7 +507,7 @@ def condense(events: Events) -> Events:
 def resolve(events: Events) -> tuple[Transactions, Events]:
     """Return the ended transactions, in the order of markers, and the batches of open ones.
 
-    `events` is a result of `condense`. A marker without a batch before it ends nothing: its
+    `events` is a result of `condense`. A marker without an earlier batch is ignored, because its
     transaction was empty, or a cleaner removed the records.
     """
     before, after = events[:-1], events[1:]

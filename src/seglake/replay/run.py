@@ -222,9 +222,9 @@ def next_due_ms(streams: Sequence[PartitionStream]) -> int:
 def take_due(
     streams: Sequence[PartitionStream], until_ms: int, at_most: int
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield partitions with records that are due at or before `until_ms`, at most `at_most` each.
+    """Yield (partition, its records due at or before `until_ms`), at most `at_most` of each.
 
-    No partition advances beyond the records that the others have in memory, so all advance
+    A partition advances only as far as the others have records in memory, so all advance
     together. If a record is due, at least one record is yielded.
     """
     horizon = min(until_ms, *(stream.known_until_ms for stream in streams))
@@ -270,7 +270,7 @@ class Tempo:
         self._begun, self._first_ms = self._clock(), first_ms
 
     def now_ms(self) -> int:
-        """Return the current event time. Records that are due at it may be sent."""
+        """Return the current event time. Records that are due until then may be sent."""
         if self._speed is None:
             return INT64_MAX
         passed_ms = (self._clock() - self._begun) * 1000

@@ -133,9 +133,9 @@ class Target:
                 time.sleep(_PAUSE_S)
 
     def sender(self, name: str) -> Sender:
-        """Return the sender of the replay `name`; call `prepare` first.
+        """Return the sender of the replay `name`. The topic must exist, see `prepare`.
 
-        Earlier senders of that replay are fenced off: they can no longer commit.
+        Earlier senders of the replay can no longer commit, because the broker fences them off.
         """
         settings = {
             "transactional.id": f"seglake-replay/{self.topic}/{name}",
@@ -154,7 +154,7 @@ class Target:
     def positions(self, name: str, partitions: Sequence[int]) -> dict[int, int]:
         """Return, by partition, the lake offset of the last record that replay `name` committed.
 
-        Partitions without such a record are left out. Call `sender` first, to fence off others.
+        Partitions without such a record are left out. Call `sender` first: it stops other senders.
         """
         consumer = self._client(Consumer, CONSUMER)
         try:
@@ -254,7 +254,7 @@ class Sender:
                 return
 
     def commit(self) -> None:
-        """Commit the sent records in one transaction. Do nothing if there are none."""
+        """Commit the sent records in one transaction. Do nothing without sent records."""
         while self._begun is not None:
             try:
                 self._producer.commit_transaction(PATIENCE_S)

@@ -1,4 +1,4 @@
-"""Define the APIs of the server, each with its versions and handler, and the counts.
+"""Define `Api`, one API of the server with its versions and handler, and the server's counts.
 
 Each part (reads, groups, security) returns its `Api`s, and `run` joins them.
 """
@@ -70,7 +70,7 @@ def text_for_log(text: str) -> str:
 
 @dataclass
 class ServerCounts:
-    """Counts since the start, which the page of metrics shows."""
+    """Counts since the start of the server, for the page of metrics."""
 
     connections: int = 0
     open_connections: int = 0

@@ -69,7 +69,7 @@ class ConnectionContext:
         self.turns = Turns()
 
     def take(self, size: int) -> None:
-        """Count bytes of a request. Raises CloseConnection."""
+        """Count bytes of a request. Raises CloseConnection if the sum exceeds the bound."""
         if size > self._left:
             raise CloseConnection(f"requests use queued.max.request.bytes = {self._limit}")
         self._left -= size
@@ -306,7 +306,7 @@ class Connection:
                         at += size
 
     def _send_now(self, part: Part, at: int, size: int) -> int:
-        """Send what the socket takes now of `size` bytes of a part; return how many it took."""
+        """Send as many of `size` bytes of a part as the socket takes now. Return their number."""
         transport = self._writer.transport
         if transport.is_closing():
             raise ConnectionResetError

@@ -122,7 +122,7 @@ class _Source:
         raise MalformedRequest(f"a varint has more than {_VARINT_BYTES} bytes")
 
     def count(self, form: struct.Struct | None) -> int:
-        """Read a length in this form, or a varint if it is None. Return -1 for null."""
+        """Read a length in this form, or a varint if `form` is None. Return -1 for null."""
         return self.varint() - 1 if form is None else int(self.unpack(form)[0])
 
     def items(self, count: int, size: int) -> int:

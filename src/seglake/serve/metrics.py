@@ -163,4 +163,4 @@ class _Quiet(WSGIRequestHandler):
     timeout = 10  # seconds for a request to arrive
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the library's name
-        """Log nothing: requests for figures would fill the log."""
+        """Log nothing, because requests for metrics would fill the log."""

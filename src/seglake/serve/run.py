@@ -36,7 +36,7 @@ def serve_lake(
 ) -> None:
     """Serve a lake until SIGTERM or SIGINT. `started` is called with the address.
 
-    Raises ConfigError, UsageError if there is no lake, and OSError if it cannot listen.
+    Raises ConfigError, UsageError without a lake, and OSError if the address is not available.
 
     Example:
         >>> seglake.serve_lake("lake", Settings(port=9092))  # doctest: +SKIP

@@ -63,13 +63,13 @@ class Listener:
         self._accepting = list[asyncio.Task[None]]()
 
     def add_apis(self, apis: Iterable[Api]) -> None:
-        """Add APIs. Until then, clients have none."""
+        """Add APIs. Before the first call, the server has no APIs."""
         self._apis |= {api.key: api for api in apis}
 
     async def start(self) -> Address:
-        """Listen; returns the address, with the port that was free if it was 0.
+        """Start to listen. Return the address, with the actual port if the setting is 0.
 
-        Raises ConfigError for more connections than this process may have, OSError.
+        Raises OSError, and ConfigError for more connections than this process may have.
         """
         raise_file_limit(self._settings.max_connections)
         host, port = self._settings.listen
@@ -84,7 +84,7 @@ class Listener:
         return Address(host, port)
 
     async def stop(self) -> None:
-        """Accept no more, let answers in progress end for some seconds, then close all."""
+        """Stop accepting, wait some seconds for answers in progress, then close all connections."""
         for task in self._accepting:
             task.cancel()
         await asyncio.gather(*self._accepting, return_exceptions=True)

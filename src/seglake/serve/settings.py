@@ -167,7 +167,7 @@ class Sasl(_ServerSection):
 
 
 class Groups(_ServerSection):
-    """Consumer groups, and the file that has what they committed. Times are in ms."""
+    """Consumer groups, and the file with their committed offsets. Times are in ms."""
 
     file: File | None = Field(
         default=None, description="a SQLite file; default: one for each lake in ~/.local/state"
@@ -200,7 +200,7 @@ class Settings(_ServerSection):
 
 
 def load(path: Path | None, changes: Mapping[str, Any]) -> Settings:
-    """Return the settings of a file, if any, changed by `changes`: {"server.listen": value}.
+    """Load settings from a file, if any. Replace some by `changes`: {"server.listen": value}.
 
     Raises ConfigError. Each line of its message names a key and the problem.
     """

@@ -63,7 +63,7 @@ class Criteria:
         where: Conditions | None = None,
         headers: Conditions | None = None,
     ) -> Criteria:
-        """Return the criteria of a caller. Raises UsageError if missing or contradictory."""
+        """Return the criteria of a caller. Raises UsageError for no criteria, or contradictions."""
         conditions = Where(where, headers)
         if key is None and keys is None:
             if not conditions:

@@ -15,7 +15,7 @@ from seglake.serve.topics.catalog import ServedTopics, is_removed
 
 
 def open_groups(settings: Groups, counts: ServerCounts, topics: ServedTopics) -> Coordinator:
-    """Return the groups of a server, with what they committed before. Raises ConfigError."""
+    """Return the groups of a server, with their stored offsets. Raises ConfigError."""
     store = OffsetStore(settings.file or _default_file(topics.root), topics.lake)
     every_name = topics.every_name()
     store.forget([name for name in store.topic_names() if is_removed(name, every_name)])

@@ -210,7 +210,7 @@ class GroupApis:
     async def _fetched(
         self, group_id: str, asked: Any
     ) -> tuple[Code, dict[Where, CommittedOffset]]:
-        """Return the requested committed offsets, -1 for partitions without one."""
+        """Return a code, and the requested committed offsets (-1 where a partition has none)."""
         wheres = asked and [(each.name, part) for each in asked for part in each.partition_indexes]
         offsets = await self._groups.committed(group_id)
         if isinstance(offsets, Code):

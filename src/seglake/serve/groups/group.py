@@ -102,7 +102,7 @@ class Group:
     def may_commit(
         self, member_id: str, instance_id: str | None, generation: int, now_ms: int
     ) -> Code:
-        """Return NONE if a commit is allowed: of members, or of any client without members."""
+        """Return NONE for a member, or any client of a group without members; else the error."""
         if generation < 0 and not self.members:
             return Code.NONE
         code = self._not_ours(member_id, instance_id, generation)
@@ -115,7 +115,7 @@ class Group:
 
     @property
     def deadline_ms(self) -> int:
-        """Return the time of the next `advance`, INT64_MAX if it is not needed."""
+        """Return the time at which to call `advance`, or INT64_MAX if no call is needed."""
         ends = [self._rebalance_ends_ms, self._sync_ends_ms, *self._pending.values()]
         ends += [member.expires_ms for member in self.members.values()]
         return min(ends)
@@ -155,7 +155,7 @@ class Group:
         return Code.NONE
 
     def _fits(self, ask: JoinRequest) -> bool:
-        """Return whether the members and this one share a protocol."""
+        """Return whether the joining member shares a protocol with all members."""
         if not ask.protocol_type or not ask.protocols:
             return False
         if not self.members:
@@ -168,7 +168,7 @@ class Group:
         return self._supported[protocol] == len(self.members)
 
     def _join_again(self, ask: JoinRequest, now_ms: int, reply: JoinReply) -> None:
-        """Join with a member id: that of a member, or the pending id of a new one."""
+        """Join with the id of a current member, or with the pending id of a new member."""
         if self._pending.pop(ask.member_id, None) is not None:
             self._add(ask.member_id, ask, now_ms, reply)
             return
@@ -456,7 +456,7 @@ class Member:
         self._seen_ms = now_ms
 
     def take(self, ask: JoinRequest) -> None:
-        """Replace what a member may change when it joins again."""
+        """Replace the values that a member may change when it joins again."""
         self.session_timeout_ms = ask.session_timeout_ms
         self.rebalance_timeout_ms = max(0, ask.rebalance_timeout_ms) or ask.session_timeout_ms
         self.protocols = ask.protocols

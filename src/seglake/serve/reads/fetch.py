@@ -38,8 +38,8 @@ _FULL = (0, -1)  # session epochs of requests that name every partition
 class _Round(NamedTuple):
     """One pass over all requested partitions.
 
-    `ends` has the offsets that were answered without a record, by topic and partition. `size` does
-    not count these where the client counts records.
+    `ends` has the offsets that were answered without a record, by topic and partition. For a
+    client that needs records, `size` leaves out answers without a record.
     """
 
     topics: list[TopicAnswer]
@@ -49,14 +49,14 @@ class _Round(NamedTuple):
 
 
 def _refusal_of(request: Any) -> Code:
-    """Return the error of a whole request, for versions that have one."""
+    """Return the error of a whole request, or NONE. Only versions since 7 have this error."""
     if request.session_epoch not in _FULL:
         return Code.FETCH_SESSION_ID_NOT_FOUND
     return Code.NONE if request.isolation_level in (0, 1) else Code.UNKNOWN_SERVER_ERROR
 
 
 def _error_of(request: Any, version: int) -> Code:
-    """Return the error that a request has in every partition."""
+    """Return the error that a request has in every partition, or NONE."""
     if request.isolation_level not in (0, 1):
         return Code.UNKNOWN_SERVER_ERROR
     is_broker = version < 15 and request.replica_id >= 0
@@ -68,7 +68,7 @@ def _unknown(version: int) -> Code:
 
 
 def _counts_records(connection: Connection, place: tuple[str, int], offset: int) -> bool:
-    """Return whether the client does not skip empty batches at this offset."""
+    """Return whether the client needs records at this offset, as it does not skip empty batches."""
     return connection.version == _KAFKA_GO or connection.ends.get(place) == offset
 
 
@@ -190,7 +190,7 @@ class FetchHandler:
     ) -> Code:
         """Return the code for a topic whose files were deleted with its version.
 
-        If the topic is gone, the client requests metadata, which has the error. Else it retries.
+        For a lost topic, the client then requests metadata, which has the error. Else it retries.
         """
         if await self._topics.expired(topic.name, error):
             return _unknown(connection.version)

@@ -222,7 +222,7 @@ class MetadataHandler:
         yield from asked.items()
 
     async def _sizes(self, name: str, numbers: set[int] | None) -> list[Any]:
-        """Return the topic with the sizes of its partitions, without missing ones, as in Kafka."""
+        """Return the topic with its partitions' sizes. Skip missing partitions, as in Kafka."""
         try:
             partitions = (await self._topics.find(name)).partitions
         except SeglakeError:
@@ -239,7 +239,7 @@ class MetadataHandler:
         return [_TOPIC(name=name, partitions=sizes)] if sizes else []
 
     async def _describe_configs(self, request: Any, connection: Connection) -> Any:
-        """Answer DescribeConfigs, versions 1 to 4: a broker's settings of a topic, and two of ours.
+        """Answer DescribeConfigs, versions 1 to 4: a topic's settings, two of them Seglake's.
 
         All are read-only and have no synonyms. Other kinds of resources are INVALID_REQUEST.
         """

@@ -185,7 +185,7 @@ class UnsupportedApis:
         return DeleteTopicsResponse(throttle_time_ms=0, responses=topics)
 
     async def _create_partitions(self, request: Any, connection: Connection) -> Any:
-        """Answer CreatePartitions, versions 0 to 3: see `_change`."""
+        """Answer CreatePartitions, versions 0 to 3, with the code of `_change`."""
         kind, topics = CreatePartitionsResponse.CreatePartitionsTopicResult, []
         async for each in in_turns(request.topics):
             code, why = await self._change(each.name)
@@ -194,7 +194,7 @@ class UnsupportedApis:
         return CreatePartitionsResponse(throttle_time_ms=0, results=topics)
 
     async def _delete_records(self, request: Any, connection: Connection) -> Any:
-        """Answer DeleteRecords, versions 0 to 2: see `_change`. Each partition has the code."""
+        """Answer DeleteRecords, versions 0 to 2, with the code of `_change` for each partition."""
         kind, topics = DeleteRecordsResponse.DeleteRecordsTopicResult, []
         async for topic in in_turns(request.topics):
             code, _ = await self._change(topic.name)
@@ -209,7 +209,7 @@ class UnsupportedApis:
         return DeleteRecordsResponse(throttle_time_ms=0, topics=topics)
 
     async def _alter_configs(self, request: Any, connection: Connection) -> Any:
-        """Answer AlterConfigs, 0 to 2, and IncrementalAlterConfigs, 0 and 1: see `_refusal`."""
+        """Answer AlterConfigs (0 to 2) and IncrementalAlterConfigs (0 and 1), see `_refusal`."""
         incremental = isinstance(request, IncrementalAlterConfigsRequest)
         response = IncrementalAlterConfigsResponse if incremental else AlterConfigsResponse
         resources = []

@@ -149,7 +149,7 @@ class BatchRanges:
             pool.shutdown(wait=False, cancel_futures=True)
 
     def forget(self) -> None:
-        """Close all files and drop all bytes: logs may have been deleted."""
+        """Close all files and drop all bytes, because logs may have been deleted."""
         self._data.clear()
         self.filtered.clear()
         close_unused_files(self._store)
@@ -276,7 +276,7 @@ class BatchRanges:
     def _check_end(self, segment: LogSegment, batch_range: BatchRange) -> None:
         """Raise CorruptData if the zone map has the last batch at another position.
 
-        No checksum covers its base offset, and no batch after it bounds its offsets.
+        No checksum covers that batch's base offset, and no later batch bounds its offsets.
         """
         block = self._zones(segment).block_at(batch_range.last_offset)
         last = int(batch_range.positions[-2])
@@ -293,7 +293,7 @@ class BatchRanges:
         return next(self._fetch.chunks_of(segment, ranges, fetch_bytes=BATCH_RANGE_BYTES))
 
     def _in_block(self, segment: LogSegment, ranges: LogRanges) -> tuple[BatchRange, Any]:
-        """Return the first range of damaged bytes: intact batches of an index block, or damage.
+        """Return the first batch range of a damaged index block: intact batches, or a damaged one.
 
         A batch with a wrong checksum is a separate batch range. Any other damage cannot be assigned
         to batches, so the index block is one batch range.

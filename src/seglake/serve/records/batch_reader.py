@@ -135,7 +135,7 @@ class BatchReader:
         return first + int(filled.argmin()) if self.only_filled and not filled.all() else stop
 
     def _first(self, batch_range: BatchRange) -> int:
-        """Return the index of the first batch of a batch range that is sent."""
+        """Return the index of the first batch to send from a batch range."""
         first = int(batch_range.last_offsets.searchsorted(self._offset))
         if not self.only_filled and (self._parts or not self.skip_empty):
             return first
@@ -215,7 +215,7 @@ def decode_byte_range(
 ) -> tuple[BatchTable, Decoded, Flags]:
     """Decode batches that begin at byte `start` of the log of a byte range.
 
-    Returns the batches, their records, and for each record whether it is in its window.
+    Returns the batches, their records, and for each record whether it is in the window.
     Raises CorruptData.
     """
     window = byte_range.window or Window()

@@ -35,7 +35,7 @@ class LoginFailed(Exception):
 
 
 class SaslStep(NamedTuple):
-    """The server's answer, and the name of the client after it has proved it."""
+    """The server's answer, and the client's name after a successful proof."""
 
     answer: bytes
     name: str | None = None
@@ -234,7 +234,7 @@ class Users:
     def verifier(self, mechanism: str, name: str) -> Verifier:
         """Return the verifier of a user, with which SCRAM checks the proof of a client.
 
-        An unknown name gets a verifier, too, which looks like the verifier of a user: it is
+        An unknown name also gets a verifier. It looks like the verifier of a user, because it is
         constant for a name and a mechanism.
         """
         verifier = self._verifiers[mechanism].get(name)
@@ -277,7 +277,7 @@ def _parsed(text: str, place: str) -> dict[str, str]:
 
 
 def _problem(name: str, colon: str, password: str) -> str | None:
-    """Return what is wrong with a line, without the password; None for a valid line."""
+    """Describe the error in a line, without the password. Return None for a valid line."""
     if not colon or not name or not password:
         return "is not of the form name:password"
     if not (name + password).isascii() or not (name + password).isprintable():

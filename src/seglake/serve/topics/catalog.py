@@ -206,7 +206,7 @@ class ServedTopics:
             failures = 0 if await self._scan() else failures + 1
 
     async def _scan(self) -> bool:
-        """Scan the catalog; return whether that worked. No error may end the watch."""
+        """Scan the catalog. Return whether that worked. An error is logged and not raised."""
         try:
             await self.refresh()
         except Exception as error:  # Any error is logged, and the scan is tried again.
@@ -321,7 +321,7 @@ class ServedTopics:
         return next((tag for tag in self._tags.values() if tag.version == asked.version), None)
 
     def _changed(self, bound: _BoundTopic) -> bool:
-        """Return whether the tag was deleted or replaced: moved, or an erasure changed it."""
+        """Return whether the tag was deleted or moved, or was changed by an erasure."""
         tag = self._tag_of(bound.asked)
         return (tag and tag.attempt_id) != (bound.tag and bound.tag.attempt_id)
 
@@ -338,7 +338,7 @@ class ServedTopics:
     def _windowed(self, name: str, bound: _BoundTopic) -> tuple[ServedTopic, int]:
         """Return the topic derived from a name, and about how many bytes it keeps in memory.
 
-        Runs on a thread: planning a window reads zone maps.
+        Runs on a thread, because planning a window reads zone maps.
         """
         asked, tag = bound
         if tag is None or asked.tag is None:
@@ -431,7 +431,7 @@ def _failed(error: SeglakeError) -> asyncio.Future[ServedTopic]:
 
 
 def _retrieve_exception(made: asyncio.Future[ServedTopic]) -> None:
-    """Retrieve an error, which asyncio would log otherwise. The requests get it."""
+    """Retrieve an error, so that asyncio does not log it. The waiting requests also get it."""
     if not made.cancelled():
         made.exception()
 
@@ -495,7 +495,7 @@ def _tagged(name: str, topics: Container[str], tags: Container[str] | None) -> D
 
 
 def explain_unknown_name(name: str, topics: Container[str]) -> str:
-    """Return the end of a message about a name that begins with a topic, or "" for others."""
+    """Return why a name that begins with a topic is unknown, to append to a message, or ""."""
     parts = name.split(".")
     begins = (".".join(parts[:count]) for count in range(len(parts) - 1, 0, -1))
     topic = next((begin for begin in begins if begin in topics), None)
@@ -510,7 +510,7 @@ def explain_unknown_name(name: str, topics: Container[str]) -> str:
 def is_removed(name: str, topics: Container[str]) -> bool:
     """Return whether earlier builds served a topic of this name: for a single key, or a replay.
 
-    `topics` are all topics of the lake: a topic may have `.key.` in its own name.
+    `topics` are all topics of the lake, because a topic may have `.key.` in its own name.
     """
     if name in topics or not _REMOVED.search(name):
         return False

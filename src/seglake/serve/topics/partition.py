@@ -25,8 +25,8 @@ _PARTITION_BYTES = 4096
 class ServedPartition:
     """A log partition in one version, with its log start offset `start` and high watermark `end`.
 
-    With `remote`, some of the log is on an object store, so that lookups wait. Attached logs of a
-    local lake are on one, too. `held_bytes` is about its memory.
+    With `remote`, lookups wait for an object store that has some of the log. Attached logs of a
+    local lake are on an object store, too. `held_bytes` is about how much memory the object uses.
     """
 
     def __init__(self, reader: PartitionReader) -> None:
@@ -72,7 +72,7 @@ _TIMES = ["offset", "timestamp"]
 class WindowPartition(ServedPartition):
     """The records of a log partition with start_ms <= timestamp < end_ms, in one version.
 
-    Create it on a thread: planning reads zone maps, and the batches at both ends.
+    Create it on a thread, because planning reads zone maps, and the batches at both ends.
     """
 
     def __init__(self, reader: PartitionReader, reads: SharedReads, window: Window) -> None:
@@ -179,7 +179,7 @@ class WindowPartition(ServedPartition):
 
 
 def _plan_byte_ranges(reader: PartitionReader, window: Window) -> Iterator[ByteRange]:
-    """Yield the byte ranges of a window: all blocks are inside it, or all have outside records."""
+    """Yield byte ranges of a window. In each, all blocks have outside records, or no block has."""
     outside = np.array([[INT64_MIN, window.end_ms], [window.start_ms - 1, INT64_MAX]], np.int64)
     for piece in pieces_of([(reader, window)]):
         segment, ranges = piece.segment, piece.ranges
@@ -195,9 +195,9 @@ def _plan_byte_ranges(reader: PartitionReader, window: Window) -> Iterator[ByteR
 
 
 def _split(ranges: LogRanges, mixed: LogRanges) -> Iterator[tuple[int, int, int, int, bool]]:
-    """Yield the `ranges`, cut where `mixed` ranges begin and end, and whether each is mixed.
+    """Yield (start, end, first offset, end offset, is mixed) of `ranges`, cut at `mixed` ranges.
 
-    All of them begin and end at index blocks.
+    All these ranges begin and end at index blocks.
     """
     cuts = dict(zip(mixed.starts.tolist(), mixed.first_offsets.tolist(), strict=True))
     cuts |= dict(zip(mixed.ends.tolist(), mixed.end_offsets.tolist(), strict=True))

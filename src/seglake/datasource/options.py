@@ -175,7 +175,7 @@ def parse(options: Mapping[str, str]) -> Options:
 
 
 class _Values:
-    """The values by the name of their option. Each method reads one kind of value."""
+    """The values of options, by option name. Each method reads one kind of value."""
 
     def __init__(self, values: Mapping[str, str]) -> None:
         self._values = values

@@ -2,8 +2,8 @@
 
 A Python task costs Spark tens of milliseconds, so small segments share a task, and several tasks
 read a large one, which is cut at offsets estimated from its size and its offset range.
-Each task then looks up the blocks of its offsets in the zone map, so that planning makes no request
-per segment. A block at a cut is read by both tasks, and each yields its own records.
+Each task then looks up the blocks of its offsets in the zone map. So planning makes no request per
+segment. A block at a cut is read by both tasks, and each yields its own records.
 """
 
 import logging

@@ -161,7 +161,7 @@ def decode_batches(
 
 
 def decode(table: BatchTable, payload: Payload) -> Decoded:
-    """Return the records of decompressed batches, which are the first rows of `table`.
+    """Return the records in `payload`, which has the batches of the first rows of `table`.
 
     Raises CorruptData with the position of the batch.
     """

@@ -87,8 +87,8 @@ class EncodedBatches(NamedTuple):
 class Encoding:
     """The topic settings that decide how records are encoded as batches.
 
-    `batch_bytes` is Kafka's `batch.size`: the limit of the uncompressed bytes of a batch, including
-    its header. A larger record gets its own batch. If `append_time_ms` is set, batches have
+    `batch_bytes` is Kafka's `batch.size`: the limit of the uncompressed bytes of a batch and its
+    header. A larger record gets its own batch. If `append_time_ms` is set, batches have
     LogAppendTime. With `hash_keys`, batches include the hashes of their keys.
     """
 

@@ -128,7 +128,7 @@ def copy_bodies(starts, sizes, data, out):
 def body_sizes_with_headers(
     key_lengths, value_lengths, header_firsts, header_keys, header_values, order, sizes
 ):
-    """Fill `sizes` with the size of each body, including its headers."""
+    """Fill `sizes` with the size of each body, headers included."""
     for i in range(len(order)):
         row = order[i]
         key, value = np.int64(key_lengths[row]), np.int64(value_lengths[row])
@@ -164,8 +164,8 @@ def cut_batches(timestamps, offsets, stamped, sizes, max_bytes, firsts, batch_si
     """Cut records into batches of at most `max_bytes` bytes of records. Return the batch count.
 
     The records of a batch have one timestamp type. `stamped` marks records with LogAppendTime. A
-    batch of such records has only one timestamp. Offsets rise, and those of a batch differ by less
-    than 2^31. `firsts` receives the first record of each batch, then the number of records.
+    batch of such records has only one timestamp. Offsets rise, and differ by less than 2^31 in a
+    batch. `firsts` receives the first record of each batch, then the number of records.
     `batch_sizes` receives the bytes of each batch's records.
     """
     batches = 0

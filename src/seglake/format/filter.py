@@ -137,7 +137,7 @@ def reencoded(
     decoded: Decoded,
     survivors: Int64s,
 ) -> list[Any]:
-    """Encode the changed batches with only their surviving records, and return the bytes of each.
+    """Encode changed batches with only their surviving records. Return the bytes of each batch.
 
     `before` and `after` have one row for each batch. The changed rows of `after` are completed.
     """
@@ -184,7 +184,7 @@ def _framed(table: BatchTable, decoded: Decoded, some: _Changed) -> Framed:
 
 
 def _headers(data: Any, before: BatchTable, after: BatchTable) -> npt.NDArray[np.void]:
-    """Return the headers of batches that change, without their checksums."""
+    """Return the headers of the batches that change. Checksums are not set yet."""
     places = before["position"][:, None] + np.arange(OVERHEAD)
     headers = read_only(data)[places].view(HEADER).reshape(-1)
     headers["length"] = after["size"] - LOG_OVERHEAD

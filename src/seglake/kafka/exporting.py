@@ -6,7 +6,7 @@ Logs and indexes are copied byte for byte. With a window, exactly its records ar
   epochs of the future.
 - Segments without records are left out, except the first one of a log. Its batch gets a timestamp,
   or a broker would treat the segment as new as its file, and find no time after it.
-- Each log ends with an empty segment at its end offset, so that the broker's own records get later
+- Each log ends with an empty segment at its end offset. So records that the broker adds get later
   offsets.
 - `partition.metadata`, with the topic id, is written only on request. The target has its own file.
 """

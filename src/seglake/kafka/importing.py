@@ -4,7 +4,7 @@ An import reads the logs twice, and commits once for each topic:
 
     1. A first pass reads headers (`survey`), and refuses invalid logs before anything is written.
     2. A second pass copies the record batches, one segment for each segment of the broker. It
-       checks checksums and creates index files. It removes aborted transactions and markers, whose
+       checks checksums and creates index files. It removes aborted transactions and markers. Their
        offsets become gaps. From batches of committed transactions, it removes the fields that make
        a reader wait for a marker.
     3. One commit for each topic makes the records visible. It continues at the end offsets in the
@@ -169,7 +169,7 @@ def require_single_topic(topics: Iterable[str], name: str | None) -> None:
 
 
 class ImportMethod(NamedTuple):
-    """How to take in logs: the operation, a check of extents, and the writer of a segment."""
+    """A way to add logs to a lake: the operation, a check of extents, and a segment writer."""
 
     operation: str
     write: Callable[[Store, PartTask], SegmentRow]

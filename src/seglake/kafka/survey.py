@@ -212,7 +212,7 @@ def scan_log(_store: Reader, task: LogToScan) -> Scan:
 
 
 def surveyed_ranges(store: Reader, log: LogFile) -> Iterator[SurveyedRange | CorruptData]:
-    """Yield the batches of a log, a few MiB at a time, and at the end its damage, if any.
+    """Yield the batches of a log, a few MiB at a time. For a damaged log, end with the damage.
 
     The position of the damage counts from the start of the log.
     """
@@ -400,7 +400,7 @@ _KEY_BYTES = 4  # size of a marker's key: version i16, type i16
 
 
 def batch_headers(data: Any, table: BatchTable) -> npt.NDArray[np.void]:
-    """Return the headers of batches, whose positions count from the start of `data`."""
+    """Return the batch headers in `data`. Positions in `table` count from the start of `data`."""
     places = table["position"][:, None] + np.arange(OVERHEAD)
     return read_only(data)[places].view(HEADER).reshape(-1)
 
@@ -476,7 +476,7 @@ Transactions = npt.NDArray[np.void]
 
 
 def batch_events(data: Any, table: BatchTable) -> Events:
-    """Return the events of the batches, whose positions count from the start of `data`.
+    """Return the events of batches. Positions in `table` count from the start of `data`.
 
     Raises CorruptData with the position of the batch.
     """

@@ -10,9 +10,9 @@ from seglake.limits import INT64_MAX
 
 
 def encoding_of(topic: Topic, append_time_ms: int) -> Encoding:
-    """Return how to encode the topic's records, including hashes for its key indexes.
+    """Return how to encode the topic's records as batches, and whether to hash their keys.
 
-    Only LogAppendTime uses `append_time_ms`.
+    Only a topic with LogAppendTime uses `append_time_ms`.
     """
     levels = {"zstd": topic.compression_zstd_level, "gzip": topic.compression_gzip_level}
     stamped = topic.message_timestamp_type == "LogAppendTime"

@@ -377,9 +377,9 @@ _SPARE_ROOM: deque[DecodeRoom] = deque(maxlen=8)
 class ReadStats:
     """Counts of what a read requested from the logs. Index data is cached and does not count.
 
-    `requests` and `bytes_fetched` count requests to storage, including the bytes between joined
-    ranges. `bytes_matching` counts the bytes of the batches that contain a record of the result,
-    and `records` these records. A search for keys counts the records with one of the keys.
+    `requests` counts requests to storage. `bytes_fetched` counts their bytes, also between joined
+    ranges. `records` counts the records of the result, and `bytes_matching` the bytes of batches
+    with such a record. A search for keys counts the records with one of the keys.
     `misfits` counts, by field, the values that a column's type cannot hold, if fields are read.
     """
 

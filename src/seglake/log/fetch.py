@@ -119,7 +119,7 @@ class Chunk:
     def decode_in_parts(
         self, rows: BatchTable, limit_bytes: int
     ) -> Iterator[tuple[BatchTable, Decoded]]:
-        """Yield the records of the batches `rows`, including control batches, in parts.
+        """Yield the records of the batches `rows` in parts. Control batches are decoded, too.
 
         A part ends with the batch that reaches `limit_bytes` of decompressed records. Raises
         CorruptData.
@@ -332,7 +332,7 @@ class LogFetch:
         self._links.forget()
 
     def explain(self, segment: LogSegment, error: MissingObject) -> None:
-        """Raise the error that `missing` returns for a log that does not exist, if any."""
+        """Raise the error that `missing` returns for this missing log, unless it returns None."""
         if meaning := self._missing(segment):
             raise meaning from error
 
@@ -353,7 +353,7 @@ class _Request(NamedTuple):
     transferred_bytes: int
 
     def going_on(self, begun: _Request) -> _Request:
-        """Return this request, extended to begin where the batch begins that `begun` ends with."""
+        """Return this request, extended backwards to the beginning of the last batch in `begun`."""
         again = self.transferred_bytes + begun.ends[0] - begun.starts[0]
         starts = [begun.starts[0], *self.starts[1:]]
         return self._replace(starts=starts, transferred_bytes=again)

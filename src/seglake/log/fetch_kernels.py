@@ -57,7 +57,7 @@ def place_batches(
 def covering(
     positions: Int64s, stops: Int64s, starts: Int64s, ends: Int64s, numbers: Int64s
 ) -> int:
-    """Fill in the numbers of the batches that fill the ranges without a gap, and return how many.
+    """Fill `numbers` with the batches that fill the ranges without a gap. Return their number.
 
     Batch i is at [positions[i], stops[i]) of a log; batches ascend. Returns -1 if a byte of a range
     is in no batch, or if a batch extends beyond its range.

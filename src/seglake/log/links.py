@@ -35,7 +35,7 @@ class Chunks(NamedTuple):
     """The layout of an object with a log of `log_bytes` bytes. Without `sizes`, it is the log.
 
     With `sizes`, the object is zstd frames. Frame i takes sizes[i] bytes of the object and contains
-    `chunk_bytes` bytes of the log. The last frame contains the rest.
+    `chunk_bytes` bytes of the log. The last frame may contain fewer.
     """
 
     log_bytes: int
@@ -141,7 +141,7 @@ class ChunkedLogs:
         return ChunkedLogs, (self._store, self.chunks)
 
     def size(self, key: str) -> int:
-        """Return the size of a log. Every method raises what the method of `ChunkedLog` raises."""
+        """Return the size of a log. Each method raises what that method of `ChunkedLog` raises."""
         return self._logs[key].size()
 
     def read(self, key: str, start: int, end: int) -> Buffer:

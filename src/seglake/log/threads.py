@@ -141,7 +141,7 @@ class Readers:
 
     @property
     def threads(self) -> int:
-        """Return how many threads each reader may keep busy, including its own."""
+        """Return how many threads each reader may keep busy, its own thread included."""
         return min(DECODERS, max(1, _CORES // max(1, self._count)))
 
 

@@ -201,7 +201,7 @@ class ZoneSearch:
     # blocks
 
     def block_at(self, offset: int) -> Block | None:
-        """Return the last block that begins at or before `offset`, else the first block, if any."""
+        """Return the last block that begins at or before `offset`, else the first block or None."""
         return self._block(block_before, offset)
 
     def next_reaching(self, timestamp: int, after: int = 0) -> Block | None:
@@ -238,7 +238,7 @@ class ZoneSearch:
 
         `marked(count, first, stop)` returns which of `count` blocks from `first` to `stop`
         (exclusive) are marked. Its values for other blocks are ignored. Returns None if `marked`
-        returns None, or if the zone map was rebuilt, so that its blocks differ. If `joined`,
+        returns None, or if the zone map was rebuilt, because it then has other blocks. If `joined`,
         adjacent blocks become one range.
         """
         pages, span = self._state.zones.pages, self._state.fences.fence_span
@@ -260,7 +260,7 @@ class ZoneSearch:
         return None
 
     def reaching(self, timestamps: Int64s) -> tuple[Blocks, Int64s]:
-        """Return candidate blocks, and for each ascending timestamp the first that reaches it.
+        """Return candidate blocks, and the first block that reaches each ascending timestamp.
 
         A block is given by its position in the returned blocks. If no block reaches the timestamp,
         the position is the number of blocks.
@@ -275,7 +275,7 @@ class ZoneSearch:
         return blocks, np.maximum.accumulate(blocks.max_timestamps).searchsorted(timestamps)
 
     def holding(self, offsets: Int64s) -> tuple[Blocks, Int64s]:
-        """Return candidate blocks, and for each offset the last that begins at or before it.
+        """Return candidate blocks, and the last block that begins at or before each offset.
 
         Offsets ascend.
 
@@ -364,7 +364,7 @@ def _read(state: _State, numbers: Int64s) -> _Pages:
 
 
 def _with_pages(state: _State, pages: _Pages) -> _State:
-    """Add pages. Kernels of other threads may still use the old state, whose rows are kept."""
+    """Return a state with more pages. Kernels may still use the old state, so keep its rows."""
     zones, used = state.zones, state.used
     need = used + sum(len(blocks) for _, blocks in pages)
     entries, rows = zones.entries, zones.rows.copy()

@@ -48,7 +48,7 @@ class FieldList(ShowsTable):
 
     @property
     def types(self) -> dict[str, str]:
-        """Return the type of each field. Leave out names of columns that `read_range` returns."""
+        """Return the type of each field, except fields named partition, offset or timestamp."""
         return {each.name: each.type for each in self.fields if each.name not in BESIDE}
 
     def _table(self) -> Table:

@@ -222,7 +222,7 @@ class _Reading:
         return self._within(field, min(full)[0], max(full)[1]) if full else self._nothing
 
     def _with_values(self, field: str, values: Any) -> Selection:
-        """Return the records whose field, or else key, has one of these values."""
+        """Return the records in which a field, or the column `key`, has one of these values."""
         if field not in self._kinds:
             return self._with_keys(values)
         if self._kinds[field] != "string":
@@ -237,7 +237,7 @@ class _Reading:
         return self._each(Part(keys=keys)) if keys else self._nothing
 
     def _with_texts(self, field: str, values: Any) -> Selection:
-        """Return the records whose field has one of these texts as its scalar value."""
+        """Return the records in which the field is a scalar with one of these texts."""
         if not any(test(values.type) for test in _TEXTS):
             return self._everything
         texts = frozenset(values.cast(pa.string()).to_pylist())
@@ -246,7 +246,7 @@ class _Reading:
         return self._each(Part(texts=frozenset({(str(field), texts)}))) if texts else self._nothing
 
     def _within(self, field: str, low: int, high: int) -> Selection:
-        """Return the records whose value of a column is in [low, high)."""
+        """Return the records in which the column `field` is in [low, high)."""
         if field == "partition":
             return self._chosen(lambda partition: low <= partition < high)
         low, high = max(low, INT64_MIN), min(high, NO_END)

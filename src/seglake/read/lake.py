@@ -51,7 +51,7 @@ def open(  # noqa: A001  # users write seglake.open
 class Lake(ShowsTable):
     """One version of a lake. Safe for threads. An unpickled lake opens the same version again.
 
-    A pickled lake has no credentials: a worker finds credentials in its environment. Unpickling
+    A pickled lake has no credentials. A worker finds credentials in its environment. Unpickling
     raises VersionExpired if another catalog is at the root now.
     """
 

@@ -1,6 +1,6 @@
 """Share the storage, the caches and the catalog of a lake among the logs that are read from it.
 
-A pickled origin has no credentials: a worker finds credentials in its environment.
+A pickled origin has no credentials. A worker finds credentials in its environment.
 """
 
 from collections.abc import Callable

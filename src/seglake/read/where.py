@@ -168,7 +168,7 @@ def _hashes(value: Any) -> Hashes:
 
 
 def _usual_text(number: Decimal) -> bytes | None:
-    """Return the only text of a number that has no second hash, or None if every text has one."""
+    """Return the only text of a number that has no second hash, or None without such a text."""
     sign, digits, _ = number.as_tuple()
     while digits and not digits[-1]:
         digits = digits[:-1]

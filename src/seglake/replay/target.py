@@ -2,8 +2,8 @@
 
 Each record of a replay has two headers: the replay's name, and the record's offset in the lake.
 Records are sent in transactions, so a repeated replay continues after the last committed record of
-each partition. A new producer with the replay's transactional id takes over from a killed one: the
-broker aborts the open transaction of the old producer before the new one reads the topic (KIP-98).
+each partition. A new producer with the replay's transactional id replaces a killed one. The broker
+aborts the open transaction of the old producer before the new one reads the topic (KIP-98).
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ class Target:
     def prepare(self, partitions: int) -> bool:
         """Create the topic if it is missing; return whether this call created it.
 
-        Raises UsageError for an existing topic that has fewer partitions or would change
-        timestamps, and StoreError. Logs a warning if the topic may soon delete the records.
+        Raises StoreError, and UsageError for an existing topic that has fewer partitions or would
+        change timestamps. Logs a warning if the topic may soon delete the records.
         """
         admin = self._client(AdminClient, {})
         _log.info("connecting to %s, for up to %g s", self._servers, self._patience_s)
@@ -133,7 +133,7 @@ class Target:
                 time.sleep(_PAUSE_S)
 
     def sender(self, name: str) -> Sender:
-        """Return the sender of the replay `name`. The topic must exist, see `prepare`.
+        """Return the sender of the replay `name`. Call `prepare` first, which checks the topic.
 
         Earlier senders of the replay can no longer commit, because the broker fences them off.
         """
@@ -326,8 +326,8 @@ class ReplaySearch:
     def last_offsets(self, name: str, partitions: Collection[int]) -> dict[int, int]:
         """Return the lake offset of the replay's last record, for partitions that have one.
 
-        Raises StoreError if a transaction of another producer stays open: records after its begin
-        cannot be read yet, and the replay would send them again.
+        Raises StoreError if a transaction of another producer stays open. Records after its begin
+        cannot be read yet, so the replay would send them again.
         """
         offsets, ends = dict[int, int](), self._ends(partitions)
         lows = self._offsets(partitions, OffsetSpec.earliest(), IsolationLevel.READ_COMMITTED)

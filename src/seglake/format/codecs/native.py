@@ -38,7 +38,7 @@ class _Context(NamedTuple):
 
 
 class _Library(NamedTuple):
-    """The C functions of a package by their positions in `addresses`, and a test of them."""
+    """The C functions of a package, by their positions in `addresses`, and their self-test."""
 
     package: str
     functions: dict[int, int]

@@ -3,7 +3,7 @@
 A batch that loses no record is copied byte for byte. The other batches are encoded again
 (`format.filter`). Each batch keeps its timestamp type: an imported topic may have batches of both
 types, because the topic's setting changed. Each log is read once, a few MiB at a time, and checked
-while it is read: a damaged log gives no segment. Memory holds one table row for each kept batch.
+while it is read. A damaged log gives no segment. Memory holds one table row for each kept batch.
 """
 
 from __future__ import annotations

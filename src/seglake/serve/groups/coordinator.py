@@ -63,7 +63,7 @@ class Coordinator:
         self._thread = ThreadPoolExecutor(1, "seglake-offsets")  # SQLite waits for the disk
 
     def release(self) -> None:
-        """Answer the requests that wait, because the server stops: clients then reconnect."""
+        """Answer the requests that wait, because the server stops. Clients then reconnect."""
         for group in self._groups.values():
             for member in group.members.values():
                 member.answer_all(Code.COORDINATOR_NOT_AVAILABLE)

@@ -64,7 +64,7 @@ class BatchRange(NamedTuple):
     """Whole batches of a log, in order: batch i has bytes positions[i] to positions[i + 1].
 
     Its offsets are base_offsets[i] to last_offsets[i], inclusive. It has a record if filled[i]. A
-    batch range with `damage` must not be sent: it is one batch, or an index block whose batches
+    batch range with `damage` is never sent. It is one batch, or an index block whose batches
     cannot be separated.
     """
 

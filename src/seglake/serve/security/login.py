@@ -1,7 +1,7 @@
 """The login of a client: SaslHandshake, then SaslAuthenticate (KIP-43, KIP-152).
 
-After a handshake of version 0, the messages of the login are frames without a header. Such a client
-gets no reason when a login fails: the connection is closed.
+After a handshake of version 0, the messages of the login are frames without a header. If such a
+login fails, the server closes the connection without a reason.
 """
 
 from __future__ import annotations

@@ -117,7 +117,7 @@ class ServedTopics:
         return sorted({*found})
 
     def partition_count(self, name: str) -> int | None:
-        """Return the partition count of a topic that is already known; None for any other."""
+        """Return the partition count of a topic in memory, or None for any other topic."""
         if (topic := self._topics.get(name)) is not None:
             return len(topic.partitions)
         made = self._derived.get(name)
@@ -126,7 +126,7 @@ class ServedTopics:
         return len(made.result().partitions)
 
     async def limit(self, name: str, partition: int) -> int | None:
-        """Return the end of a partition of a derived topic; None for any other."""
+        """Return the end of a partition of a derived topic, or None for any other topic."""
         with suppress(SeglakeError):
             topic = await self.find(name)
             if name not in self._topics and 0 <= partition < len(topic.partitions):

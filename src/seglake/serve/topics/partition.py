@@ -54,7 +54,7 @@ class ServedPartition:
         return self._reader.max_timestamp()
 
     def log_bytes(self) -> int:
-        """Return the bytes of its logs that are stored."""
+        """Return the size of the partition's stored logs in bytes."""
         sizes = self._view.segments.details["sizes"][:, SUFFIXES.index("log")]
         return int(sizes.sum(dtype="int64"))
 

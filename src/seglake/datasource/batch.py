@@ -36,7 +36,7 @@ class SparkBatchReader(DataSourceReader):
 
     @plain_errors
     def partitions(self) -> list[InputPartition]:
-        """Return the tasks of the query, in the version of option `version` or the newest one."""
+        """Return the tasks of the query. They read option `version`, or else the newest version."""
         options = self._options
         lake = open_lake(options.root, options.version, options.storage)
         planned = [InputPartition(task) for task in plan(lake, options, *self._bounds)]
@@ -95,7 +95,7 @@ def pieces(
 
 
 def read_task(partition: InputPartition | None, options: Options) -> Iterator[pa.RecordBatch]:
-    """Yield the records of a task. For an empty plan, Spark passes None: yield nothing."""
+    """Yield the records of a task. Yield nothing for None, which Spark passes for an empty plan."""
     if partition is None or partition.value is None:
         return
     store = _store(options.root, _items(options.storage), _items(from_environment()))

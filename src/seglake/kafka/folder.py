@@ -29,8 +29,8 @@ _INTERNAL = "__"  # the prefix of internal topics
 class LogFile(NamedTuple):
     """The log of a segment: its key, and its size in bytes.
 
-    `end_offset` is set only for logs in a bucket. Such a log may extend beyond the next base
-    offset.
+    `end_offset` is set only for logs in a bucket. Such a log may extend beyond the base offset of
+    the next log.
     """
 
     key: str

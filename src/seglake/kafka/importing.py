@@ -202,7 +202,7 @@ class TargetLake:
 
 
 class TopicIntake:
-    """An import into one topic, retried until its commit continues the surveyed version."""
+    """An import into one topic. It is retried if the topic changed after the survey."""
 
     def __init__(
         self,

@@ -111,7 +111,7 @@ _Batches = tuple[BatchTable, CachedRecords]
 
 
 class _BatchIndex(NamedTuple):
-    """The cached batches of a log, by position, each with its entry and its position in the entry.
+    """The cached batches of a log, sorted by position, and where each batch is in the cache.
 
     Batch i is bytes [positions[i], stops[i]) of the log. Its records are bytes [starts[i], ends[i])
     of entry entries[i]. If only the header of the batch is cached, starts[i] is `ABSENT`.

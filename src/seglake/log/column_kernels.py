@@ -61,7 +61,7 @@ def wanted_batches(
 
 
 class Wanted(NamedTuple):
-    """Which records are wanted: records of batch b in the window windows[window_of[b]].
+    """Defines the wanted records: records of batch b in the window windows[window_of[b]].
 
     A window is the smallest and largest timestamp and the smallest and largest offset, all
     inclusive. With `keys`, only records with one of the keys are wanted.

@@ -401,10 +401,10 @@ def _requests(pieces: Iterable[Piece], limit: int, gap_bytes: int) -> Iterator[_
 
 
 class _DataStretches(NamedTuple):
-    """Maps fetched data to bytes of logs: stretch i of the data begins at starts[i] of the data.
+    """Maps fetched data to logs, by stretches. A stretch is data that is contiguous in one log.
 
-    Stretch i begins at starts[i] + shifts[i] of the log of pieces[owners[i]]. The batches of
-    stretch i have offsets first_offsets[i] to end_offsets[i], exclusive.
+    Stretch i begins at starts[i] of the data, and at starts[i] + shifts[i] of the log of
+    pieces[owners[i]]. Its batches have offsets first_offsets[i] to end_offsets[i], exclusive.
     """
 
     pieces: Sequence[Piece]

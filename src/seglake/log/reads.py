@@ -222,7 +222,7 @@ class PartitionReader:
         return None
 
     def segments_reaching(self, timestamps: Int64s) -> Int64s:
-        """Return, for each timestamp, the index of the first segment that reaches the timestamp."""
+        """Return, for each timestamp, the first segment with an equal or larger timestamp."""
         indexes = self._cut + self._highest.searchsorted(timestamps)
         return np.where(timestamps <= self._highs[0], 0, indexes) if self._cut else indexes
 

@@ -161,7 +161,7 @@ class KeepOffsets(RecordFilter):
         return stays
 
     def _places_of(self, offsets: Int64s) -> tuple[Int64s, Int64s]:
-        """Return two arrays: the bitmap of each offset, and the number of the offset's bit in it.
+        """Return two arrays: the bitmap of each offset, and the position of its bit in `bits`.
 
         The bitmap is the last one that begins at or before the offset, or -1.
         """
@@ -169,7 +169,7 @@ class KeepOffsets(RecordFilter):
         return number, self._within(number, offsets)
 
     def _within(self, number: Int64s, offsets: Int64s) -> Int64s:
-        """Return the bit numbers of offsets in the bitmaps `number`, at most the bitmap's end."""
+        """Return the position in `bits` of each offset's bit, limited to the bitmap number[i]."""
         bases, places, sizes = (np.append(c, 0) for c in (self.bases, self.places, self.sizes))
         bits: Int64s = 8 * places[number] + np.clip(offsets - bases[number], 0, 8 * sizes[number])
         return bits

@@ -166,7 +166,7 @@ def _stream_of(rows: Any) -> pa.RecordBatchReader:
 
 
 class _Moments(NamedTuple):
-    """Rows of a batch, sorted by (key code, time), with first and last ms of each row's window.
+    """Moments: rows of a batch, sorted by (key code, time), with first and last ms of windows.
 
     Each array of `homes` has, for each key, a partition that may hold records of the key. If there
     is no array, every partition may. `hashes` are the hashes of the keys, by code.

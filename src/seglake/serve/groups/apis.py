@@ -155,7 +155,7 @@ class GroupApis:
         """Answer OffsetCommit, versions 2 to 9. Commit the valid offsets of a request in one step.
 
         Leader epochs exist since version 6, static members since version 7. Retention times, which
-        end with version 4, have no effect: offsets are kept until a client deletes them.
+        end with version 4, have no effect. Offsets are kept until a client deletes them.
         """
         version = connection.version
         may = self._groups.may_commit(
@@ -256,7 +256,7 @@ class GroupApis:
         return admin.ListGroupsResponse(error_code=Code.NONE, groups=groups)
 
     async def describe(self, request: Any, connection: Connection) -> Any:
-        """Answer DescribeGroups, versions 0 to 6. An unknown group is Dead, or an error in 6."""
+        """Answer DescribeGroups, versions 0 to 6. In 6, an unknown group is an error, else Dead."""
         listed, once = await self._groups.listed(), dict.fromkeys(request.groups)
         if isinstance(listed, Code):
             groups = [_described(each, None, listed) async for each in in_turns(once)]

@@ -1,6 +1,6 @@
 """Store the offsets that groups commit in one SQLite file.
 
-A commit is atomic. The file belongs to one server: a second server that opens it gets a
+A commit is atomic. The file belongs to one server. A second server that opens it gets a
 ConfigError. After a server was killed, the next one can use its file.
 """
 
@@ -149,7 +149,7 @@ class OffsetStore:
     def forget(self, names: Collection[str]) -> None:
         """Delete all offsets of topics with these names. Raises StoreError.
 
-        None of their bytes remain in the file.
+        The file keeps no bytes of these offsets.
         """
         if not names:
             return

@@ -1,9 +1,9 @@
 """Answer Fetch: stored batches, a long poll at the log end (`ReplicaManager.fetchMessages`).
 
 Batches may have lost all their records. Most clients skip such batches. A client that requests
-their offset again gets the next records, or waits for some. kafka-go never gets such batches: if an
-early answer has no record, it reads the log from offset 1 again, and it stops after three batches
-without records in a row.
+their offset again gets the next records, or waits for some. kafka-go never gets such batches,
+because it reads the log from offset 1 again if an early answer has no record, and stops after three
+batches without records in a row.
 
 Fetch sessions are declined (KIP-227): every answer has session 0, so every request must be full.
 """

@@ -1,7 +1,7 @@
 """Refuse requests that would change something, with an error code of Kafka and a reason.
 
-Produce is still advertised. Without it librdkafka reads no record: it derives the message format
-from the versions of Produce and Fetch (KAFKA-18659), and old releases require version 0.
+Produce is still advertised. Without it librdkafka reads no record, because it derives the message
+format from the versions of Produce and Fetch (KAFKA-18659). Its old releases require version 0.
 """
 
 from __future__ import annotations

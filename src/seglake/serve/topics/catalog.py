@@ -366,7 +366,7 @@ class ServedTopics:
         self._bound.pop(name, None)
 
     def _evict(self) -> None:
-        """Drop the derived topics requested least recently; keep one, however large it is."""
+        """Drop the derived topics requested least recently. Always keep one topic, of any size."""
         most, most_bytes = self._settings.windows, self._settings.windows_bytes
         while len(self._derived) > 1 and (
             len(self._derived) > most or sum(self._sizes.values()) > most_bytes

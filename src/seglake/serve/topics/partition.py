@@ -162,7 +162,7 @@ class WindowPartition(ServedPartition):
         return int(table[0]["base_offset"]) if len(table) else None
 
     def _sent(self, byte_range: ByteRange) -> Iterator[tuple[int, int]]:
-        """Yield the base offset of the first batch that is sent, and the end of the last record.
+        """Yield (base offset of the first batch that is sent, offset after the last record).
 
         There is a pair for each chunk of the byte range with a record in its window.
         """

@@ -494,7 +494,7 @@ def _begins(logs: Iterable[RemoteLog]) -> dict[int, int]:
 
 
 def _lost(log: RemoteLog, begins: Mapping[int, int]) -> Iterator[int]:
-    """Yield the epochs of the log that a later leader truncated, because it had no such records.
+    """Yield the epochs of the log whose records a later leader truncated.
 
     Epochs only grow along a log. So an epoch is lost if this log has records of an older epoch at
     offsets where the lost epoch had already begun, and a later epoch after these records.

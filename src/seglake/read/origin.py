@@ -73,7 +73,7 @@ class Origin:
         """Load the version of a snapshot again, after logs were deleted.
 
         If the catalog no longer retains the version but a tag keeps it, return the version of the
-        tag. If it cannot be loaded, return the snapshot itself: reading from it raises
+        tag. If it cannot be loaded, return the snapshot itself. Reading from it raises
         VersionExpired.
         """
         with self._lock:

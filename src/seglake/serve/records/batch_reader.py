@@ -72,8 +72,8 @@ class BatchReader:
     async def read(self, byte_ranges: Iterable[ByteRange]) -> FetchResult:
         """Return the batches. The first of `byte_ranges` has the offset `begin`.
 
-        If no batch remains before the end, an empty one is sent for the gap. Raises CorruptData if
-        the first batch is damaged, StoreError, and VersionExpired.
+        If no batch remains before the end, an empty batch fills the gap. Raises CorruptData if the
+        first batch is damaged, StoreError, and VersionExpired.
         """
         self._offset, self._has_begun = self.begin, False
         self._parts, self._size, self._has_records = list[Bytes](), 0, False

@@ -77,7 +77,7 @@ def meeting(
 @njit(cache=True, nogil=True)
 @meanwhile(INTERPRETED)
 def next_block(zones, after, timestamp):
-    """Find the first block that ends above byte `after` and has a max timestamp >= `timestamp`.
+    """Find the first block with max timestamp >= `timestamp` that ends above byte `after`.
 
     Returns the block in the form of `_block`, (NO_BLOCK, …) if there is no such block, and
     (NOT_LOADED, page, …) if a required page is not loaded.

@@ -205,7 +205,7 @@ class ZoneSearch:
         return self._block(block_before, offset)
 
     def next_reaching(self, timestamp: int, after: int = 0) -> Block | None:
-        """Return the first block that ends above byte `after`, with max timestamp >= `timestamp`.
+        """Return the first block with max timestamp >= `timestamp` that ends above byte `after`.
 
         `after` is a byte and not a block number, because a rebuilt zone map numbers other blocks.
         """

@@ -752,7 +752,7 @@ class Log(ShowsTable):
         return WindowReader(around.schema(first.schema), read, describe)
 
     def closed(self, start: Time, end: Time, lateness_ms: int = 0) -> bool:
-        """Return whether the window [start, end) is complete, for events late by `lateness_ms`.
+        """Return whether [start, end) is complete if events are at most `lateness_ms` late.
 
         The intervals of committed runs must cover [start, end + lateness_ms), see `coverage`.
 

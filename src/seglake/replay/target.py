@@ -154,7 +154,7 @@ class Target:
     def positions(self, name: str, partitions: Sequence[int]) -> dict[int, int]:
         """Return, by partition, the lake offset of the last record that replay `name` committed.
 
-        Partitions without such a record are left out. Call `sender` first: it stops other senders.
+        Partitions without such a record are left out. Call `sender` first, to stop other senders.
         """
         consumer = self._client(Consumer, CONSUMER)
         try:

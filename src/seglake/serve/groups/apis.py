@@ -256,7 +256,7 @@ class GroupApis:
         return admin.ListGroupsResponse(error_code=Code.NONE, groups=groups)
 
     async def describe(self, request: Any, connection: Connection) -> Any:
-        """Answer DescribeGroups, versions 0 to 6. In 6, an unknown group is an error, else Dead."""
+        """Answer DescribeGroups, versions 0 to 6. An unknown group is Dead, an error in 6."""
         listed, once = await self._groups.listed(), dict.fromkeys(request.groups)
         if isinstance(listed, Code):
             groups = [_described(each, None, listed) async for each in in_turns(once)]

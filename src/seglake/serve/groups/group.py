@@ -102,7 +102,7 @@ class Group:
     def may_commit(
         self, member_id: str, instance_id: str | None, generation: int, now_ms: int
     ) -> Code:
-        """Return NONE or an error. Members may commit; any client may if there are no members."""
+        """Return NONE or an error. Members may commit. Without members, any client may commit."""
         if generation < 0 and not self.members:
             return Code.NONE
         code = self._not_ours(member_id, instance_id, generation)

@@ -131,7 +131,7 @@ def test_an_order_column_that_is_none(frame: DataFrame, tmp_path: Path) -> None:
 
     with pytest.raises(ConfigError, match="names 'nothing', but the columns are id, ts, k, text"):
         ingest("nothing")
-    with pytest.raises(InputError, match="'text' must have .* has type string"):
+    with pytest.raises(InputError, match=r"'text' must have .* has type string"):
         ingest("text")
     with pytest.raises(InputError, match=r"'ts' has type int64 and .* nulls"):
         ingest("ts")

@@ -37,7 +37,7 @@ def main() -> None:
 
 
 def _exit_code(app: typer.Typer) -> int | None:
-    """Run a command. Raises UsageError instead of the error that typer prints in a box."""
+    """Run a command. Raises UsageError for bad usage, which typer would print in a box."""
     from typer import BadParameter
 
     refused: Any = BadParameter.mro()[1]  # Click's UsageError, which typer does not export

@@ -64,7 +64,7 @@ def alter(
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
-    r"""Change settings of a topic, from its next run and maintenance on.
+    r"""Change settings of a topic. They apply from its next run or maintenance.
 
     Args:
         given: Settings of the table \[topic].

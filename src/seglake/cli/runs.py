@@ -186,7 +186,7 @@ def _of_member(row: dict[str, Any]) -> dict[str, Any]:
 def _with_ends(
     rows: list[dict[str, Any]], listing: Listing, counts: Mapping[Group, int]
 ) -> Listing:
-    """Return a table of `rows`. On a terminal, paths are cut to ends that distinguish them."""
+    """Return a table of `rows`. On a terminal, only the differing ends of paths are shown."""
     if terminal_width() is None:
         return listing._replace(rows=rows)
     end = path_ends([*(file for *_, file in counts), *(row["source_file"] for row in rows)])

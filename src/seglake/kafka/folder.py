@@ -280,7 +280,7 @@ def read_topic_id(data: bytes, file: str) -> str:
     """Parse the topic id in a `partition.metadata`. Raises CorruptData, which names the file."""
     lines = dict(line.split(": ", 1) for line in _lines(data, file) if ": " in line)
     if lines.get("version") != _VERSION or not is_topic_id(lines.get("topic_id", "")):
-        raise CorruptData("the file has no topic id of version 0", file=file)
+        raise CorruptData("the file is not of version 0 or has no valid topic id", file=file)
     return lines["topic_id"]
 
 

@@ -385,7 +385,7 @@ def _check(log: RemoteLog, file: str) -> None:
 
 
 def _chunks(manifest: Mapping[str, Any], file: str) -> Chunks:
-    """Parse the chunks of a log. Raises ValueError and similar, and InputError for large chunks."""
+    """Parse the chunks of a log. Raises InputError, ValueError, KeyError or TypeError."""
     index = manifest["chunkIndex"]
     size, chunk_bytes = int(index["originalFileSize"]), int(index["originalChunkSize"])
     if not manifest["compression"]:

@@ -555,7 +555,7 @@ def check_entries(entries: npt.NDArray[np.void], transactions: Transactions, fil
 
 
 def _are_in(transactions: Transactions, entries: npt.NDArray[np.void]) -> Flags:
-    """Return whether each transaction begins in an entry of its producer and ends at its end."""
+    """Return, for each transaction, whether an entry of its producer has its start and its end."""
     columns = (entries[name].tolist() for name in ("producer_id", "last_offset", "first_offset"))
     firsts = {(producer, last): first for producer, last, first in zip(*columns, strict=True)}
     rows = zip(

@@ -102,7 +102,7 @@ class DecodeRoom(NamedTuple):
 
     @staticmethod
     def new() -> DecodeRoom:
-        """Reserve memory."""
+        """Return a room with memory for one thread."""
         arena = np.empty(_ARENA_BYTES, np.uint8)
         return DecodeRoom(arena, fixed(arena), np.empty(2, np.int64))
 

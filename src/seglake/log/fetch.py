@@ -171,7 +171,7 @@ class Chunk:
         return payload_of(read_only(self.data), rows, enough_bytes=limit_bytes)
 
     def in_file(self, damage: CorruptData) -> CorruptData:
-        """Convert damage at a position of the data to damage with the file and its position."""
+        """Return the same error with the key of the log, and with the position in the log."""
         row = int(self.table["position"].searchsorted(damage.position))
         key = self.pieces[self.owner_of[row]].segment.log_key
         return CorruptData(damage.what, file=key, position=int(self.log_positions[row]))

@@ -159,7 +159,7 @@ class LogDataset(ShowsTable, ds.UnionDataset):
         return self._fields is not None and self._fields.strict
 
     def _records(self, schema: pa.Schema, where: pc.Expression | None) -> Iterator[pa.RecordBatch]:
-        """Return the batches of `_batches` with only columns of the log, without fields."""
+        """Yield the batches that `_batches` is based on, with columns of the log and no fields."""
         chosen = Selection(dict.fromkeys(self._partitions, Part(self._window)))
         if where is not None:
             chosen = chosen.of(where, {} if self._fields is None else self._fields.kinds)

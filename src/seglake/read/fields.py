@@ -110,8 +110,8 @@ class Fields:
     """Fields of record values, and the type of each field's column.
 
     `types` maps a field to `string`, `json` (the unchanged JSON text), `bool`, `int8` to `int64`,
-    `float32`, `float64` or `timestamp` (ISO 8601, UTC without a zone). A list of names reads
-    strings. A field that a record does not have is null. A misfit is a value that does not fit the
+    `float32`, `float64` or `timestamp` (ISO 8601, UTC without a zone). In a list of names,
+    each field is a string. A missing field is null. A misfit is a value that does not fit the
     type, or a record value that is not of the topic's `value.format`. It is null and counted in
     `ReadStats.misfits`, or an error if `strict`. Raises UsageError for an unknown type.
     """

@@ -144,7 +144,7 @@ def refine_spans(
 
 
 def _blocks(log: Log, segments: SegmentColumns, number: int) -> TimeSpans:
-    """Return the index blocks of a segment whose records all have a timestamp."""
+    """Return the index blocks in which every record has a timestamp."""
     partition = int(segments.spans.partitions[number])
     reader = log.reader(partition)
     segment = reader.segment(reader.view.index_of(int(segments.ends[number]) - 1))
@@ -525,7 +525,7 @@ def _blocks_of_wide(log: Log, columns: SegmentColumns, now_ms: int) -> TimeSpans
 
 
 def _lateness(runs: Sequence[RunRow]) -> list[Lateness]:
-    """Return the lateness of the newest runs whose reports have it, in the order of their end."""
+    """Return the lateness of the newest runs by end time, without runs that have none."""
     newest_runs = []
     for run in sorted(runs, key=lambda run: run.finished_at_ms)[-_RUNS:]:
         report = json.loads(run.report)

@@ -69,7 +69,7 @@ def open_store(uri: str, storage_options: Mapping[str, str] | None = None) -> St
         raise ConfigError(f"Seglake does not support the storage {scheme}:. Use one of {schemes}")
     user, at, _ = urlsplit(uri).netloc.rpartition("@")
     if at and (":" in user or not scheme.startswith("abfs")):
-        raise ConfigError(f"a {scheme}: URI must not contain credentials. Use the environment")
+        raise ConfigError(f"the {scheme}: URI contains credentials. Set them in the environment")
     # Local disks need no obstore, so import it late.
     from seglake.store.object_store import object_store  # noqa: PLC0415
 

@@ -290,7 +290,7 @@ class _Publisher:
         if shows is not None and shows > snapshot.version:
             raise UsageError(
                 f"{self._table.uri} shows version {shows} of the lake, but the lake has only "
-                f"{snapshot.version}, as if an older copy replaced it. Publish with --replace"
+                f"{snapshot.version}, as if a copy was restored. Publish with --replace"
             )
         report, wanted = self.report, visible_segments(self._reads, snapshot, self._row)
         own = {file.path for file in self._written.values()}

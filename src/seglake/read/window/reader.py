@@ -137,7 +137,7 @@ class WindowReader(ShowsTable, _PyArrowKin):  # type: ignore[misc]  # as above
     def to_pandas(self, **options: Any) -> pd.DataFrame:
         """Return all records as a DataFrame. `options` are passed to pyarrow's `Table.to_pandas`.
 
-        pandas accepts no Arrow stream before its version 3. Raises MissingExtra without pandas.
+        Only pandas 3 reads Arrow streams itself. Raises MissingExtra without pandas.
 
         Example:
             >>> log.read_range(None, None).to_pandas().shape

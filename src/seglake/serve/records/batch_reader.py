@@ -130,7 +130,7 @@ class BatchReader:
         return stop < full or stop == last
 
     def _filled_until(self, batch_range: BatchRange, first: int, stop: int) -> int:
-        """Return `stop`, or an earlier empty batch if only batches with records are sent."""
+        """Return `stop`, or the first empty batch before it if empty batches are not sent."""
         filled = batch_range.filled[first:stop]
         return first + int(filled.argmin()) if self.only_filled and not filled.all() else stop
 

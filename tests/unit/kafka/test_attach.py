@@ -352,7 +352,7 @@ def test_a_refused_topic_keeps_no_other_out(tmp_path: Path) -> None:
         attach_logs(root, [str(bucket)], topic="worse")
     with pytest.raises(UsageError, match=r"bad: .*transaction.*; worse: .*not the manifest"):
         attach_logs(root, [str(bucket)], topic=["bad", "worse"])
-    with pytest.raises(UsageError, match=r"several topics .bad, good."):
+    with pytest.raises(UsageError, match=r"several .bad, good."):
         attach_logs(root, [str(bucket)], topic=["bad", "good"], name="other")
 
 

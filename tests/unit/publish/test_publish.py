@@ -297,7 +297,7 @@ def test_table_that_shows_more_than_the_lake_has_is_refused(lake: Path, tmp_path
     publish(lake)
     shutil.rmtree(lake / "catalog")
     (tmp_path / "old").rename(lake / "catalog")
-    with pytest.raises(UsageError, match="older copy"):
+    with pytest.raises(UsageError, match="copy was restored"):
         publish(lake)
     publish(lake, replace=True)
     require_equal(str(lake), "events")

@@ -299,7 +299,7 @@ def test_each_row_group_must_have_the_rows_that_its_footer_says(changed: dict[in
     assert len(read_bytes(data, "parquet", task={"chunk_bytes": 64}).rows) == 40
     for rows, claimed in changed.items():
         footer = footer.replace(_count(rows), _count(claimed))
-    with pytest.raises(InputError, match="footer counts"):
+    with pytest.raises(InputError, match=r"footer (has|counts)"):
         read_bytes(data[:start] + footer, "parquet", task={"chunk_bytes": 64})
 
 

@@ -133,7 +133,7 @@ def test_an_order_column_that_is_none(frame: DataFrame, tmp_path: Path) -> None:
         ingest("nothing")
     with pytest.raises(InputError, match=r"'text' must have .* has type string"):
         ingest("text")
-    with pytest.raises(InputError, match=r"'ts' has type int64 and .* nulls"):
+    with pytest.raises(InputError, match=r"'ts' must have .* has type int64 and .* nulls"):
         ingest("ts")
     files = settings_of(tmp_path, input={"format": "jsonl", "paths": ["x"]})
     with pytest.raises(ConfigError, match="dataframe"):

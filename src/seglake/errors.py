@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from logging import Logger
 
 
 class SeglakeError(Exception):
@@ -129,6 +130,7 @@ class CorruptData(SeglakeError):
         return CorruptData(self.what, file=file, position=start + self.position)
 
 
+_Kinds = type[Exception] | tuple[type[Exception], ...]
 _WRONG_CONTENT: tuple[type[Exception], ...] = (
     ValueError, LookupError, TypeError, AttributeError, RecursionError, OverflowError,
 )  # fmt: skip
@@ -144,6 +146,18 @@ def corrupt_unless_parsed(what: str, file: str, *more: type[Exception]) -> Itera
         yield
     except _WRONG_CONTENT + more as error:
         raise CorruptData(f"this is not {what}: {error!r}", file=file) from error
+
+
+@contextmanager
+def warn_on(error: _Kinds, problem: str, log: Logger) -> Iterator[None]:
+    """Log a warning instead of raising an error of the class `error` in the block.
+
+    The warning has `problem`, a colon and the message of the error.
+    """
+    try:
+        yield
+    except error as caught:
+        log.warning("%s: %s", problem, caught)
 
 
 def _corrupt(what: str, file: str, position: int) -> CorruptData:

@@ -37,16 +37,23 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields
 from typing import Any, NamedTuple, get_args
 
 import zstandard
 
+from seglake import layout
 from seglake.catalog.delta.data_files import read_at_once
 from seglake.catalog.schema import Row, SegmentId, SegmentRow
-from seglake.errors import AttemptAbandoned, CorruptData, MissingObject, corrupt_unless_parsed
+from seglake.errors import (
+    AttemptAbandoned,
+    CorruptData,
+    MissingObject,
+    corrupt_unless_parsed,
+    warn_on,
+)
 from seglake.layout import (
-    ATTEMPTS,
     CHRONICLES,
     REBUILDING,
     REBUILT,
@@ -80,6 +87,10 @@ class _Claim(NamedTuple):
     topic: str | None
 
 
+_UNCLAIMED = _Claim(abandoned=False, topic=None)
+_FAILED = _Claim(abandoned=True, topic=None)  # it has no commit that counts
+
+
 def claim(store: Store, attempt_id: str, topic: str) -> None:
     """Write the claim that an attempt may commit to a topic, unless it already exists.
 
@@ -102,10 +113,7 @@ def require_not_abandoned(store: Store, attempt_id: str) -> None:
 
 def is_abandoned(store: Store, attempt_id: str) -> bool:
     """Return whether an attempt was abandoned. Raises CorruptData, StoreError."""
-    try:
-        return _read_claim(store, attempt_id).abandoned
-    except MissingObject:
-        return False
+    return _read_claim(store, attempt_id).abandoned
 
 
 def abandon(store: Store, attempt_id: str) -> str | None:
@@ -143,10 +151,7 @@ def has_failed(store: Store, attempt_id: str) -> bool:
         3. Storage executes the request of the commit again, late. This creates a version below the
            first version of the new log.
     """
-    try:
-        return _read_claim(store, attempt_id) == _Claim(abandoned=True, topic=None)
-    except MissingObject:
-        return False
+    return _read_claim(store, attempt_id) == _FAILED
 
 
 def abandon_unless_claimed(store: Store, attempt_id: str) -> bool:
@@ -155,10 +160,8 @@ def abandon_unless_claimed(store: Store, attempt_id: str) -> bool:
     Return False for an attempt that has claimed, unless `confirm_abandoned` was called for it.
     Raises CorruptData and StoreError.
     """
-    try:
-        return _read_claim(store, attempt_id) == _Claim(abandoned=True, topic=None)
-    except MissingObject:
-        return abandon(store, attempt_id) is None
+    before = _read_claim(store, attempt_id)
+    return abandon(store, attempt_id) is None if before == _UNCLAIMED else before == _FAILED
 
 
 def _encode_claim(decision: str, topic: str | None) -> bytes:
@@ -166,14 +169,15 @@ def _encode_claim(decision: str, topic: str | None) -> bytes:
 
 
 def _read_claim(store: Store, attempt_id: str) -> _Claim:
+    """Read the claim of an attempt. Return `_UNCLAIMED` if it does not exist."""
     key = claim_key(attempt_id)
-    data = bytes(store.read_all(key))
-    with corrupt_unless_parsed("the claim of an attempt", key):
-        content: Any = json.loads(data)
+    with suppress(MissingObject), corrupt_unless_parsed("the claim of an attempt", key):
+        content: Any = json.loads(bytes(store.read_all(key)))
         if content["fate"] == "committing":
             return _Claim(abandoned=False, topic=str(content["topic"]))
         topic = content.get("topic")
         return _Claim(abandoned=True, topic=None if topic is None else str(topic))
+    return _UNCLAIMED
 
 
 # ---------------- manifests
@@ -281,20 +285,50 @@ def _is_there(store: Store, key: str) -> bool:
     return True
 
 
+class AttemptObjects(NamedTuple):
+    """A summary of the objects of an attempt.
+
+    `lost_races` is the number of its last manifest, or -1 without a manifest. `manifest_ms` is the
+    time (ms) when `manifest.json` was written, or -1. `marked` is whether it has a success marker.
+    `newest_ms` is the time of its newest object. It is `unfinished` if it has an object that is not
+    part of a commit, such as the list of an erasure.
+    """
+
+    lost_races: int = -1
+    manifest_ms: int = -1
+    marked: bool = False
+    newest_ms: int = 0
+    unfinished: bool = False
+
+
+def list_attempts(store: Store) -> dict[str, AttemptObjects]:
+    """Return a summary of each attempt that has objects in `attempts/`. Raises StoreError."""
+    attempts = dict[str, AttemptObjects]()
+    for item in store.list(layout.ATTEMPTS):
+        with suppress(CorruptData):  # a key that Seglake does not write
+            attempt_id, name = layout.parse_attempt_key(item.key)
+            before, number = attempts.get(attempt_id, AttemptObjects()), layout.lost_races(name)
+            attempts[attempt_id] = AttemptObjects(
+                max(before.lost_races, -1 if number is None else number),
+                item.modified_ms if number == 0 else before.manifest_ms,
+                before.marked or name == "success",
+                max(before.newest_ms, item.modified_ms),
+                before.unfinished or not layout.is_of_commit(name),
+            )
+    return attempts
+
+
 def attempts_without_marker(store: Store) -> dict[str, int]:
     """Return the attempts that have a manifest and no success marker.
 
     The values are the times (ms) when the manifests were written. These attempts failed, are about
     to commit, or died between their commit and the marker.
     """
-    written, marked = dict[str, int](), set[str]()
-    for item in store.list(ATTEMPTS):
-        attempt_id, _, name = item.key.removeprefix(f"{ATTEMPTS}/").partition("/")
-        if name == "manifest.json":
-            written[attempt_id] = item.modified_ms
-        elif name == "success":
-            marked.add(attempt_id)
-    return {attempt_id: ms for attempt_id, ms in written.items() if attempt_id not in marked}
+    return {
+        attempt_id: each.manifest_ms
+        for attempt_id, each in list_attempts(store).items()
+        if each.manifest_ms >= 0 and not each.marked
+    }
 
 
 # ---------------- archives
@@ -336,7 +370,7 @@ def read_archives(store: Store) -> dict[str, Manifest]:
     manifest whose put reached storage late.
     """
     manifests = dict[str, Manifest]()
-    for item in sorted(archives(store), key=lambda item: item.modified_ms):
+    for item in archives(store):
         for attempt_id, manifest in _lines(store, item.key):
             if attempt_id not in manifests:
                 manifests[attempt_id] = _parsed_manifest(attempt_id, manifest, item.key)
@@ -352,18 +386,16 @@ def archived_since(store: Store, after_ms: float) -> dict[str, float]:
     attempts = dict[str, float]()
     for item in archives(store):
         if item.modified_ms > after_ms:
-            try:
+            with warn_on(CorruptData, "a manifest archive is not read", _log):
                 for attempt_id, _ in _lines(store, item.key):
-                    first_ms = attempts.get(attempt_id, item.modified_ms)
-                    attempts[attempt_id] = min(first_ms, item.modified_ms)
-            except CorruptData as error:
-                _log.warning("%s", error)
+                    attempts.setdefault(attempt_id, item.modified_ms)
     return attempts
 
 
-def archives(store: Store) -> Iterator[Listed]:
-    """Return an iterator over the objects of all manifest archives."""
-    return (item for item in store.list(CHRONICLES) if is_archive_key(item.key))
+def archives(store: Store) -> list[Listed]:
+    """Return the objects of all manifest archives, oldest first."""
+    listed = (item for item in store.list(CHRONICLES) if is_archive_key(item.key))
+    return sorted(listed, key=lambda item: item.modified_ms)
 
 
 def find_manifest(store: Store, attempt_id: str, finished_ms: int) -> Manifest:
@@ -374,8 +406,7 @@ def find_manifest(store: Store, attempt_id: str, finished_ms: int) -> Manifest:
     try:
         return read_manifest(store, attempt_id)
     except MissingObject:
-        by_age = sorted(archives(store), key=lambda item: item.modified_ms)
-        for item in sorted(by_age, key=lambda item: item.modified_ms < finished_ms):
+        for item in sorted(archives(store), key=lambda item: item.modified_ms < finished_ms):
             for name, manifest in _lines(store, item.key):
                 if name == attempt_id:
                     return _parsed_manifest(attempt_id, manifest, item.key)
@@ -390,12 +421,9 @@ def _manifests(store: Store, lost_races: Mapping[str, int]) -> Iterator[tuple[st
         keys = [manifest_key(*pair) for pair in some]
         read = read_at_once(store, lambda key: bytes(store.read_all(key)), keys)
         for (attempt_id, _), key, data in zip(some, keys, read, strict=True):
-            try:
+            with warn_on(CorruptData, "a manifest is not archived", _log):
                 _parsed_manifest(attempt_id, data, key)
-            except CorruptData as error:
-                _log.warning("%s", error)
-                continue
-            yield attempt_id, data.replace(b"\n", b" ")
+                yield attempt_id, data.replace(b"\n", b" ")
 
 
 def _write_archive(store: Store, lines: list[bytes]) -> None:

@@ -42,7 +42,7 @@ from seglake.catalog.schema import MaintenanceRow, RunRow
 from seglake.catalog.table import CatalogTable, sync_commits
 from seglake.catalog.topic_change import Change
 from seglake.catalog.version.snapshot import Snapshot
-from seglake.errors import CommitConflict, MissingObject, SeglakeError, StoreError
+from seglake.errors import CommitConflict, MissingObject, SeglakeError, StoreError, warn_on
 from seglake.layout import announcement_key, attempt_folder, new_attempt, success_key
 from seglake.store import Store
 
@@ -52,6 +52,9 @@ PAUSE_S = 0.5  # after a failure of storage
 _ANNOUNCE_S = 600  # between two announcements of one attempt
 _FINISHED = "finished_at_ms"
 _MARK_TRIES = 4  # tries to write a success marker, after the try in the commit itself
+_NOT_ABANDONED = (
+    "cannot abandon attempt {}; it counts as running until `seglake vacuum` abandons it"
+)
 _RECENT = 100  # maintenance commits whose markers are checked
 
 Plan = Callable[[Snapshot], Change | None]
@@ -166,22 +169,15 @@ def announce(
     try:
         yield
     finally:
-        try:
+        files = "cannot delete the files of this attempt; `seglake vacuum` deletes them later"
+        with warn_on(SeglakeError, files, _log):
             own = [attempt_id, *chain(*others)]
             ended = read_at_once(store, partial(abandon_unless_claimed, store), own)
             if any(ended):
                 _delete_own_segments(table, topic, partitions, [*compress(own, ended)])
-        except SeglakeError as error:
-            _log.warning(
-                "cannot delete the files of this attempt; `seglake vacuum` deletes them later: %s",
-                error,
-            )
-        try:
+        begun = "cannot delete an announcement; `seglake vacuum` deletes it later"
+        with warn_on(StoreError, begun, _log):
             store.delete([announcement_key(attempt_id)])
-        except StoreError as error:
-            _log.warning(
-                "cannot delete an announcement; `seglake vacuum` deletes it later: %s", error
-            )
 
 
 @contextmanager
@@ -215,7 +211,7 @@ def _delete_own_segments(
 ) -> None:
     """Delete the files of segments under the attempt ids `own`. Raises StoreError, CorruptData."""
     row = table.snapshot(topics=[topic]).find_topic(topic)
-    count = max(partitions, 0 if row is None else row.partitions)
+    count = max(partitions, row.partitions if row else 0)
     folders = [attempt_folder(topic, number, each) for number in range(count) for each in own]
     listed = read_at_once(table.store, lambda folder: [*table.store.list(folder)], folders)
     table.store.delete([item.key for item in chain.from_iterable(listed)])
@@ -269,39 +265,25 @@ class _Transaction:
         """Abandon attempt ids that only lost tries used, so that erasures do not wait for them."""
         # A lost try can never commit, because all versions up to the new one exist.
         for each in [each for each in self._owners if each not in self._tried]:
-            try:
+            with warn_on(StoreError, _NOT_ABANDONED.format(each), _log):
                 confirm_abandoned(self._table.store, each)
-            except StoreError as error:
-                _log.warning(
-                    "cannot abandon attempt %s; it counts as running until `seglake "
-                    "vacuum` abandons it: %s",
-                    each,
-                    error,
-                )
 
     def _withdraw(self) -> int | None:
         """Abandon all attempt ids, so that no commit of them can succeed later.
 
         Return a version that has the commit if it was already made, else None.
         """
-        made: int | None = None
+        made = list[int]()
 
         def committed() -> Collection[str]:
-            nonlocal made
             newest = self._table.snapshot(topics=[self._topic])
-            made = newest.version if self._is_made(newest) else None
-            return () if made is None else self._owners
+            made.extend([newest.version] if self._is_made(newest) else [])
+            return self._owners if made else ()
 
-        try:
+        with warn_on(SeglakeError, _NOT_ABANDONED.format(self._attempt_id), _log):
             abandon_all(self._table, self._owners, committed)
-        except SeglakeError as error:
-            _log.warning(
-                "cannot abandon this attempt; it counts as running until `seglake "
-                "vacuum` abandons it: %s",
-                error,
-            )
-            return None
-        return made
+            return made[0] if made else None
+        return None
 
     def _try(self, plan: Plan, base: Snapshot | None) -> int | None:
         base = base or self._table.snapshot(topics=[self._topic])
@@ -346,9 +328,8 @@ class _Transaction:
 
     def _is_made(self, newest: Snapshot) -> bool:
         """Return whether a version has the commit. If so, write the success marker."""
-        made = self._table.has_commit(
-            newest, self._topic, self._attempt_id, self._finished_ms or None
-        )
+        times = self._finished_ms or None
+        made = self._table.has_commit(newest, self._topic, self._attempt_id, times)
         if made:
             write_marker(self._table.store, self._attempt_id)
         return made

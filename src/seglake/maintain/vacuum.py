@@ -31,7 +31,6 @@ vacuum keeps a hash of each named object, and the keys of all other objects, in 
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import math
 import re
@@ -47,7 +46,7 @@ import pyarrow.compute as pc
 
 from seglake import layout
 from seglake.catalog import deletions
-from seglake.catalog.attempts import archived_since, write_archives
+from seglake.catalog.attempts import archived_since, list_attempts, write_archives
 from seglake.catalog.quarantine.files import only_attempt, writing_attempt
 from seglake.catalog.quarantine.open_rejects import expired_attempts
 from seglake.catalog.quarantine.table import QuarantineTable
@@ -62,7 +61,14 @@ from seglake.catalog.schema import Kind, MaintenanceRow, RunState, rows_of
 from seglake.catalog.table import CatalogTable, sync_commits
 from seglake.catalog.transaction import abandon_all, announce
 from seglake.clock import now_ms
-from seglake.errors import AttemptAbandoned, CommitConflict, CorruptData, MissingObject, StoreError
+from seglake.errors import (
+    AttemptAbandoned,
+    CommitConflict,
+    CorruptData,
+    MissingObject,
+    StoreError,
+    warn_on,
+)
 from seglake.limits import GRACE_HOURS, HOUR_MS
 from seglake.maintain.commit import MaintenanceReport, check_hours, storage_time_ms
 from seglake.maintain.tagging import delete_ended, ended_tags, tag_usage
@@ -333,15 +339,10 @@ class _Sweep:
         for topic in garbage.with_old_rejects:
             attempt_id = layout.new_attempt()
             with announce(self._table, attempt_id, topic):
-                try:
+                problem = f"cannot remove old rejects of {topic}. A later vacuum retries it"
+                with warn_on(_IN_VAIN, problem, _log):
                     gone = garbage.named.expired
                     rewritten += QuarantineTable(store).drop_rejects(topic, gone, attempt_id)
-                except _IN_VAIN as error:
-                    _log.warning(
-                        "cannot remove old rejects of %s. A later vacuum retries it: %s",
-                        topic,
-                        error,
-                    )
         return rewritten
 
     def _remove_from_quarantine(self, garbage: _Garbage) -> _Garbage:
@@ -614,20 +615,6 @@ def _place(key: str, named: NamedFiles) -> tuple[str, bool]:
 _FEW = 1000  # fewer old manifests are not archived
 
 
-class _AttemptObjects(NamedTuple):
-    """A summary of the objects of an attempt.
-
-    `lost_races` is the number of its last manifest, or -1 without a manifest. `marked` is whether
-    it has a success marker. `newest_ms` is the time of its newest object. It is `unfinished` if it
-    has an object that is not part of a commit, such as the list of an erasure.
-    """
-
-    lost_races: int = -1
-    marked: bool = False
-    newest_ms: float = 0
-    unfinished: bool = False
-
-
 def archive_manifests(
     store: Store, archived: Container[str], oldest_ms: float, *, dry_run: bool
 ) -> int:
@@ -638,7 +625,7 @@ def archive_manifests(
     """
     old = {
         attempt_id: each.lost_races
-        for attempt_id, each in sorted(_attempt_objects(store).items())
+        for attempt_id, each in sorted(list_attempts(store).items())
         if each.marked
         and not each.unfinished
         and each.lost_races >= 0
@@ -648,19 +635,3 @@ def archive_manifests(
     if len(old) < _FEW:
         return 0
     return len(old if dry_run else write_archives(store, old))
-
-
-def _attempt_objects(store: Store) -> dict[str, _AttemptObjects]:
-    attempts = dict[str, _AttemptObjects]()
-    for item in store.list(layout.ATTEMPTS):
-        with contextlib.suppress(CorruptData):  # a key that Seglake does not write
-            attempt_id, name = layout.parse_attempt_key(item.key)
-            before = attempts.get(attempt_id, _AttemptObjects())
-            number = layout.lost_races(name)
-            attempts[attempt_id] = _AttemptObjects(
-                max(before.lost_races, -1 if number is None else number),
-                before.marked or name == "success",
-                max(before.newest_ms, item.modified_ms),
-                before.unfinished or not layout.is_of_commit(name),
-            )
-    return attempts

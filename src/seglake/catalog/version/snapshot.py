@@ -172,6 +172,17 @@ class PartitionView:
             keyindex_kinds=int(details["keyindex_kinds"]),
         )
 
+    def next_row(self, log_start_offset: int, cleaned_offset: int | None = None) -> PartitionRow:
+        """Return the next partition row, with a log start and maybe a new `cleaned_offset`."""
+        return PartitionRow(
+            topic=self.topic,
+            partition=self.partition,
+            sequence=self.sequence + 1,
+            log_start_offset=log_start_offset,
+            next_offset=self.end_offset,
+            cleaned_offset=cleaned_offset,
+        )
+
     def changed(
         self,
         row: PartitionRow | None = None,

@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from seglake.catalog.schema import PartitionRow, Row, SegmentRow
+from seglake.catalog.schema import Row, SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change
-from seglake.catalog.transaction import announce, transact, write_recent_markers
+from seglake.catalog.transaction import announce, write_recent_markers
 from seglake.catalog.version.snapshot import PartitionView, Snapshot
 from seglake.engine import Engine, Progress, engine_of, logged
 from seglake.errors import CommitConflict
 from seglake.layout import new_attempt
-from seglake.maintain.commit import Clock, TopicReport
+from seglake.maintain.commit import Clock, TopicReport, commit_change
 from seglake.maintain.compaction.passes import (
     CleanedLog,
     CompactionOptions,
@@ -188,29 +188,30 @@ def compact_topic(
     snapshot = table.snapshot()
     logs, policy = _logs(table, snapshot, topic, options.now_ms)
     due = [log for log in logs if options.force or log.is_due(policy)]
-    if not dry_run:
-        write_recent_markers(table, snapshot.files, topic)
     report.partitions = [CompactedLog.planned(log, due=log in due) for log in logs]
+    if not due and not dry_run:
+        write_recent_markers(table, snapshot.files, topic)
     for _ in range(MAX_ROUNDS):
         if not due:
             return report
-        swap = _Swap(report, new_attempt())
+        work = replace(report, attempt_id=new_attempt(), version=-1)
         passes = partial(
-            Passes, engine=engine, attempt_id=swap.attempt_id, policy=policy, options=options
+            Passes, engine=engine, attempt_id=work.attempt_id, policy=policy, options=options
         )
         if dry_run:
             with dry_store(table.store) as store:
-                swap.cleaned = passes(store).clean(due)
-            swap.show(table.snapshot())
-            return report
-        with announce(table, swap.attempt_id, topic):
+                cleaned = passes(store).clean(due)
+            _commit(table, work, cleaned)
+            return work
+        with announce(table, work.attempt_id, topic):
             # Read the version again. An erasure may have removed records before the announcement.
             newest = table.snapshot()
             views = {view.partition: view for view in newest.partitions(topic)}
             standing = [log for log in due if _is_current(views[log.partition], log)]
-            swap.cleaned = passes(table.store).clean(standing)
-            swap.commit(table)
-        left = {log.partition for log in due} - swap.done.keys()
+            _commit(table, work, passes(table.store).clean(standing))
+        report = report if work.version < 0 else work
+        left = {log.partition for log in due}
+        left -= {each.partition for each in report.partitions if each.cleaned}
         if left:
             logs, policy = _logs(table, table.snapshot(), topic, options.now_ms)
         due = [log for log in logs if log.partition in left]
@@ -236,55 +237,31 @@ def _logs(
     ], policy
 
 
-@dataclass
-class _Swap:
-    """The commit of one round. `done` are the log partitions whose segments it replaces."""
+def _commit(table: CatalogTable, report: CompactResult, cleaned: Sequence[CleanedLog]) -> None:
+    """Replace the segments of the cleaned logs that are still live, in one commit.
 
-    report: CompactResult
-    attempt_id: str
-    cleaned: Sequence[CleanedLog] = ()
-    done: dict[int, CompactedLog] = field(default_factory=dict)
+    Set these log partitions and the version in the report.
+    """
+    before = report.partitions
 
-    def commit(self, table: CatalogTable) -> None:
-        """Commit the cleaned logs whose segments are still live, and report them."""
-        report = self.report
-        version = transact(table, report.topic, self.attempt_id, self._change)
-        if version is not None:
-            report.version, report.attempt_id = version, self.attempt_id
-            report.partitions = self._partitions()
-
-    def show(self, snapshot: Snapshot) -> None:
-        """Report the log partitions that a commit to this version would replace."""
-        self._change(snapshot)
-        self.report.partitions = self._partitions()
-
-    def _change(self, snapshot: Snapshot) -> Change | None:
-        standing = [
-            (view, cleaned)
-            for cleaned in self.cleaned
-            if _is_current(
-                view := snapshot.partition(self.report.topic, cleaned.log.partition), cleaned.log
-            )
-        ]
-        self.done = {cleaned.log.partition: CompactedLog.done(cleaned) for _, cleaned in standing}
-        if not standing:
-            return None
-        report = replace(self.report, attempt_id=self.attempt_id, partitions=self._partitions())
-        rows: list[Row] = [report.row("compact")]
-        replaced: list[tuple[int, int]] = []
-        for view, cleaned in standing:
-            rows.append(_partition_row(view, cleaned.log))
-            for old, new in cleaned.groups:
+    def plan(base: Snapshot) -> Change | None:
+        views = [base.partition(report.topic, each.log.partition) for each in cleaned]
+        pairs = zip(views, cleaned, strict=True)
+        standing = [(view, each) for view, each in pairs if _is_current(view, each.log)]
+        done = {each.log.partition: CompactedLog.done(each) for _, each in standing}
+        report.partitions = [done.get(each.partition, each) for each in before]
+        rows, replaced = list[Row](), list[tuple[int, int]]()
+        for view, each in standing:
+            end = max(view.cleaned_end, each.log.first_uncleanable_offset)
+            rows.append(view.next_row(view.log_start_offset, cleaned_offset=end))
+            for old, new in each.groups:
                 if new.end_offset > view.log_start_offset:
                     rows.append(new)
                     stored = (row for row in old if row.end_offset > view.log_start_offset)
                     replaced += [(row.partition, row.base_offset) for row in stored]
-        return Change(rows, replaced)
+        return Change([*rows, report.row("compact")], replaced) if standing else None
 
-    def _partitions(self) -> list[CompactedLog]:
-        return [
-            self.done.get(partition.partition, partition) for partition in self.report.partitions
-        ]
+    commit_change(table, report, plan, dry_run=report.dry_run)
 
 
 def _is_current(view: PartitionView, log: LogToClean) -> bool:
@@ -294,16 +271,4 @@ def _is_current(view: PartitionView, log: LogToClean) -> bool:
     return all(
         place < len(view) and view.segment(place).id == row.id
         for place, row in zip(places.tolist(), rows, strict=True)
-    )
-
-
-def _partition_row(view: PartitionView, log: LogToClean) -> PartitionRow:
-    """Return the partition row in which the log is clean up to the first uncleanable offset."""
-    return PartitionRow(
-        topic=view.topic,
-        partition=view.partition,
-        sequence=view.sequence + 1,
-        log_start_offset=view.log_start_offset,
-        next_offset=view.end_offset,
-        cleaned_offset=max(view.cleaned_end, log.first_uncleanable_offset),
     )

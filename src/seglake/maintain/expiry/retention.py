@@ -22,7 +22,7 @@ from shlex import quote
 import numpy as np
 
 from seglake.catalog.quarantine.open_rejects import EXPIRE, expired_attempts
-from seglake.catalog.schema import PartitionRow, Row
+from seglake.catalog.schema import Row
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change
 from seglake.catalog.version.snapshot import PartitionView, Snapshot
@@ -80,19 +80,10 @@ def move_log_starts(
     base: Snapshot, report: TopicReport, operation: str, moves: Sequence[LogStartChange]
 ) -> Change:
     """Return the change that moves the log starts of a topic and adds the operation's report."""
-    rows: list[Row] = []
-    replaced: list[tuple[int, int]] = []
+    rows, replaced = list[Row](), list[tuple[int, int]]()
     for move in moves:
         view = base.partition(report.topic, move.partition)
-        rows.append(
-            PartitionRow(
-                topic=view.topic,
-                partition=view.partition,
-                sequence=view.sequence + 1,
-                log_start_offset=move.after,
-                next_offset=view.end_offset,
-            )
-        )
+        rows.append(view.next_row(move.after))
         gone = view.segments.base_offsets[: move.segments].tolist()
         replaced += [(move.partition, base_offset) for base_offset in gone]
     return Change([*rows, report.row(operation)], replaced)
@@ -176,12 +167,10 @@ def delete_records(
             asked = before_offsets or {}
         else:
             asked = _at(table, base, topic, before_ms, partitions)
-        starts = {number: _start(base.partition(topic, number), n) for number, n in asked.items()}
-        views = {number: base.partition(topic, number) for number in sorted(starts)}
+        views = [(base.partition(topic, number), asked[number]) for number in sorted(asked)]
+        starts = [(view, _start(view, offset)) for view, offset in views]
         report.moved = [
-            log_start_change(view, starts[number])
-            for number, view in views.items()
-            if starts[number] > view.log_start_offset
+            log_start_change(view, start) for view, start in starts if start > view.log_start_offset
         ]
         if not report.moved:
             return None
@@ -409,10 +398,13 @@ class _RetainedPartition:
         self.view, self._root, self._times = view, root, times
         self._sizes: Int64s = view.segments.details["sizes"][:, 0].astype(np.int64)
         old = np.zeros(len(view), np.bool_)
-        deletes = "delete" in settings.cleanup_policy
         if _expires(settings):
             old = now_ms - times > settings.retention_ms
-        count = _surplus(self._sizes, settings.retention_bytes) if deletes else 0
+        count = 0
+        if "delete" in settings.cleanup_policy and settings.retention_bytes >= 0:
+            # The oldest segments go as long as `retention.bytes` or more remain.
+            surplus = self._sizes.sum() - settings.retention_bytes
+            count = int(np.searchsorted(np.cumsum(self._sizes), surplus, "right"))
         # After the surplus, the segments up to the first young one are removed.
         young = np.flatnonzero(~old[count:])
         self.count = count + int(young[0]) if len(young) else len(old)
@@ -448,14 +440,6 @@ class _RetainedPartition:
             f"--before-offset {first.end_offset}` deletes its segment and all segments before "
             f"it{', and ' if first.record_count else '; '}{other}",
         )
-
-
-def _surplus(sizes: Int64s, retention_bytes: int) -> int:
-    """Return the number of oldest segments to remove so that `retention_bytes` or more remain."""
-    if retention_bytes < 0:
-        return 0
-    ends = np.cumsum(sizes)
-    return int(np.searchsorted(ends, sizes.sum() - retention_bytes, "right"))
 
 
 def _expires(settings: Topic) -> bool:

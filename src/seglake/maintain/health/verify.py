@@ -8,7 +8,6 @@ from the log. With `deep`, all segments are searched.
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -22,7 +21,13 @@ import numpy as np
 import pyarrow.compute as pc
 
 from seglake import layout
-from seglake.catalog.attempts import Manifest, has_failed, read_archives, read_manifests
+from seglake.catalog.attempts import (
+    Manifest,
+    has_failed,
+    list_attempts,
+    read_archives,
+    read_manifests,
+)
 from seglake.catalog.quarantine.open_rejects import expired_attempts, rejects_left
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.retention import committed_attempts
@@ -396,12 +401,7 @@ def _attempts(store: Store) -> tuple[dict[str, int], set[str], dict[str, Manifes
 
     Attempts with an archived manifest are not in the first result.
     """
-    written, marked, archived = dict[str, int](), set[str](), read_archives(store)
-    for item in store.list(layout.ATTEMPTS):
-        with contextlib.suppress(CorruptData):  # a key that Seglake does not write
-            attempt_id, name = layout.parse_attempt_key(item.key)
-            if name == "success":
-                marked.add(attempt_id)
-            elif (number := layout.lost_races(name)) is not None:
-                written[attempt_id] = max(number, written.get(attempt_id, 0))
-    return {name: written[name] for name in written.keys() - archived.keys()}, marked, archived
+    archived, attempts = read_archives(store), list_attempts(store).items()
+    marked = {attempt_id for attempt_id, each in attempts if each.marked}
+    races = {name: each.lost_races for name, each in attempts if each.lost_races >= 0}
+    return {name: races[name] for name in races.keys() - archived.keys()}, marked, archived

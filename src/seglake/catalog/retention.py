@@ -23,8 +23,8 @@ from seglake.catalog.schema import FILE_SCHEMAS, Kind, TagRow
 from seglake.catalog.table import CONTRACT, CatalogTable
 from seglake.catalog.tags import read_object
 from seglake.catalog.version.snapshot_files import attempts, data_files
-from seglake.errors import CorruptData, MissingObject, SeglakeError, StoreError
-from seglake.layout import LOG_TABLE, TOMBSTONES, tag_key
+from seglake.errors import CorruptData, MissingObject, SeglakeError, StoreError, VersionExpired
+from seglake.layout import LOG_TABLE, TOMBSTONES
 from seglake.limits import HOUR_MS
 from seglake.store import Listed, Store
 
@@ -144,15 +144,11 @@ def tagged_rows(table: CatalogTable, tags: Iterable[TagRow]) -> Iterator[Retaine
     A tag that is deleted in the meantime is skipped. Raises CorruptData and StoreError.
     """
     for tag in tags:
-        try:
+        with contextlib.suppress(VersionExpired), table.reading_tag(tag):
             for file in sorted(read_object(table.store, tag).files):
                 if file.kind == "segment":
                     (rows,) = read_files(table.store, LOG_TABLE, [file])
                     yield RetainedRows(file.topic, rows, committed=True)
-        except MissingObject as error:
-            if tag in table.tags():
-                what = f"an object of tag {tag.name!r} is missing: {error}"
-                raise CorruptData(what, file=tag_key(tag.attempt_id)) from error
 
 
 # ---------------- tombstones

@@ -333,17 +333,7 @@ class TableRow:
 
 
 Row = SegmentRow | RunRow | SourceRow | TopicRow | PartitionRow | MaintenanceRow | TagRow | TableRow
-AnyRow = TypeVar(
-    "AnyRow",
-    SegmentRow,
-    RunRow,
-    SourceRow,
-    TopicRow,
-    PartitionRow,
-    MaintenanceRow,
-    TagRow,
-    TableRow,
-)
+AnyRow = TypeVar("AnyRow", bound=Row)
 
 PARTITION_COLUMNS = ["kind", "topic"]
 _INT32 = frozenset({"partition", "partitions"})

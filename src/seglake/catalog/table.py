@@ -84,6 +84,7 @@ from seglake.errors import (
     SeglakeError,
     UsageError,
     VersionExpired,
+    warn_on,
 )
 from seglake.store import Store, nearby_root
 from seglake.terminal.wording import suggest
@@ -331,9 +332,18 @@ class CatalogTable:
         Raises VersionExpired if the tag was deleted in the meantime, and CorruptData if its object
         is damaged or missing.
         """
-        try:
+        with self.reading_tag(tag):
             files = read_object(self.store, tag).files
             return snapshot_files.load(self.store, tag.version, files, topics)
+
+    @contextlib.contextmanager
+    def reading_tag(self, tag: TagRow) -> Iterator[None]:
+        """Convert MissingObject in a `with` block, which reads a tagged version.
+
+        Raises VersionExpired if the tag was deleted in the meantime, otherwise CorruptData.
+        """
+        try:
+            yield
         except MissingObject as error:
             if tag in self.tags():
                 what = f"an object of tag {tag.name!r} is missing: {error}"
@@ -344,19 +354,20 @@ class CatalogTable:
 
     def rows(self, snapshot: Snapshot, kind: Kind, topic: str) -> pa.Table:
         """Return the rows of one kind and topic in a version, without the partition columns."""
-        files = [file for file in snapshot.files if file.topic == topic]
-        tables = snapshot_files.tables(self.store, kind, files)
-        return pa.concat_tables(tables[topic]) if tables else FILE_SCHEMAS[kind].empty_table()
+        return self._rows_in(snapshot.files, kind, topic)
 
-    def latest_rows(self, files: Collection[DataFile], kind: Kind, topic: str, n: int) -> pa.Table:
-        """Return the `n` run or maintenance rows that finished last, and maybe more rows.
+    def latest_maintenance(self, files: Collection[DataFile], topic: str, n: int) -> pa.Table:
+        """Return the `n` rows of maintenance that finished last, and maybe more rows.
 
         `files` are data files of a version. Files that cannot have one of these rows are not read.
         """
-        some = [file for file in files if file.topic == topic and file.kind == kind]
-        tables = snapshot_files.tables(
-            self.store, kind, snapshot_files.last_finished_files(some, n)
-        )
+        some = [file for file in files if file.topic == topic and file.kind == "maintenance"]
+        some = snapshot_files.last_finished_files(some, n)
+        return self._rows_in(some, "maintenance", topic)
+
+    def _rows_in(self, files: Iterable[DataFile], kind: Kind, topic: str) -> pa.Table:
+        mine = [file for file in files if file.topic == topic]
+        tables = snapshot_files.tables(self.store, kind, mine)
         return pa.concat_tables(tables[topic]) if tables else FILE_SCHEMAS[kind].empty_table()
 
     def segments(self, snapshot: Snapshot, topic: str) -> list[SegmentRow]:
@@ -429,19 +440,15 @@ class CatalogTable:
         return snapshot_files.rows_with(self.store, kind, mine, column, values)
 
     def has_commit(
-        self,
-        snapshot: Snapshot,
-        topic: str,
-        attempt_id: str,
-        finished_ms: Collection[int] | None = None,
+        self, snapshot: Snapshot, topic: str, attempt_id: str, finished_ms: Collection[int] = ()
     ) -> bool:
         """Return whether a version has the commit of an attempt.
 
-        `finished_ms` are the possible values of `finished_at_ms` in the attempt's row. If they are
-        passed, only data files that may have such a row are read.
+        `finished_ms` are the possible values of `finished_at_ms` in the attempt's row. If there are
+        any, only data files that may have such a row are read.
         """
-        times = None if finished_ms is None else np.array(sorted(finished_ms), np.int64)
-        stated = {} if times is None else {"finished_at_ms": times}
+        times = np.array(sorted(finished_ms), np.int64)
+        stated = {"finished_at_ms": times} if finished_ms else {}
         files = (file for file in snapshot.files if file.topic == topic and file.kind in COMMITS)
         value = pa.scalar(attempt_id)
         return any(
@@ -623,15 +630,13 @@ class CatalogTable:
         """Merge small data files of a version that was just committed, and write a checkpoint."""
         # A failure or a lost race is only logged, because a later commit does this work too.
         made = [version]
-        try:
-            due = file_merges.groups_to_merge(files, file_merges.FAN_IN)
-            made += file_merges.merge_groups(self._delta_log, version, due)
-        except CommitConflict as error:
-            _log.debug("another commit is merging the files of the catalog: %s", error)
-        except SeglakeError as error:
-            _log.warning(
-                "cannot merge the files of the catalog. A later commit retries it: %s", error
-            )
+        problem = "cannot merge the files of the catalog. A later commit retries it"
+        with warn_on(SeglakeError, problem, _log):
+            try:
+                due = file_merges.groups_to_merge(files, file_merges.FAN_IN)
+                made += file_merges.merge_groups(self._delta_log, version, due)
+            except CommitConflict as error:
+                _log.debug("another commit is merging the files of the catalog: %s", error)
         delta_rs.checkpoint_if_due(self._delta_log, made)
 
 

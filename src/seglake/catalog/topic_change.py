@@ -69,7 +69,10 @@ def divide_files(
     found, CorruptData, MissingObject and StoreError.
     """
     parts, missing = list[DividedFile](), removal.expected
-    for some in _rounds(_likely(files, removal), removal, store):
+    likely = [f for f in files if f.kind == removal.kind and f.may_hold(removal.stated)]
+    # Files with the narrowest bounds are the most likely ones.
+    likely.sort(key=lambda f: (sum(high - low for low, high in f.bounds.values()), f))
+    for some in _rounds(likely, removal, store):
         for file, rows in zip(some, read_files(store, folder, some), strict=True):
             gone = removal.goes(rows)
             part = DividedFile(file, rows.filter(gone), rows.filter(pc.invert(gone)))
@@ -94,16 +97,6 @@ def _rounds(
     while first < len(files):
         yield files[first : first + at_once]
         first, at_once = first + at_once, min(2 * at_once, most)
-
-
-def _likely(files: Collection[DataFile], removal: Removal) -> list[DataFile]:
-    """Return the files that may have rows to remove. Files with the narrowest bounds are first."""
-
-    def width(file: DataFile) -> int:
-        return sum(high - low for low, high in file.bounds.values())
-
-    chosen = [f for f in files if f.kind == removal.kind and f.may_hold(removal.stated)]
-    return sorted(chosen, key=lambda file: (width(file), file))
 
 
 # ---------------- change of a topic
@@ -153,11 +146,10 @@ class TopicChange(NamedTuple):
             places = [segment[1:3] for segment in self.replaced]
             removals.append(segment_removal(base, self.topic, places))
         if self.forgotten:
-            removals.append(Removal("source", {}, None, self._forgets))
+            gone = pa.array(sorted(self.forgotten))
+            forgets = Removal("source", {}, None, lambda rows: pc.is_in(rows["attempt_id"], gone))
+            removals.append(forgets)
         return removals
-
-    def _forgets(self, table: pa.Table) -> pa.BooleanArray:
-        return pc.is_in(table["attempt_id"], pa.array(sorted(self.forgotten)))
 
 
 def segment_removal(base: Snapshot, topic: str, places: Iterable[tuple[int, int]]) -> Removal:
@@ -213,7 +205,8 @@ def check_change(change: Change, topic: str, base: Snapshot) -> TopicChange:
         _live(topic, partition, offsets, base)
     _check_log(rows, removed, base)
     rows = [_complete(row, base) if isinstance(row, PartitionRow) else row for row in rows]
-    gone = [_identity(base, topic, *segment) for segment in replaced]
+    places = [(base.partition(topic, each), offset) for each, offset in replaced]
+    gone = [view.segment(view.index_of(offset)).id for view, offset in places]
     return TopicChange(topic, [*rows, *change.tags], gone, change.forgotten)
 
 
@@ -302,13 +295,6 @@ def _live(topic: str, partition: int, base_offsets: Int64s, base: Snapshot) -> S
     """Return the live segments that begin at `base_offsets`. Raise UsageError if one is missing."""
     live = base.partition(topic, partition).segments
     if len(live.beginning_at(base_offsets)) < len(base_offsets):
-        offsets = base_offsets.tolist()
-        raise UsageError(
-            f"{topic}-{partition} has no segments at some of the base offsets {offsets}"
-        )
+        where = f"some of the base offsets {base_offsets.tolist()}"
+        raise UsageError(f"{topic}-{partition} has no segments at {where}")
     return live
-
-
-def _identity(base: Snapshot, topic: str, partition: int, base_offset: int) -> SegmentId:
-    view = base.partition(topic, partition)
-    return view.segment(view.index_of(base_offset)).id

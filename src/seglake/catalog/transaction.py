@@ -50,7 +50,6 @@ PATIENCE = 100  # an attempt ends when the costs of its lost races and storage f
 RACE_COST, FAILURE_COST = 1, 20
 PAUSE_S = 0.5  # after a failure of storage
 _ANNOUNCE_S = 600  # between two announcements of one attempt
-_FINISHED = "finished_at_ms"
 _MARK_TRIES = 4  # tries to write a success marker, after the try in the commit itself
 _NOT_ABANDONED = (
     "cannot abandon attempt {}; it counts as running until `seglake vacuum` abandons it"
@@ -134,7 +133,7 @@ def write_recent_markers(table: CatalogTable, files: Collection[DataFile], topic
     commit.
     """
     store = table.store
-    rows = table.latest_rows(files, "maintenance", topic, _RECENT).sort_by(_FINISHED)
+    rows = table.latest_maintenance(files, topic, _RECENT).sort_by("finished_at_ms")
     last: list[Any] = rows["attempt_id"][max(0, len(rows) - _RECENT) :].to_pylist()
     recent: list[str] = [*dict.fromkeys(last)]
     unmarked = read_at_once(store, partial(lacks_marker, store), recent)
@@ -328,8 +327,7 @@ class _Transaction:
 
     def _is_made(self, newest: Snapshot) -> bool:
         """Return whether a version has the commit. If so, write the success marker."""
-        times = self._finished_ms or None
-        made = self._table.has_commit(newest, self._topic, self._attempt_id, times)
+        made = self._table.has_commit(newest, self._topic, self._attempt_id, self._finished_ms)
         if made:
             write_marker(self._table.store, self._attempt_id)
         return made

@@ -41,13 +41,12 @@ from seglake.catalog.tags import (
     write_object,
 )
 from seglake.catalog.topic_change import Change
-from seglake.catalog.transaction import transact_upkeep
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.catalog.version.snapshot_files import retained
 from seglake.clock import now_ms
 from seglake.errors import UsageError, VersionExpired
 from seglake.layout import new_attempt
-from seglake.maintain.commit import Status, TopicReport
+from seglake.maintain.commit import Status, TopicReport, commit_change
 from seglake.store import open_store
 from seglake.times.instants import Time, to_epoch_ms
 
@@ -170,13 +169,10 @@ class _Tagging:
         return self._commit(self._deleted)
 
     def _commit(self, plan: Callable[[Snapshot], Change | None]) -> TagResult:
-        report = self._report
-        made = transact_upkeep(self._table, report.topic, report.attempt_id, plan)
-        if made is None:
-            report.status = "already done"
-        else:
-            report.version = made
-        return report
+        commit_change(self._table, self._report, plan, dry_run=False)
+        if self._report.version < 0:
+            self._report.status = "already done"
+        return self._report
 
     def _made(self, base: Snapshot) -> Change | None:
         """Return the change that makes or changes the tag, or None if nothing changes."""
@@ -208,8 +204,7 @@ class _Tagging:
         snapshot, erased = self._read(version, holder, base)
         if self._written is None or self._written[0] != source:
             attempt_id = new_attempt() if self._written else self._report.attempt_id
-            table = self._table
-            rows = version_rows(table, snapshot)
+            table, rows = self._table, version_rows(self._table, snapshot)
             written = write_object(table.store, attempt_id, version, table.lake, rows, erased)
             self._written = source, written
         return self._written[1]
@@ -218,13 +213,12 @@ class _Tagging:
         self, version: int, holder: TagRow | None, base: Snapshot
     ) -> tuple[Snapshot, list[ErasedRecords]]:
         """Return a version and the records erased from it. Raises what `tag` raises."""
+        table = self._table
         if version == base.version:
             return base, []
         if holder is not None:
-            return self._table.snapshot_of_tag(holder), read_object(
-                self._table.store, holder
-            ).erased
-        snapshot = self._table.snapshot_from_log(version)
+            return table.snapshot_of_tag(holder), read_object(table.store, holder).erased
+        snapshot = table.snapshot_from_log(version)
         self._check(snapshot, base)
         return snapshot, []
 
@@ -260,7 +254,7 @@ class _Tagging:
 
     def _check(self, snapshot: Snapshot, base: Snapshot) -> None:
         """Raise UsageError if an erasure followed the version, VersionExpired if a file is gone."""
-        erased = {topic: _erasures(self._table, base, topic) for topic in _topics(snapshot)}
+        erased = {topic: _erasures(self._table, base, topic) for topic in snapshot.names()}
         there = {hash(item.key) for item in self._table.store.list(layout.TOPICS)}
         with retained(snapshot.version):
             for topic, erasures in erased.items():
@@ -271,11 +265,10 @@ class _Tagging:
                     )
             for key in _files(self._table, snapshot, erased):
                 if hash(key) not in there:
-                    what = (
-                        f"version {snapshot.version} is no longer retained: {key} was "
-                        f"deleted. Tag a later version"
+                    raise VersionExpired(
+                        f"version {snapshot.version} is no longer retained: {key} was deleted. "
+                        f"Tag a later version"
                     )
-                    raise VersionExpired(what)
 
 
 def _last(table: CatalogTable, base: Snapshot, name: str) -> TagRow | None:
@@ -286,10 +279,6 @@ def _last(table: CatalogTable, base: Snapshot, name: str) -> TagRow | None:
 def _erasures(table: CatalogTable, snapshot: Snapshot, topic: str) -> set[str]:
     rows = table.maintenance(snapshot, topic)
     return {row.attempt_id for row in rows if row.operation == ERASE}
-
-
-def _topics(snapshot: Snapshot) -> list[str]:
-    return [row.topic for row in snapshot.topics()]
 
 
 def _files(table: CatalogTable, snapshot: Snapshot, topics: Collection[str]) -> Iterator[str]:
@@ -374,13 +363,13 @@ def tag_usage(
     if not tags:
         return []
     newest = table.snapshot()
-    topics = _topics(newest) if topic is None else [topic]
+    topics = newest.names() if topic is None else [topic]
     named = {hash(key) for key in _files(table, newest, topics)}
     snapshots = ((tag, table.snapshot_of_tag(tag)) for tag in tags)
     return [
         _tag_usage(table, tag, snapshot, named, topic)
         for tag, snapshot in snapshots
-        if topic is None or topic in _topics(snapshot)
+        if topic is None or topic in snapshot.names()
     ]
 
 
@@ -388,7 +377,7 @@ def _tag_usage(
     table: CatalogTable, tag: TagRow, snapshot: Snapshot, named: Collection[int], topic: str | None
 ) -> TagUsage:
     count, held, size = 0, 0, 0
-    for rows in table.segment_lists(snapshot, _topics(snapshot) if topic is None else [topic]):
+    for rows in table.segment_lists(snapshot, snapshot.names() if topic is None else [topic]):
         for row in rows:
             left = [s for s in row.suffixes if hash(row.key(s)) not in named]
             own = [getattr(row, f"{s}_bytes") for s in left if s != "log" or not row.external]

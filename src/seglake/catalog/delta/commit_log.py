@@ -211,7 +211,8 @@ class DeltaLog:
                     return None
                 raise
 
-        for some in _parts(versions):
+        for at in range(0, len(versions), _READ_AT_ONCE):
+            some = versions[at : at + _READ_AT_ONCE]
             yield from filter(None, read_at_once(self.store, read, some))
 
     def commit_times(self) -> list[tuple[int, int]]:
@@ -407,10 +408,6 @@ class DeltaLog:
 
 def _before_ours(commits: Iterable[DeltaCommit]) -> list[DeltaCommit]:
     return list(itertools.takewhile(lambda commit: not commit.is_ours, commits))
-
-
-def _parts(versions: Sequence[int]) -> Iterator[Sequence[int]]:
-    return (versions[at : at + _READ_AT_ONCE] for at in range(0, len(versions), _READ_AT_ONCE))
 
 
 def highest_version(store: Store, table: str) -> int:

@@ -137,9 +137,8 @@ class TableHandle:
 
         Raises what `newest` raises.
         """
-        interval = table_contract.interval_ms(
-            self.newest().metadata().configuration[FILE_RETENTION]
-        )
+        properties = self.newest().metadata().configuration
+        interval = table_contract.interval_ms(properties[FILE_RETENTION])
         # The contract allows only intervals that can be parsed.
         if interval is None:
             raise AssertionError
@@ -170,7 +169,6 @@ def create_table(
     if exists(store, folder):
         return
     protocol = {"minReaderVersion": READER, "minWriterVersion": WRITER}
-    described = Schema.from_arrow(schema).to_json()
     table_id, token = str(uuid.uuid4()), str(uuid.uuid4())
     properties = dict(_PROPERTIES)
     if lake is not None:
@@ -178,7 +176,7 @@ def create_table(
     lines = [
         *header_actions("CREATE TABLE", token, {}, (), 0),
         {"protocol": protocol},
-        definition_action(table_id, described, partition_by, properties, now_ms()),
+        definition_action(table_id, schema_json(schema), partition_by, properties, now_ms()),
     ]
     data = "\n".join(map(json.dumps, lines)).encode()
     # If the object exists, another process has just created the table.
@@ -244,17 +242,12 @@ def newest_version(log: DeltaLog) -> int:
 
 def keep_newest(log: DeltaLog) -> None:
     """Write a checkpoint of the newest version, and delete older versions. Raises StoreError."""
-    with _delta_errors(log.table_uri, "a checkpoint cannot be written"):
-        table = _table(log.store, log.folder)
-        _create_checkpoint(log, table)
-    _delete_before(log, table.version())
+    _delete_before(log, _write_checkpoint(log).version())
 
 
 def _delete_before(log: DeltaLog, version: int) -> None:
-    logged = (
-        (item.key, LOGGED.fullmatch(item.key))
-        for item in log.store.list(f"{log.folder}/_delta_log")
-    )
+    listed = log.store.list(f"{log.folder}/_delta_log")
+    logged = ((item.key, LOGGED.fullmatch(item.key)) for item in listed)
     log.store.delete([key for key, match in logged if match and int(match[1]) < version])
 
 
@@ -306,19 +299,22 @@ def checkpoint_if_due(log: DeltaLog, made: Iterable[int]) -> None:
     """
     try:
         if any(map(log.needs_checkpoint, made)):
-            _write_checkpoint(log)
+            table = _write_checkpoint(log)
+            if _has_right_time(log, f"{log.folder}/_delta_log/_last_checkpoint"):
+                # This deletes commits that expired by this machine's clock. The checkpoint has
+                # their content.
+                with _delta_errors(log.table_uri, "expired commits cannot be deleted"):
+                    table.cleanup_metadata()
     except SeglakeError as error:
         _log.warning("%s", error)
 
 
-def _write_checkpoint(log: DeltaLog) -> None:
+def _write_checkpoint(log: DeltaLog) -> DeltaTable:
+    """Write a checkpoint of the newest version, and return the table at this version."""
     with _delta_errors(log.table_uri, "a checkpoint cannot be written"):
         table = _table(log.store, log.folder)
         _create_checkpoint(log, table)
-        if _has_right_time(log, f"{log.folder}/_delta_log/_last_checkpoint"):
-            # This deletes commits that expired by this machine's clock. The checkpoint has their
-            # content.
-            table.cleanup_metadata()
+    return table
 
 
 def _create_checkpoint(log: DeltaLog, table: DeltaTable) -> None:

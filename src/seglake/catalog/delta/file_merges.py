@@ -51,19 +51,12 @@ def groups_to_merge(files: Iterable[DataFile], fan_in: int) -> list[list[DataFil
     """
     topics: dict[str, dict[str, list[DataFile]]] = defaultdict(lambda: defaultdict(list))
     # Sort by path, because comparing whole `DataFile`s is slow.
-    for file in sorted(files, key=_path):
+    for file in sorted(files, key=lambda file: file.path):
         if file.rows < ENOUGH_ROWS:
             topics[file.topic][file.kind].append(file)
     turns = [kinds.values() for kinds in topics.values() if max(map(len, kinds.values())) >= fan_in]
-    return [group for small in chain.from_iterable(turns) if (group := largest_pair(small, _rows))]
-
-
-def _path(file: DataFile) -> str:
-    return file.path
-
-
-def _rows(file: DataFile) -> int:
-    return file.rows
+    groups = [largest_pair(small, lambda f: f.rows) for small in chain.from_iterable(turns)]
+    return list(filter(None, groups))
 
 
 def largest_pair(files: Sequence[_File], rows: Callable[[_File], int]) -> list[_File]:
@@ -91,11 +84,9 @@ def merge_groups(log: DeltaLog, version: int, groups: Iterable[Sequence[DataFile
         rows = pa.concat_tables(read_files(log.store, log.folder, files))
         for part in cut_rows(rows):
             merged = write_file(log.store, log.folder, files[0].kind, files[0].topic, *part)
-            actions += [add_action(merged, changes=False)]
+            actions.append(add_action(merged, changes=False))
         actions += [remove_action(f.path, f.size_bytes, f.partition, changes=False) for f in files]
-    if not actions:
-        return []
-    return [log.commit(version, actions, operation="OPTIMIZE")[-1].version]
+    return [log.commit(version, actions, operation="OPTIMIZE")[-1].version] if actions else []
 
 
 def cut_rows(rows: pa.Table) -> list[FilePart]:

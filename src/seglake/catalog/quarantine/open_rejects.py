@@ -182,13 +182,10 @@ def unfinished_lists(store: Store, erasures: Sequence[str]) -> dict[str, Pending
     `erasures` are attempts. Call this before you read the quarantine, because an erasure whose list
     does not exist has already committed to the quarantine. Raises StoreError and CorruptData.
     """
-    keys = list(chain(*read_at_once(store, partial(_lists, store), erasures)))
+    folders = list(map(attempt_objects, erasures))
+    listed = chain(*read_at_once(store, lambda folder: [*store.list(folder)], folders))
+    keys = [item.key for item in listed if is_rejects_key(item.key)]
     return dict(zip(keys, read_at_once(store, partial(_read, store), keys), strict=True))
-
-
-def _lists(store: Store, attempt_id: str) -> list[str]:
-    keys = (item.key for item in store.list(attempt_objects(attempt_id)))
-    return list(filter(is_rejects_key, keys))
 
 
 def _read(store: Store, key: str) -> PendingRemovals:

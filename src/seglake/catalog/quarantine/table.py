@@ -45,6 +45,7 @@ from seglake.errors import (
     CorruptData,
     MissingObject,
     SeglakeError,
+    warn_on,
 )
 from seglake.layout import QUARANTINE_TABLE, attempt_objects, claim_key, success_key
 from seglake.store import Store
@@ -121,9 +122,8 @@ class QuarantineTable:
         except CommitConflict as error:
             _log.debug("another commit is merging the files of the quarantine: %s", error)
         except SeglakeError as error:
-            _log.warning(
-                "cannot merge the files of the quarantine. A later run retries it: %s", error
-            )
+            problem = "cannot merge the files of the quarantine. A later run retries it"
+            _log.warning("%s: %s", problem, error)
 
     @contextmanager
     def _deleted_on_failure(self, files: Sequence[WrittenFile]) -> Iterator[None]:
@@ -133,14 +133,10 @@ class QuarantineTable:
         except _IN_VAIN:
             # An erasure that must delete the copies may have ended already. Keep files that the
             # table names.
-            try:
+            problem = "cannot delete copies of rejects; `seglake vacuum` deletes them later"
+            with warn_on(SeglakeError, problem, _log):
                 named = {*map(_key, self._live_files()[1])}
                 self._store.delete([key for key in map(_key, files) if key not in named])
-            except SeglakeError as error:
-                _log.warning(
-                    "cannot delete copies of rejects; `seglake vacuum` deletes them later: %s",
-                    error,
-                )
             raise
 
     def remove_files(self, keys: Collection[str], others: Collection[str] = ()) -> set[str]:
@@ -239,15 +235,13 @@ class QuarantineTable:
         """
 
         def has_some(file: AddedFile) -> bool:
-            try:
+            problem = "rejects of undone or replaced runs may remain in the quarantine"
+            with warn_on((CorruptData, MissingObject), problem, _log):
                 return self._has_some(file, attempts)
-            except (CorruptData, MissingObject) as error:
-                _log.warning(
-                    "rejects of undone or replaced runs may remain in the quarantine: %s", error
-                )
-                return False
+            return False
 
-        merged = [*filter(_is_merged, self._live_files()[1])] if attempts else []
+        files = self._live_files()[1] if attempts else []
+        merged = [file for file in files if is_merged(file.path)]
         found: dict[str, list[str]] = {}
         for file in compress(merged, read_at_once(self._store, has_some, merged)):
             found.setdefault(file.partition["topic"], []).append(_key(file))
@@ -285,7 +279,7 @@ class QuarantineTable:
         # None stands for merged files, and for files of other programs.
         counting = {None, *attempts}
         files = [file for file in self._files_of(topic)[1] if only_attempt(file.path) in counting]
-        merged = list(filter(_is_merged, files))
+        merged = [file for file in files if is_merged(file.path)]
         has_some = read_at_once(self._store, partial(self._has_some, attempts=attempts), merged)
         some = {*map(_key, compress(merged, has_some))}
         return [key for key in map(_key, files) if key in some or not is_merged(key)]
@@ -329,10 +323,6 @@ class QuarantineTable:
 
 def _key(file: AddedFile | WrittenFile) -> str:
     return f"{QUARANTINE_TABLE}/{file.path}"
-
-
-def _is_merged(file: AddedFile) -> bool:
-    return is_merged(file.path)
 
 
 # ---------------- merges
@@ -382,6 +372,5 @@ def is_committed(store: Store, attempt_id: str) -> bool:
 
 def merge_files(store: Store, topic: str, attempt_id: str, keys: Sequence[str]) -> RejectsFile:
     """Write all rejects in the files with these keys as one merged file of an attempt."""
-    return write_merged(
-        store, topic, attempt_id, pa.concat_tables(read_for_merge(store, k) for k in keys)
-    )
+    rows = pa.concat_tables(read_for_merge(store, key) for key in keys)
+    return write_merged(store, topic, attempt_id, rows)

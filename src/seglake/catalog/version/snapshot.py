@@ -86,6 +86,11 @@ class PartitionView:
         return self.segments.size
 
     @property
+    def log_bytes(self) -> int:
+        """Return the total size of the segments' logs in bytes."""
+        return int(self.segments.details["sizes"][:, 0].sum(dtype=np.int64))
+
+    @property
     def end_offset(self) -> int:
         """Return the offset that the next record will get."""
         ends = self.segments.end_offsets
@@ -319,7 +324,7 @@ class Snapshot:
     ) -> None:
         self.version, self.files, self.ends_of = version, files, ends_of
         self._topics, self._partitions = dict(topics), dict(partitions)
-        self._unread, self._lock = unread or UnreadTopics((), _cannot_read), fork_safe_lock()
+        self._unread, self._lock = unread or UnreadTopics((), lambda _: EMPTY), fork_safe_lock()
 
     def unread(self) -> set[str]:
         """Return the topics whose rows are not read yet."""
@@ -513,10 +518,6 @@ class Snapshot:
             return self.partition(topic, partition)
         except UnknownTopic as error:
             raise CorruptData(str(error), file=layout.LOG_TABLE) from error
-
-
-def _cannot_read(_files: frozenset[DataFile]) -> Snapshot:
-    raise AssertionError("all files are read")
 
 
 EMPTY = Snapshot(-1, frozenset(), {}, {})

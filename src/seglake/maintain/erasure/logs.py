@@ -123,7 +123,8 @@ class LogErasure:
         """Return the segments with records to erase, in log order. Raises CorruptData."""
         if not self._keys:
             return []
-        segments, done, total = list[SegmentRow](), 0, self._total_bytes(base)
+        segments, done = list[SegmentRow](), 0
+        total = sum(view.log_bytes for view in base.partitions(self._topic))
         for rows in self._table.segment_lists(base, [self._topic]):
             left = [row for row in rows if row.key("log") not in self._hits]
             logs = [StoredLog(row.key("log"), row.log_bytes) for row in left]
@@ -132,10 +133,6 @@ class LogErasure:
             segments += [row for row in rows if self.hits(row).records]
             done += sum(row.log_bytes for row in rows)
         return sorted(segments, key=lambda row: (row.partition, row.base_offset))
-
-    def _total_bytes(self, base: Snapshot) -> int:
-        logs = (view.segments.details["sizes"][:, 0] for view in base.partitions(self._topic))
-        return sum(int(sizes.sum()) for sizes in logs)
 
     def hits(self, row: SegmentRow) -> Hits:
         """Return the hits in a segment that `find` has read."""
@@ -153,12 +150,12 @@ class LogErasure:
 
         def write(attempt_id: str, left: list[SegmentRow]) -> list[SegmentRow]:
             target = RewriteTarget(attempt_id, subjects=subjects)
-            return self._tasks.map(partial(_without, self._keys, target), left)
+            return self._tasks.map(partial(_without_keys, self._keys, target), left)
 
         return self._rewrites.rows({row.key("log"): row for row in rows}, write)
 
 
-def _without(keys: Keys, target: RewriteTarget, store: Store, row: SegmentRow) -> SegmentRow:
+def _without_keys(keys: Keys, target: RewriteTarget, store: Store, row: SegmentRow) -> SegmentRow:
     return rewrite(store, [row], ExcludeKeys(keys), target)
 
 
@@ -222,18 +219,17 @@ class TagErasure:
                 segments = self._segments[tag]
                 new = self._logs.written(segments, subjects)
                 replaced = dict(zip(segments, new, strict=True))
-                erased = self._erased(segments)
-                self._written[tag] = rewrite_tag(self._table, tag, replaced, erased)
+                self._written[tag] = rewrite_tag(
+                    self._table, tag, replaced, map(self._erased, segments)
+                )
                 self._logs.attempts.add(self._written[tag].attempt_id)
         return [self._written[tag] for tag in self._holders]
 
-    def _erased(self, segments: list[SegmentRow]) -> Iterator[ErasedRecords]:
-        at_ms = now_ms()
-        for row in segments:
-            hits = self._logs.hits(row)
-            yield ErasedRecords(
-                at_ms, row.topic, row.partition, hits.first_offset, hits.last_offset, hits.records
-            )
+    def _erased(self, row: SegmentRow) -> ErasedRecords:
+        hits = self._logs.hits(row)
+        return ErasedRecords(
+            now_ms(), row.topic, row.partition, hits.first_offset, hits.last_offset, hits.records
+        )
 
 
 # ---------------- rejects
@@ -387,14 +383,12 @@ def samples_to_erase(
     CorruptData and StoreError.
     """
     for failed in all_failed_runs(store, topic):
-        raw = pa.array([_raw(row) for row in failed.rejects], pa.binary())
+        stored = [row["raw"] for row in failed.rejects]  # text, or an object with base64
+        raw = pa.array(
+            [r.encode() if isinstance(r, str) else base64.b64decode(r["base64"]) for r in stored],
+            pa.binary(),
+        )
         go: list[Any] = criteria.rejects(raw).to_pylist()
         if any(go):
             stay = [row for row, goes in zip(failed.rejects, go, strict=True) if not goes]
             yield failed.model_copy(update={"rejects": stay}), sum(go)
-
-
-def _raw(row: Mapping[str, Any]) -> bytes:
-    """Return the bytes of a row of a sample."""
-    raw = row["raw"]
-    return raw.encode() if isinstance(raw, str) else base64.b64decode(raw["base64"])

@@ -32,7 +32,7 @@ from seglake.catalog.schema import Row, SegmentRow, TableRow, TagRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.tags import live_tags
 from seglake.catalog.topic_change import Change, check_change
-from seglake.catalog.transaction import announce, transact_upkeep
+from seglake.catalog.transaction import announce
 from seglake.catalog.version.snapshot import EMPTY, Snapshot
 from seglake.catalog.version.snapshot_files import damaged_files
 from seglake.clock import now
@@ -48,7 +48,13 @@ from seglake.errors import (
 from seglake.format.records import Int64s
 from seglake.layout import KEY_INDEX, SUFFIXES, Suffix, new_attempt
 from seglake.log.files import check_crc, check_size, index_files
-from seglake.maintain.commit import MaintenanceReport, Status, TopicReport, open_catalog
+from seglake.maintain.commit import (
+    MaintenanceReport,
+    Status,
+    TopicReport,
+    commit_change,
+    open_catalog,
+)
 from seglake.maintain.health.reindex import (
     HealthFinding,
     ReindexResult,
@@ -150,11 +156,8 @@ def repair_indexes(
         []
     """
     with open_catalog(root, storage_options, dry_run=dry_run) as table:
-        tasks, reports = (
-            SegmentTasks.from_session(table.store, None, progress),
-            list[RepairResult](),
-        )
-        snapshot = table.snapshot()
+        tasks = SegmentTasks.from_session(table.store, None, progress)
+        snapshot, reports = table.snapshot(), list[RepairResult]()
         names = [snapshot.topic(name).topic for name in topics or ()]
         for topic in names or [row.topic for row in snapshot.topics()]:
             report = RepairResult(topic, dry_run=dry_run)
@@ -187,8 +190,7 @@ def _damage(rows: list[SegmentRow], tasks: SegmentTasks) -> _Damage:
 
 def _tagged(table: CatalogTable, snapshot: Snapshot, topic: str) -> list[SegmentRow]:
     """Return the segments of a topic that a tag names and `snapshot` does not name."""
-    lists = chain.from_iterable(only_tagged(table, snapshot, [topic]))
-    return list(chain.from_iterable(lists))
+    return [*chain.from_iterable(chain.from_iterable(only_tagged(table, snapshot, [topic])))]
 
 
 def _restore(
@@ -265,7 +267,7 @@ def _commit_tags(
         attempts = {attempt_id, *(row.attempt_id for row in rows)}
         return Change([*rows, report.row("repair")], files_of=attempts) if rows else None
 
-    transact_upkeep(table, report.topic, report.attempt_id, plan)
+    commit_change(table, report, plan, dry_run=False)
 
 
 def _index_findings(store: Store, row: SegmentRow) -> list[HealthFinding]:
@@ -315,7 +317,11 @@ def rebuild_catalog(
     store = open_store(root, storage_options)
     report = RebuildResult(dry_run, "dry run" if dry_run else "committed")
     if _is_readable(store) and not force:
-        _require_had(store, trust)
+        if lacking := set(trust) - committed_attempts(store):
+            raise UsageError(
+                f"the catalog can be read, so it was not rebuilt, and it has no attempt "
+                f"{', '.join(sorted(lacking))}. To rebuild it with these attempts, add --force"
+            )
         report.status = "already done"
         return report
     with _naming_untrusted(report):
@@ -356,15 +362,6 @@ def _is_readable(store: Store) -> bool:
         return not any(damaged_files(store, table.newest_files()))
     except (CorruptData, StoreError, VersionExpired):
         return False
-
-
-def _require_had(store: Store, trust: Collection[str]) -> None:
-    """Raise UsageError unless the catalog, which can be read, has all attempts in `trust`."""
-    if lacking := set(trust) - committed_attempts(store):
-        raise UsageError(
-            f"the catalog can be read, so it was not rebuilt, and it has no attempt "
-            f"{', '.join(sorted(lacking))}. To rebuild it with these attempts, add --force"
-        )
 
 
 @contextlib.contextmanager

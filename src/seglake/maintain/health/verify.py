@@ -17,7 +17,6 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
 import pyarrow.compute as pc
 
 from seglake import layout
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _REQUEST_FAILED = re.compile(r"Generic \w+ error")  # any other error of delta-rs may be damage
+_NEEDED = "which a rebuild of the catalog needs"
 _IN_A_SNAPSHOT = {"segment", "topic", "partition"}  # the kinds of rows that a snapshot reads
 
 
@@ -113,7 +113,9 @@ def verify(
     table, snapshot = opened
     is_sound = not report.findings
     names = topics or [row.topic for row in snapshot.topics()]
-    _measure(report, snapshot, names)
+    views = [view for name in names for view in snapshot.partitions(name)]
+    report.version, report.segments = snapshot.version, sum(map(len, views))
+    report.log_bytes = sum(view.log_bytes for view in views)
     if is_sound:
         for name in names:
             report.findings += _check_runs(table, snapshot, name)
@@ -151,12 +153,6 @@ def _open(store: Store, report: VerifyResult) -> tuple[CatalogTable, Snapshot] |
         if {file.kind for file, _ in damage}.isdisjoint(_IN_A_SNAPSHOT):
             return table, table.snapshot()
     return None
-
-
-def _measure(report: VerifyResult, snapshot: Snapshot, topics: Collection[str]) -> None:
-    logs = [view.segments.details["sizes"][:, 0] for t in topics for view in snapshot.partitions(t)]
-    report.version, report.segments = snapshot.version, sum(map(len, logs))
-    report.log_bytes = sum(int(sizes.sum(dtype=np.int64)) for sizes in logs)
 
 
 def _check_segments(
@@ -224,22 +220,14 @@ def _check_history(
             manifest, mark = layout.manifest_key(attempt_id), layout.success_key(attempt_id)
             alone.discard(mark)
             if manifest not in there:
-                what = (
-                    "the manifest of a committed attempt is missing, which a rebuild of the "
-                    "catalog needs"
-                )
+                what = f"the manifest of a committed attempt is missing, {_NEEDED}"
                 yield HealthFinding(topic, -1, -1, manifest, 0, what, "missing")
             elif mark not in there:
-                what = (
-                    "the success marker of a committed attempt is missing; `seglake vacuum` "
-                    "writes it"
-                )
+                what = "the success marker of a committed attempt is missing"
+                what += "; `seglake vacuum` writes it"
                 yield HealthFinding(topic, -1, -1, mark, 0, what, "missing")
     for mark in sorted(alone):
-        what = (
-            "this attempt has a success marker but no manifest, which a rebuild of the "
-            "catalog needs"
-        )
+        what = f"this attempt has a success marker but no manifest, {_NEEDED}"
         yield HealthFinding("", -1, -1, mark, 0, what, "missing")
 
 
@@ -341,7 +329,7 @@ class History(NamedTuple):
             if not needed:
                 return
             self.manifests.update(needed)
-            unknown = {name: manifest for name, manifest in unknown.items() if name not in needed}
+            unknown = {name: unknown[name] for name in unknown.keys() - needed.keys()}
 
     def named_attempts(self) -> set[str]:
         """Return the attempts that are named by the rows that the manifests add or remove."""

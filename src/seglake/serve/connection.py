@@ -343,27 +343,21 @@ class Connection:
         await self._writer.drain()
 
     async def _end(self) -> None:
-        ahead = self.next_request
-        if ahead is not None:
-            ahead.cancel()
-            with suppress(asyncio.CancelledError, Exception):
-                frame = await ahead
-                if frame is not None:
-                    self._let_go(frame)
-        await self._close()
-
-    async def _close(self) -> None:
         """Close the connection. Bytes that the client does not read in time are dropped."""
-        transport = self._writer.transport
+        if self.next_request is not None:
+            self.next_request.cancel()
+            with suppress(asyncio.CancelledError, Exception):
+                if (frame := await self.next_request) is not None:
+                    self._let_go(frame)
         try:
             if not self._unheard:
                 self._writer.close()
                 async with asyncio.timeout(_CLOSING_S):
                     await self._writer.wait_closed()
-        except (ConnectionError, TimeoutError, OSError):
+        except OSError:  # includes a lost connection and a timeout
             pass
         finally:
-            transport.abort()
+            self._writer.transport.abort()
 
 
 def _shortened(span: FileSpan, at: int) -> CloseConnection:

@@ -58,7 +58,8 @@ def decode_header(frame: memoryview) -> Header:
 def decode(api: Api, header: Header, frame: memoryview) -> Any:
     """Decode a request into kafka-python's class, without tagged fields. Raises MalformedRequest.
 
-    Bytes after the message are ignored, like in Kafka, because librdkafka sends some.
+    A field that this version does not have is read as its default. Bytes after the message are
+    ignored, like in Kafka, because librdkafka sends some.
     """
     source = _Source(frame, header.size)
     try:

@@ -46,11 +46,8 @@ class CountsCollector:
         counts = self._counts
         yield _gauge("version", "Version of the catalog that is served", self._topics.version)
         age = (now_ms() - self._topics.refreshed_ms) / 1000
-        yield _gauge(
-            "refresh_age_seconds",
-            "Time since the last successful check for a new version of the catalog",
-            age,
-        )
+        checked = "Time since the last successful check for a new version of the catalog"
+        yield _gauge("refresh_age_seconds", checked, age)
         yield _gauge("open_connections", "Connections now", counts.open_connections)
         for name, meaning in _COUNTERS.items():
             yield _counter(name, meaning, [((), getattr(counts, name))])
@@ -114,14 +111,10 @@ class MetricsPage:
         except OSError as error:
             raise ConfigError(f"metrics.listen = {address} cannot be used: {error}") from error
         self.port = self._server.server_port
-        _log.info(
-            "metrics on http://%s:%d/metrics, health checks on the same port",
-            address.host,
-            self.port,
-        )
-        threading.Thread(
-            target=self._server.serve_forever, name="seglake metrics", daemon=True
-        ).start()
+        place = address._replace(port=self.port)
+        _log.info("metrics on http://%s/metrics, health checks on the same port", place)
+        serve = self._server.serve_forever
+        threading.Thread(target=serve, name="seglake metrics", daemon=True).start()
 
     def close(self) -> None:
         """Stop the pages."""
@@ -134,25 +127,17 @@ def _pages(metrics: App, topics: ServedTopics, patience_s: float) -> App:
         path = environ.get("PATH_INFO", "")
         if path == "/metrics":
             return metrics(environ, respond)
-        if path == "/health":
-            return _health(topics, patience_s, respond)
-        respond("404 Not Found", [("Content-Type", "text/plain")])
-        return [b"there are /metrics and /health\n"]
+        if path != "/health":
+            respond("404 Not Found", [("Content-Type", "text/plain")])
+            return [b"there are /metrics and /health\n"]
+        age_s = (now_ms() - topics.refreshed_ms) / 1000
+        well = age_s <= patience_s
+        status = "200 OK" if well else "503 Service Unavailable"
+        respond(status, [("Content-Type", "application/json")])
+        state = {"healthy": well, "version": topics.version, "problem": topics.problem}
+        return [json.dumps({**state, "refresh_age_seconds": round(age_s, 3)}).encode() + b"\n"]
 
     return app
-
-
-def _health(
-    topics: ServedTopics, patience_s: float, respond: Callable[..., Any]
-) -> Iterable[bytes]:
-    age_s = (now_ms() - topics.refreshed_ms) / 1000
-    well = age_s <= patience_s
-    respond("200 OK" if well else "503 Service Unavailable", [("Content-Type", "application/json")])
-    state = {
-        "healthy": well, "version": topics.version, "refresh_age_seconds": round(age_s, 3),
-        "problem": topics.problem,
-    }  # fmt: skip
-    return [json.dumps(state).encode() + b"\n"]
 
 
 class _MetricsServer(ThreadingMixIn, WSGIServer):

@@ -12,9 +12,10 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from seglake.read.lake import Lake
 from seglake.read.lake import open as open_lake
 from seglake.serve import security
-from seglake.serve.api import Api, ServerCounts
-from seglake.serve.groups import open_groups
+from seglake.serve.api import ServerCounts
 from seglake.serve.groups.apis import GroupApis
+from seglake.serve.groups.coordinator import Coordinator
+from seglake.serve.groups.offsets import OffsetStore, default_file
 from seglake.serve.metrics import MetricsPage
 from seglake.serve.reads.fetch import FetchHandler
 from seglake.serve.reads.metadata import API as VERSIONS
@@ -57,7 +58,8 @@ async def running(lake: Lake, settings: Settings) -> AsyncIterator[tuple[Address
     async with AsyncExitStack() as stack:
         topics = ServedTopics(lake, settings.server, counts)
         stack.callback(topics.close)
-        groups = open_groups(settings.groups, counts, topics)
+        file = settings.groups.file or default_file(topics.root)
+        groups = Coordinator(OffsetStore(file, topics.lake), settings.groups, counts)
         stack.callback(groups.close)
         if (at := settings.metrics.listen) is not None:
             page = MetricsPage(at, settings.server.refresh_ms, counts, topics)
@@ -66,10 +68,18 @@ async def running(lake: Lake, settings: Settings) -> AsyncIterator[tuple[Address
         stack.callback(groups.release)
         stack.push_async_callback(_cancel, asyncio.create_task(topics.watch()))
         address = await listener.start()
-        public_address = settings.server.advertise or address
-        reads = _apis(topics, settings, public_address)
-        commits = GroupApis(groups, topics, public_address, settings.groups.metadata_bytes)
-        listener.add_apis([*reads, *commits.all(), *logins])
+        public = settings.server.advertise or address
+        listener.add_apis(
+            [
+                VERSIONS,
+                *MetadataHandler(topics, public).apis(),
+                *OffsetsHandler(topics).apis(),
+                *FetchHandler(topics, settings.server.fetch_bytes).apis(),
+                *UnsupportedApis(topics).apis(),
+                *GroupApis(groups, topics, public, settings.groups.metadata_bytes).apis(),
+                *logins,
+            ]
+        )
         yield address, topics
 
 
@@ -77,16 +87,6 @@ async def _cancel(task: asyncio.Task[None]) -> None:
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task
-
-
-def _apis(topics: ServedTopics, settings: Settings, address: Address) -> list[Api]:
-    return [
-        VERSIONS,
-        *MetadataHandler(topics, address).apis(),
-        *OffsetsHandler(topics).apis(),
-        *FetchHandler(topics, settings.server.fetch_bytes).apis(),
-        *UnsupportedApis(topics).apis(),
-    ]
 
 
 async def _until_stopped(

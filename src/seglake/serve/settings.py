@@ -50,15 +50,12 @@ def _address(value: object) -> object:
     return Address(match[1] or match[2], int(match[3]))
 
 
-def _is_every_address(host: str) -> bool:
+def parse_ip(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """Return the IP address that a host is, or None for a name."""
     try:
-        return ipaddress.ip_address(host).is_unspecified
+        return ipaddress.ip_address(host)
     except ValueError:
-        return False  # a name
-
-
-def _path(value: object) -> object:
-    return Path(value) if isinstance(value, str) else value
+        return None
 
 
 def _listed(name: str) -> str:
@@ -72,7 +69,7 @@ def _listed(name: str) -> str:
 
 ListedName = Annotated[str, AfterValidator(_listed)]
 HostPort = Annotated[Address, BeforeValidator(_address)]
-File = Annotated[Path, BeforeValidator(_path)]
+File = Annotated[Path, Field(strict=False)]
 Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 
 
@@ -91,9 +88,11 @@ class ServerSettings(_ServerSection):
     advertise: HostPort | None = Field(
         default=None, description="the address that clients connect to; default: `listen`"
     )
-    topics: tuple[str, ...] = Field(default=(), description="the topics to serve; default: all")
+    topics: tuple[str, ...] = Field(
+        default=(), strict=False, description="the topics to serve; default: all"
+    )
     listed: tuple[ListedName, ...] = Field(
-        default=(), alias="list",
+        default=(), alias="list", strict=False,
         description="names of windows, versions and tags that clients find in lists of topics",
     )  # fmt: skip
     insecure: bool = Field(
@@ -129,7 +128,7 @@ class ServerSettings(_ServerSection):
     @model_validator(mode="after")
     def _makes_sense(self) -> Self:
         address = self.advertise or self.listen
-        if _is_every_address(address.host):
+        if (ip := parse_ip(address.host)) is not None and ip.is_unspecified:
             key = "advertise" if self.advertise else "listen"
             raise ValueError(
                 f"{key} is {address.host}, which stands for every address of this machine, so "
@@ -156,7 +155,7 @@ class Sasl(_ServerSection):
 
     mechanisms: tuple[Mechanism, ...] = Field(
         default=("SCRAM-SHA-512", "SCRAM-SHA-256"), alias="sasl.enabled.mechanisms", min_length=1,
-        description="of PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512",
+        strict=False, description="of PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512",
     )  # fmt: skip
     users: File | None = Field(
         default=None, description="a file with a line name:password for each user"
@@ -204,7 +203,7 @@ def load(path: Path | None, changes: Mapping[str, Any]) -> Settings:
 
     Raises ConfigError. Each line of its message names a key and the problem.
     """
-    tables = {} if path is None else _read(path)
+    tables: dict[str, dict[str, Any]] = {} if path is None else tables_of(path, "server")
     for name, value in changes.items():
         table, _, key = name.partition(".")
         tables.setdefault(table, {})[key] = value
@@ -215,13 +214,6 @@ def load(path: Path | None, changes: Mapping[str, Any]) -> Settings:
         raise ConfigError(
             "\n".join(place + _describe_error(error) for error in invalid.errors())
         ) from None
-
-
-def _read(path: Path) -> dict[str, dict[str, Any]]:
-    return {
-        name: {k: tuple(v) if isinstance(v, list) else v for k, v in table.items()}
-        for name, table in tables_of(path, "server").items()
-    }
 
 
 def _describe_error(error: Any) -> str:

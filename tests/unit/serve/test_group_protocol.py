@@ -194,7 +194,7 @@ class AnyOrder(RuleBasedStateMachine):
     @invariant()
     def the_protocols_of_all_members_are_counted(self) -> None:
         members = list(self.group.members.values())
-        names = Counter(name for each in members for name in each.protocol_names)
+        names = Counter(name for each in members for name in {name for name, _ in each.protocols})
         assert self.group._supported == names
 
     @invariant()

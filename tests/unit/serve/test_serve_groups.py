@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +30,7 @@ from seglake.serve.groups.offsets import CommittedOffset, OffsetStore
 from seglake.serve.settings import Groups
 from tests.harness.lake_server import Serving, Wire, serving
 from tests.makers import groups
-from tests.makers.fetches import metadata, topic_id
+from tests.makers.fetches import topic_id
 from tests.makers.lakes import Event, LakeMaker
 from tests.makers.strategies import T, examples
 
@@ -272,44 +270,6 @@ def test_another_lake_at_the_root_has_no_offsets(tmp_path: Path) -> None:
             commit(wire, "readers", {("events", 0): (7, None)})
             ids.append(topic_id(wire, "events"))
     assert ids[0] == ids[1] == ids[2] != ids[3]
-
-
-def test_offsets_of_removed_topics_are_dropped(tmp_path: Path) -> None:
-    """Earlier builds served single keys, whose names have keys in clear, and replays."""
-    root, file = tmp_path / "lake", tmp_path / "groups"
-    maker = LakeMaker(root, "web")
-    maker.run({0: [Event(T, b"secret")]})
-    maker.topic = "a.key.b"
-    maker.run({0: [Event(T)]})
-    span = "20260601T120000Z.20260601T121000Z"
-    kept = ["web", "web.v1", f"web.{span}", "a.key.b", "a.key.b.v1", f"a.key.b.{span}"]
-    dropped = [
-        *("web.key.secret", "web.key64.c2VjcmV0", "web.key.secret.q3", "web.key.secret.v1"),
-        *(f"web.{span}.key.secret", f"web.{span}.key.secret.x9", f"web.{span}.x1"),
-        *(f"web.{span}.v1.x10.again", f"web.{span}.q3.x10"),
-    ]
-    with serving(root) as server, Wire(server.address) as wire:
-        for name in dropped:
-            (found,) = metadata(wire, [name], 12).topics
-            assert found.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
-        lake = server.topics.lake
-    store = OffsetStore(file, lake)
-    store.commit("g", {(name, 0): CommittedOffset(1) for name in kept + dropped}, 1)
-    store.commit("of keys", {(name, 0): CommittedOffset(1) for name in dropped}, 1, "consumer")
-    store.close()
-    with closing(sqlite3.connect(file)) as earlier, earlier:
-        earlier.execute("create table replays (name text)")
-        earlier.execute("insert into replays values (?)", (f"web.{span}.key.secret.x9",))
-    with serving(root, {"groups.file": str(file)}):
-        pass
-    store = OffsetStore(file, lake)
-    assert {name for name, _ in store.group_offsets("g")} == {*kept}
-    assert [*store.groups()] == ["g"]
-    store.close()
-    stored = b"".join(each.read_bytes() for each in tmp_path.glob("groups*"))
-    assert b"secret" not in stored
-    assert b"c2VjcmV0" not in stored
-    assert b"replays" not in stored
 
 
 def test_a_timer_that_fails_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:

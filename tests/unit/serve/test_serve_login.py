@@ -7,6 +7,7 @@ import base64
 import logging
 import re
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ from scramp import ScramClient, ScramException
 from seglake.errors import ConfigError
 from seglake.serve import security
 from seglake.serve.codes import Code
-from seglake.serve.security.login import LoginFailed, Plain, Scram, Users
+from seglake.serve.security.login import LoginFailed, Scram, Users, plain
 from seglake.serve.settings import load
 from tests.harness.lake_server import Serving, Wire, serving
 from tests.makers.lakes import Event, LakeMaker
@@ -271,10 +272,10 @@ def test_plain_takes_the_right_password_alone(name: str, password: str, acts_for
     right = {"alice": "right", "bob": "also right"}.get(name) == password
     words = f"{acts_for}\0{name}\0{password}".encode()
     if right and acts_for in ("", name):
-        assert Plain(USERS)(words).name == name
+        assert plain(USERS, words).name == name
     else:
         with pytest.raises(LoginFailed):
-            Plain(USERS)(words)
+            plain(USERS, words)
 
 
 @examples(60)
@@ -322,7 +323,7 @@ def test_a_stranger_has_another_salt_for_another_mechanism() -> None:
 @examples(200)
 @given(st.sampled_from(MECHANISMS), st.lists(st.binary(max_size=60), min_size=1, max_size=3))
 def test_any_words_fail(mechanism: str, words: list[bytes]) -> None:
-    exchange = Plain(USERS) if mechanism == "PLAIN" else Scram(USERS, mechanism)
+    exchange = partial(plain, USERS) if mechanism == "PLAIN" else Scram(USERS, mechanism)
 
     def talk() -> None:
         for each in [*words, b"", b""]:

@@ -228,7 +228,7 @@ def test_a_tag_comes_and_goes(maker: LakeMaker, server: Serving, wire: Wire) -> 
     tag(root, "q3", delete=True)
     server.refresh()
     assert codes(wire, "web.q3", first) == GONE
-    assert server.topics._bound == {}
+    assert server.topics._derived == {}
     tag(root, "q3")
     server.refresh()
     second = topic_id(wire, "web.q3")
@@ -369,20 +369,20 @@ def test_a_tag_that_changes_while_its_topic_is_planned(
     maker: LakeMaker, server: Serving, wire: Wire, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
     """The client gets what the tag has by then."""
-    root, planned = str(maker.root), ServedTopics._windowed
+    root, planned = str(maker.root), ServedTopics._planned
     tag(root, "q3")
     server.refresh()
     seen = list[int]()
 
     def windowed(topics: ServedTopics, *arguments: Any) -> Any:
         made = planned(topics, *arguments)
-        seen.append(made[0].log.version)
+        seen.append(made.log.version)
         if len(seen) == 1:
             _change(maker, change)
             server.refresh()
         return made
 
-    monkeypatch.setattr(ServedTopics, "_windowed", windowed)
+    monkeypatch.setattr(ServedTopics, "_planned", windowed)
     (found,) = metadata(wire, ["web.q3"], 12).topics
     if change == "deleted":
         assert (found.error_code, len(seen)) == (UNKNOWN_TOPIC, 1)
@@ -412,8 +412,7 @@ def test_names_that_clients_make_up_are_few(maker: LakeMaker) -> None:
     with serving(maker.root, windows=2) as server, Wire(server.address) as wire:
         ids = {name: topic_id(wire, f"web.{name}") for name in ("a", "b", "c", "d")}
         topics = server.topics
-        for entries in (topics._derived, topics._sizes, topics._bound):
-            assert list(entries) == ["web.c", "web.d"]
+        assert list(topics._derived) == ["web.c", "web.d"]
         assert {*topics._ids.values()} == {"web", "web.c", "web.d"}
         assert topic_id(wire, "web.a") == ids["a"]
 

@@ -34,7 +34,7 @@ class GroupApis:
         self._groups, self._topics, self._address = groups, topics, address
         self._metadata_bytes = metadata_bytes
 
-    def all(self) -> list[Api]:
+    def apis(self) -> list[Api]:
         """Return the APIs of groups, each with its supported versions."""
         return [
             Api(find.FindCoordinatorRequest, 0, 6, self.find_coordinator),
@@ -58,24 +58,18 @@ class GroupApis:
         Key types exist since version 1, several keys since version 4. For transactions the answer
         is TRANSACTIONAL_ID_AUTHORIZATION_FAILED, for other key types INVALID_REQUEST.
         """
-        kind = request.key_type if connection.version else _GROUP
-        code = _COORDINATOR_ERRORS.get(kind, Code.INVALID_REQUEST)
-        why = (
-            None
-            if kind == _GROUP
-            else ("this server is read-only and supports only consumer groups")
-        )
-        here = (NODE, *self._address) if kind == _GROUP else (-1, "", -1)
-        node_id, host, port = here
+        code = _COORDINATOR_ERRORS.get(request.key_type, Code.INVALID_REQUEST)
+        node_id, (host, port), why = NODE, self._address, None
+        if code:
+            node_id, host, port = -1, "", -1
+            why = "this server is read-only and supports only consumer groups"
         if connection.version < 4:
             return find.FindCoordinatorResponse(
                 error_code=code, error_message=why, node_id=node_id, host=host, port=port
             )
+        keys = in_turns(request.coordinator_keys)
         return find.FindCoordinatorResponse(
-            coordinators=[
-                (key, node_id, host, port, code, why)
-                async for key in in_turns(request.coordinator_keys)
-            ]
+            coordinators=[(key, node_id, host, port, code, why) async for key in keys]
         )
 
     async def join(self, request: Any, connection: Connection) -> Any:
@@ -86,9 +80,8 @@ class GroupApis:
         """
         version = connection.version
         ask = JoinRequest(
-            request.member_id, request.group_instance_id if version >= 5 else None,
-            connection.client_id or "", f"/{connection.host}", request.session_timeout_ms,
-            request.rebalance_timeout_ms if version >= 1 else request.session_timeout_ms,
+            request.member_id, request.group_instance_id, connection.client_id or "",
+            f"/{connection.host}", request.session_timeout_ms, request.rebalance_timeout_ms,
             request.protocol_type,
             tuple((each.name, bytes(each.metadata)) for each in request.protocols),
             needs_member_id=version >= 4, can_skip_assignment=version >= 9,
@@ -113,11 +106,9 @@ class GroupApis:
 
         Static members exist since version 3. Since version 5 the protocol is checked.
         """
-        version = connection.version
         ask = SyncRequest(
-            request.member_id, request.group_instance_id if version >= 3 else None,
-            request.generation_id, request.protocol_type if version >= 5 else None,
-            request.protocol_name if version >= 5 else None,
+            request.member_id, request.group_instance_id, request.generation_id,
+            request.protocol_type, request.protocol_name,
             {each.member_id: bytes(each.assignment) for each in request.assignments},
         )  # fmt: skip
         answer = await self._groups.sync(request.group_id, ask)
@@ -129,9 +120,8 @@ class GroupApis:
 
     async def heartbeat(self, request: Any, connection: Connection) -> Any:
         """Answer Heartbeat, versions 0 to 4. Static members exist since version 3."""
-        instance = request.group_instance_id if connection.version >= 3 else None
         code = self._groups.heartbeat(
-            request.group_id, request.member_id, instance, request.generation_id
+            request.group_id, request.member_id, request.group_instance_id, request.generation_id
         )
         connection.count_error(code)
         return consumer.HeartbeatResponse(error_code=code)
@@ -157,10 +147,8 @@ class GroupApis:
         Leader epochs exist since version 6, static members since version 7. Retention times, which
         end with version 4, have no effect. Offsets are kept until a client deletes them.
         """
-        version = connection.version
         may = self._groups.may_commit(
-            request.group_id, request.member_id,
-            request.group_instance_id if version >= 7 else None,
+            request.group_id, request.member_id, request.group_instance_id,
             request.generation_id_or_member_epoch,
         )  # fmt: skip
         codes = dict[Where, Code]()
@@ -171,8 +159,9 @@ class GroupApis:
                 where, metadata = (topic.name, part.partition_index), part.committed_metadata or ""
                 codes[where] = may or self._partition_code(where, count, metadata)
                 if codes[where] is Code.NONE:
-                    epoch = part.committed_leader_epoch if version >= 6 else -1
-                    offsets[where] = CommittedOffset(part.committed_offset, epoch, metadata)
+                    offsets[where] = CommittedOffset(
+                        part.committed_offset, part.committed_leader_epoch, metadata
+                    )
         code = await self._groups.commit(request.group_id, offsets)
         codes |= dict.fromkeys(offsets, code)
         for each in codes.values():
@@ -218,8 +207,7 @@ class GroupApis:
         if wheres is not None:
             offsets = {where: offsets.get(where, _NOTHING) for where in wheres}
         async for where, each in in_turns(offsets.items()):
-            # The end of a window may have moved to a smaller offset, because an erasure removed its
-            # last records, or an earlier build ended it after its last stored batch.
+            # An erasure may have removed the last records of a window, so that it ends earlier.
             limit = None if each is _NOTHING else await self._topics.limit(*where)
             if limit is not None and each.offset > limit:
                 offsets[where] = each._replace(offset=limit)
@@ -235,7 +223,7 @@ class GroupApis:
 
     # ---------------------------------------------------------------- administration
 
-    async def list(self, request: Any, connection: Connection) -> Any:
+    async def list(self, request: Any, _: Connection) -> Any:
         """Answer ListGroups, versions 0 to 5.
 
         Version 4 added a filter of states, version 5 a filter of types. Every group is of the type
@@ -244,8 +232,8 @@ class GroupApis:
         listed = await self._groups.listed()
         if isinstance(listed, Code):
             return admin.ListGroupsResponse(error_code=listed, groups=[])
-        states = {s.lower() for s in request.states_filter} if connection.version >= 4 else set()
-        types = {t.lower() for t in request.types_filter} if connection.version >= 5 else set()
+        states = {state.lower() for state in request.states_filter}
+        types = {kind.lower() for kind in request.types_filter}
         one = admin.ListGroupsResponse.ListedGroup
         groups = [
             one(group_id=each.group_id, protocol_type=each.protocol_type,
@@ -257,15 +245,15 @@ class GroupApis:
 
     async def describe(self, request: Any, connection: Connection) -> Any:
         """Answer DescribeGroups, versions 0 to 6. An unknown group is Dead, an error in 6."""
-        listed, once = await self._groups.listed(), dict.fromkeys(request.groups)
-        if isinstance(listed, Code):
-            groups = [_described(each, None, listed) async for each in in_turns(once)]
-            return admin.DescribeGroupsResponse(groups=groups)
-        listings = {each.group_id: each for each in listed}
+        listed, listings = await self._groups.listed(), dict[str, GroupListing]()
         missing = Code.GROUP_ID_NOT_FOUND if connection.version >= 6 else Code.NONE
+        if isinstance(listed, Code):
+            missing = listed
+        else:
+            listings = {each.group_id: each for each in listed}
         groups = [
             _described(each, listings.get(each), Code.NONE if each in listings else missing)
-            async for each in in_turns(once)
+            async for each in in_turns(dict.fromkeys(request.groups))
         ]
         return admin.DescribeGroupsResponse(groups=groups)
 

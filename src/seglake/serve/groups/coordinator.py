@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import NamedTuple, TypeVar
@@ -153,21 +153,21 @@ class Coordinator:
         group = self._groups.get(group_id)
         kind = "" if group is None else group.protocol_type
         commit = partial(self._store.commit, group_id, offsets, self._wall_ms(), kind)
-        done = await self._stored(commit)
-        self._counts.offset_commits += not done
-        return done or Code.NONE
+        failed = await self._stored(commit)
+        self._counts.offset_commits += not failed
+        return failed or Code.NONE
 
     async def committed(self, group_id: str) -> dict[Where, CommittedOffset] | Code:
         """Return all offsets that a group committed."""
         return await self._stored(lambda: self._store.group_offsets(group_id))
 
-    async def forget(self, group_id: str, wheres: Iterable[Where] | None) -> Code:
+    async def forget(self, group_id: str, wheres: Collection[Where] | None) -> Code:
         """Delete some offsets of a group, or all if `wheres` is None.
 
         A group with members is refused. A broker also deletes offsets of a group with members, for
         topics to which no member subscribes.
         """
-        group, chosen = self._groups.get(group_id), None if wheres is None else list(wheres)
+        group = self._groups.get(group_id)
         if group is not None and not group.idle:
             return Code.NON_EMPTY_GROUP
         offsets = await self.committed(group_id)
@@ -175,8 +175,7 @@ class Coordinator:
             return offsets
         if not offsets:
             return Code.GROUP_ID_NOT_FOUND
-        done = await self._stored(lambda: self._store.delete(group_id, chosen))
-        return done or Code.NONE
+        return await self._stored(partial(self._store.delete, group_id, wheres)) or Code.NONE
 
     # ---------------------------------------------------------------- administration
 
@@ -196,9 +195,8 @@ class Coordinator:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread, work)
         except StoreError as error:
-            _log.error(
-                "cannot read or write committed offsets: %s", error
-            )  # no traceback: the text has the cause
+            # The message has the cause, so a traceback would not help.
+            _log.error("cannot read or write committed offsets: %s", error)
             return Code.COORDINATOR_NOT_AVAILABLE
 
     def _after(self, group: Group) -> None:
@@ -206,11 +204,16 @@ class Coordinator:
         name = group.group_id
         if (timer := self._timers.pop(name, None)) is not None:
             timer.cancel()
-        self._log_generation(group)
+        if group.generation != group.logged_generation:
+            group.logged_generation = group.generation
+            self._counts.rebalances += 1
+            many = len(group.members)
+            _log.info("group %.80r: generation %d has %d members", name, group.generation, many)
         if group.idle:
             del self._groups[name]
             self._counts.group_members.pop(name, None)
             return
+        self._counts.group_members[name] = len(group.members)
         if group.deadline_ms < INT64_MAX:
             delay_s = max(0, group.deadline_ms - self._clock_ms()) / 1000
             loop = asyncio.get_running_loop()
@@ -219,30 +222,17 @@ class Coordinator:
     def _advance(self, group: Group) -> None:
         """Run the timer of a group. After any error it runs again a second later."""
         try:
-            self._expire(group)
+            before = set(group.members)
+            group.advance(self._clock_ms())
+            for member_id in before - set(group.members):
+                _log.info("group %.80r: member %.80r timed out", group.group_id, member_id)
+            self._after(group)
         except Exception:  # The timer must continue after any error.
             _log.exception(
                 "group %.80r: its timer failed, and continues in a second", group.group_id
             )
             later = asyncio.get_running_loop().call_later(1, self._advance, group)
             self._timers[group.group_id] = later
-
-    def _expire(self, group: Group) -> None:
-        before = set(group.members)
-        group.advance(self._clock_ms())
-        for member_id in before - set(group.members):
-            _log.info("group %.80r: member %.80r timed out", group.group_id, member_id)
-        self._after(group)
-
-    def _log_generation(self, group: Group) -> None:
-        if group.generation != group.logged_generation:
-            group.logged_generation = group.generation
-            self._counts.rebalances += 1
-            _log.info(
-                "group %.80r: generation %d has %d members",
-                group.group_id, group.generation, len(group.members),
-            )  # fmt: skip
-        self._counts.group_members[group.group_id] = len(group.members)
 
 
 def _answering(future: asyncio.Future[_Answer]) -> Callable[[_Answer], None]:

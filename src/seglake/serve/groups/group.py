@@ -241,7 +241,7 @@ class Group:
 
     def _count(self, member: Member, by: int) -> None:
         """Count the protocols of a member that joins (1) or leaves (-1)."""
-        for name in member.protocol_names:
+        for name in {name for name, _ in member.protocols}:
             self._supported[name] += by
             if not self._supported[name]:
                 del self._supported[name]
@@ -460,11 +460,6 @@ class Member:
         self.session_timeout_ms = ask.session_timeout_ms
         self.rebalance_timeout_ms = max(0, ask.rebalance_timeout_ms) or ask.session_timeout_ms
         self.protocols = ask.protocols
-
-    @property
-    def protocol_names(self) -> set[str]:
-        """Return the names of its protocols."""
-        return {name for name, _ in self.protocols}
 
     def metadata(self, protocol: str) -> bytes:
         """Return the member's metadata for a protocol."""

@@ -6,8 +6,11 @@ ConfigError. After a server was killed, the next one can use its file.
 
 from __future__ import annotations
 
+import base64
+import os
 import sqlite3
-from collections.abc import Collection, Iterable, Mapping
+import uuid
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,10 +37,13 @@ delete from kinds where lake = ? and group_id = ?
 and not exists (select 1 from committed where lake = ? and group_id = ?)
 """
 
-_FORGET_KINDS = """
-delete from kinds where lake = ?
-and group_id not in (select group_id from committed where lake = ?)
-"""
+
+def default_file(root: str) -> Path:
+    """Return the file for a root, in the folder with the state of this user's programs (XDG)."""
+    made = uuid.uuid5(uuid.NAMESPACE_URL, f"seglake:{root}")
+    name = base64.urlsafe_b64encode(made.bytes).decode().rstrip("=")
+    state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    return Path(state).expanduser() / "seglake" / f"{name}.sqlite"
 
 
 def _why(error: sqlite3.Error | OSError) -> str:
@@ -94,7 +100,6 @@ class OffsetStore:
                     f"format {_FORMAT}. Name another file"
                 )
             self._db.execute(_TABLE)
-            self._db.execute("drop table if exists replays")  # of earlier builds
             self._db.execute(_KINDS)
             self._db.execute(f"pragma user_version = {_FORMAT}")
 
@@ -130,8 +135,8 @@ class OffsetStore:
             " left join kinds using (lake, group_id) where lake = ? order by 1", self._lake,
         ))  # fmt: skip
 
-    def delete(self, group_id: str, wheres: Iterable[Where] | None = None) -> None:
-        """Delete some offsets of a group, or all. Raises StoreError."""
+    def delete(self, group_id: str, wheres: Iterable[Where] | None) -> None:
+        """Delete some offsets of a group, or all if `wheres` is None. Raises StoreError."""
         mine, what = (self._lake, group_id), "delete from committed where lake = ? and group_id = ?"
         rows = [mine] if wheres is None else [(*mine, *where) for where in wheres]
         more = "" if wheres is None else " and topic = ? and partition = ?"
@@ -140,25 +145,6 @@ class OffsetStore:
     def close(self) -> None:
         """Close the file."""
         self._db.close()
-
-    def topic_names(self) -> list[str]:
-        """Return the names of all topics with a committed offset. Raises StoreError."""
-        what = "select distinct topic from committed where lake = ?"
-        return [name for (name,) in self._read(what, self._lake)]
-
-    def forget(self, names: Collection[str]) -> None:
-        """Delete all offsets of topics with these names. Raises StoreError.
-
-        The file keeps no bytes of these offsets.
-        """
-        if not names:
-            return
-        rows = [(self._lake, name) for name in names]
-        self._write(
-            ("delete from committed where lake = ? and topic = ?", rows),
-            (_FORGET_KINDS, [(self._lake, self._lake)]),
-        )
-        self._read("pragma wal_checkpoint(truncate)")
 
     def _write(self, *statements: tuple[str, Iterable[tuple[object, ...]]]) -> None:
         try:

@@ -48,28 +48,18 @@ class _Round(NamedTuple):
     failed: bool
 
 
-def _refusal_of(request: Any) -> Code:
-    """Return the error of a whole request, or NONE. Only versions since 7 have this error."""
+def _error_of(request: Any) -> Code:
+    """Return the error of a whole request, or NONE."""
     if request.session_epoch not in _FULL:
         return Code.FETCH_SESSION_ID_NOT_FOUND
-    return Code.NONE if request.isolation_level in (0, 1) else Code.UNKNOWN_SERVER_ERROR
-
-
-def _error_of(request: Any, version: int) -> Code:
-    """Return the error that a request has in every partition, or NONE."""
     if request.isolation_level not in (0, 1):
         return Code.UNKNOWN_SERVER_ERROR
-    is_broker = version < 15 and request.replica_id >= 0
+    is_broker = request.replica_id >= 0
     return Code.NOT_LEADER_OR_FOLLOWER if is_broker else Code.NONE
 
 
 def _unknown(version: int) -> Code:
     return Code.UNKNOWN_TOPIC_OR_PARTITION if version < 13 else Code.UNKNOWN_TOPIC_ID
-
-
-def _counts_records(connection: Connection, place: tuple[str, int], offset: int) -> bool:
-    """Return whether the client needs records at this offset, as it does not skip empty batches."""
-    return connection.version == _KAFKA_GO or connection.ends.get(place) == offset
 
 
 def _code_for(code: Code, version: int) -> Code:
@@ -95,7 +85,8 @@ class FetchHandler:
         sessions. Since version 9 a request has a leader epoch, and since version 13 it names topics
         by id. Followers, which are brokers, get NOT_LEADER_OR_FOLLOWER.
         """
-        if connection.version >= 7 and (code := _refusal_of(request)):
+        code = _error_of(request)
+        if connection.version >= 7 and code not in (Code.NONE, Code.NOT_LEADER_OR_FOLLOWER):
             connection.count_error(code)
             return encode_frame([], connection.version, connection.correlation_id, code)
         loop = asyncio.get_running_loop()
@@ -108,32 +99,27 @@ class FetchHandler:
             left = deadline - loop.time()
             if look.failed or look.size >= request.min_bytes or left <= 0:
                 break
-            if not await self._wait(connection, change, left):
+            # The next request ends the wait for a new version, so that this one does not delay it.
+            behind = connection.next_request
+            until: set[Any] = {change} if behind is None else {change, behind}
+            await asyncio.wait(until, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            if not change.done():
                 break
         connection.ends = look.ends
-        await self._count(look, connection)
-        committed = request.isolation_level == 1
+        async for topic in in_turns(look.topics):
+            for answer in topic.partitions:
+                connection.count_error(answer.code)
         framing = partial(
             encode_frame, look.topics, connection.version, connection.correlation_id,
-            committed=committed,
+            committed=request.isolation_level == 1,
         )  # fmt: skip
         partitions = sum(len(topic.partitions) for topic in look.topics)
         small = partitions + len(look.topics) <= _FRAMED_AT_ONCE
         return framing() if small else await self._topics.batch_ranges.run(framing)
 
-    async def _wait(self, connection: Connection, change: Any, left: float) -> bool:
-        """Wait for a new version. Return whether one has appeared.
-
-        The client's next request ends the wait, so that it is not delayed by this one.
-        """
-        behind = connection.next_request
-        until = {change} if behind is None else {change, behind}
-        await asyncio.wait(until, timeout=left, return_when=asyncio.FIRST_COMPLETED)
-        return bool(change.done())
-
     async def _scan(self, request: Any, connection: Connection) -> _Round:
         room = min(request.max_bytes, self._fetch_bytes)
-        wrong_request = _error_of(request, connection.version)
+        wrong_request = _error_of(request)
         answers, size, failed = list[TopicAnswer](), 0, False
         ends, again = dict[tuple[str, int], int](), 0
         async for asked in in_turns(request.topics):
@@ -146,18 +132,21 @@ class FetchHandler:
                     answer = PartitionAnswer(each.partition, wrong_request)
                 else:
                     try:
-                        answer = await self._partition(topic, each, room, size, connection)
+                        answer = await self._records(topic, each, room, size, connection)
                     except VersionExpired as error:
-                        wrong = await self._expired(topic, error, connection)
+                        wrong, topic = await self._expired(topic, error, connection.version), None
                         answer = PartitionAnswer(each.partition, wrong)
-                        topic = None
+                    except SeglakeError as error:
+                        code = _code_for(error_code(error), connection.version)
+                        answer = PartitionAnswer(each.partition, code)
                 size += answer.taken.size
                 room = max(min(room, 0), room - answer.taken.size)
                 failed |= answer.code != Code.NONE
                 if topic is not None and answer.taken.size and not answer.taken.has_records:
-                    place = (topic.name, each.partition)
-                    ends[place] = each.fetch_offset
-                    if _counts_records(connection, place, each.fetch_offset):
+                    place, offset = (topic.name, each.partition), each.fetch_offset
+                    ends[place] = offset
+                    # These clients need records here, because they do not skip empty batches.
+                    if connection.version == _KAFKA_GO or connection.ends.get(place) == offset:
                         again += answer.taken.size
                 parts.append(answer)
             answers.append(TopicAnswer(name, asked.topic_id or NO_ID, parts))
@@ -174,35 +163,21 @@ class FetchHandler:
             return asked.topic or "", None, _unknown(version)
         return (topic.name if topic else ""), topic, Code.UNKNOWN_TOPIC_ID
 
-    async def _partition(
-        self, topic: ServedTopic, asked: Any, room: int, size: int, connection: Connection
-    ) -> PartitionAnswer:
-        try:
-            return await self._records(topic, asked, room, size, connection)
-        except VersionExpired:
-            raise
-        except SeglakeError as error:
-            code = _code_for(error_code(error), connection.version)
-        return PartitionAnswer(asked.partition, code)
-
-    async def _expired(
-        self, topic: ServedTopic, error: VersionExpired, connection: Connection
-    ) -> Code:
+    async def _expired(self, topic: ServedTopic, error: VersionExpired, version: int) -> Code:
         """Return the code for a topic whose files were deleted with its version.
 
         For a lost topic, the client then requests metadata, which has the error. Else it retries.
         """
         if await self._topics.expired(topic.name, error):
-            return _unknown(connection.version)
-        return _code_for(Code.KAFKA_STORAGE_ERROR, connection.version)
+            return _unknown(version)
+        return _code_for(Code.KAFKA_STORAGE_ERROR, version)
 
     async def _records(
         self, topic: ServedTopic, asked: Any, room: int, size: int, connection: Connection
     ) -> PartitionAnswer:
         partition = topic.partition(asked.partition)
-        start, end = partition.start, partition.end
-        offset, version = asked.fetch_offset, connection.version
-        code = epoch_error(asked.current_leader_epoch) if version >= 9 else Code.NONE
+        start, end, offset = partition.start, partition.end, asked.fetch_offset
+        code = epoch_error(asked.current_leader_epoch)
         if not code and not start <= offset <= end:
             code = Code.OFFSET_OUT_OF_RANGE
         if code:
@@ -216,23 +191,14 @@ class FetchHandler:
             limit = min(limit, max(0, _MEMORY_BYTES - size))
         if not limit and size:  # the answer is full
             return PartitionAnswer(asked.partition, code, start, end)
+        is_again = connection.ends.get((topic.name, asked.partition)) == offset
         reader = BatchReader(
-            self._topics.batch_ranges,
-            offset,
-            end,
-            limit,
-            whole_first=not size,
-            skip_empty=connection.ends.get((topic.name, asked.partition)) == offset,
-            only_filled=version == _KAFKA_GO,
-        )
+            self._topics.batch_ranges, offset, end, limit, whole_first=not size,
+            skip_empty=is_again, only_filled=connection.version == _KAFKA_GO,
+        )  # fmt: skip
         taken = await reader.read(partition.byte_ranges(offset))
         connection.counts.fetched_bytes[topic.plain] += taken.size
         return PartitionAnswer(asked.partition, Code.NONE, start, end, taken)
-
-    async def _count(self, look: _Round, connection: Connection) -> None:
-        async for topic in in_turns(look.topics):
-            for answer in topic.partitions:
-                connection.count_error(answer.code)
 
 
 # ---------------- fetch frame
@@ -305,12 +271,12 @@ class _ResponseFrame:
         if self._flexible:
             self._head += _NO_TAGS
 
-    def count(self, size: int) -> None:
-        """Append the length of an array."""
+    def count(self, size: int, form: str = ">i") -> None:
+        """Append the length of an array, or of a text. Null has the length -1."""
         if self._flexible:
             self._head += varint(size + 1)
         else:
-            self._put(">i", size)
+            self._put(form, size)
 
     def topic(self, topic: TopicAnswer) -> None:
         """Append the name of a topic, or its id."""
@@ -318,10 +284,7 @@ class _ResponseFrame:
             self._head += topic.id.bytes
             return
         name = topic.name.encode()
-        if self._flexible:
-            self._head += varint(len(name) + 1)
-        else:
-            self._put(">h", len(name))
+        self.count(len(name), ">h")
         self._head += name
 
     def partition(self, answer: PartitionAnswer, committed: bool) -> None:
@@ -329,12 +292,7 @@ class _ResponseFrame:
         self._put(">ihqq", answer.number, answer.code, answer.end, answer.end)
         if self._version >= 5:
             self._put(">q", answer.start)
-        if committed:
-            self.count(0)  # no transaction was aborted
-        elif self._flexible:
-            self._head += varint(0)  # null
-        else:
-            self._put(">i", -1)
+        self.count(0 if committed else -1)  # aborted transactions, of which there are none
         if self._version >= 11:
             self._put(">i", -1)  # no other replica to read from
         self.count(answer.taken.size)

@@ -9,22 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from kafka.protocol.admin import (
-    DescribeClusterRequest,
-    DescribeClusterResponse,
-    DescribeConfigsRequest,
-    DescribeConfigsResponse,
-    DescribeLogDirsRequest,
-    DescribeLogDirsResponse,
-    DescribeTopicPartitionsRequest,
-    DescribeTopicPartitionsResponse,
-)
-from kafka.protocol.metadata import (
-    ApiVersionsRequest,
-    ApiVersionsResponse,
-    MetadataRequest,
-    MetadataResponse,
-)
+from kafka.protocol import admin
+from kafka.protocol import metadata as schema
 
 from seglake.config.topic import DEFAULTS
 from seglake.errors import SeglakeError, UnknownTopic
@@ -32,16 +18,16 @@ from seglake.serve.api import NO_ID, NODE, Api, in_turns
 from seglake.serve.codes import Code, error_code
 from seglake.serve.connection import Connection
 from seglake.serve.settings import Address
-from seglake.serve.topics.catalog import LEADER_EPOCH, ServedTopic, ServedTopics
+from seglake.serve.topics.catalog import LEADER_EPOCH, ServedTopics
 
 _MOST_PARTITIONS = 2000  # of one answer of DescribeTopicPartitions, as in Kafka
 _KEPT_PARTITIONS = 16  # lists of partitions: topics of one count share one
 
-_DescribedTopic = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
+_DescribedTopic = admin.DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
 _DescribedPartition = _DescribedTopic.DescribeTopicPartitionsResponsePartition
 
 
-_DIR = DescribeLogDirsResponse.DescribeLogDirsResult
+_DIR = admin.DescribeLogDirsResponse.DescribeLogDirsResult
 _TOPIC = _DIR.DescribeLogDirsTopic
 _UNKNOWN = -1
 
@@ -63,7 +49,7 @@ class _NamedTopic(NamedTuple):
     name: str | None
     id: uuid.UUID
     code: Code
-    topic: ServedTopic | None
+    partitions: int = 0
 
 
 class MetadataHandler:
@@ -75,11 +61,11 @@ class MetadataHandler:
     def apis(self) -> list[Api]:
         """Return Metadata and the APIs that describe topics, the cluster, logs and settings."""
         return [
-            Api(MetadataRequest, 0, 13, self._metadata),
-            Api(DescribeTopicPartitionsRequest, 0, 0, self._describe_topics),
-            Api(DescribeClusterRequest, 0, 2, self._describe_cluster),
-            Api(DescribeLogDirsRequest, 1, 4, self._describe_log_dirs),
-            Api(DescribeConfigsRequest, 1, 4, self._describe_configs),
+            Api(schema.MetadataRequest, 0, 13, self._metadata),
+            Api(admin.DescribeTopicPartitionsRequest, 0, 0, self._describe_topics),
+            Api(admin.DescribeClusterRequest, 0, 2, self._describe_cluster),
+            Api(admin.DescribeLogDirsRequest, 1, 4, self._describe_log_dirs),
+            Api(admin.DescribeConfigsRequest, 1, 4, self._describe_configs),
         ]
 
     async def _metadata(self, request: Any, connection: Connection) -> Any:
@@ -94,29 +80,30 @@ class MetadataHandler:
             names = await self._topics.listed()
             lookups = [await self._named(name, connection) async for name in in_turns(names)]
         else:
-            lookups = [
-                await self._requested(each, connection) async for each in in_turns(_once(asked))
-            ]
-        response = MetadataResponse
+            once = {(each.name, each.topic_id): each for each in asked}.values()  # as in Kafka
+            lookups = [await self._requested(each, connection) async for each in in_turns(once)]
+        response = schema.MetadataResponse
+        kind = response.MetadataResponseTopic
+        topics = [
+            kind(
+                error_code=each.code, name=each.name, topic_id=each.id, is_internal=False,
+                partitions=_partitions(kind.MetadataResponsePartition, range(each.partitions)),
+            )
+            async for each in in_turns(lookups)
+        ]  # fmt: skip
         host, port = self._address
         broker = response.MetadataResponseBroker(node_id=NODE, host=host, port=port, rack=None)
         return response(
-            throttle_time_ms=0,
-            brokers=[broker],
-            cluster_id=self._topics.cluster_id,
-            controller_id=NODE,
-            topics=[
-                self._described(response.MetadataResponseTopic, each)
-                async for each in in_turns(lookups)
-            ],
-            error_code=Code.NONE,
-        )
+            brokers=[broker], cluster_id=self._topics.cluster_id, controller_id=NODE,
+            topics=topics, error_code=Code.NONE,
+        )  # fmt: skip
 
-    async def _requested(self, each: Any, connection: Connection) -> _NamedTopic:
-        if each.name is not None:
-            lookup = await self._named(each.name, connection)
-        else:
-            lookup = await self._by_id(each.topic_id)
+    async def _requested(self, asked: Any, connection: Connection) -> _NamedTopic:
+        lookup = (
+            await self._by_id(asked.topic_id)
+            if asked.name is None
+            else await self._named(asked.name, connection)
+        )
         connection.count_error(lookup.code)
         return lookup
 
@@ -124,33 +111,26 @@ class MetadataHandler:
         try:
             topic = await self._topics.find_by_id(topic_id)
         except SeglakeError as error:
-            return _NamedTopic(None, topic_id, error_code(error), None)
-        code = Code.UNKNOWN_TOPIC_ID if topic is None else Code.NONE
-        return _NamedTopic(topic and topic.name, topic_id, code, topic)
+            return _NamedTopic(None, topic_id, error_code(error))
+        if topic is None:
+            return _NamedTopic(None, topic_id, Code.UNKNOWN_TOPIC_ID)
+        return _NamedTopic(topic.name, topic_id, Code.NONE, len(topic.partitions))
 
     async def _named(self, name: str, connection: Connection) -> _NamedTopic:
         try:
             topic = await self._topics.find(name)
-        except UnknownTopic as error:
-            connection.log_unknown(name, error)
-            return _NamedTopic(name, NO_ID, error_code(error), None)
         except SeglakeError as error:
-            return _NamedTopic(name, NO_ID, error_code(error), None)
-        return _NamedTopic(name, topic.id, Code.NONE, topic)
-
-    def _described(self, kind: Any, lookup: _NamedTopic) -> Any:
-        count = 0 if lookup.topic is None else len(lookup.topic.partitions)
-        return kind(
-            error_code=lookup.code, name=lookup.name, topic_id=lookup.id, is_internal=False,
-            partitions=_partitions(kind.MetadataResponsePartition, range(count)),
-        )  # fmt: skip
+            if isinstance(error, UnknownTopic):
+                connection.log_unknown(name, error)
+            return _NamedTopic(name, NO_ID, error_code(error))
+        return _NamedTopic(name, topic.id, Code.NONE, len(topic.partitions))
 
     async def _describe_topics(self, request: Any, connection: Connection) -> Any:
         """Answer DescribeTopicPartitions, version 0: partitions of topics by name, in pages.
 
         An answer has at most 2,000 partitions, like a broker's. The cursor names the next one.
         """
-        response = DescribeTopicPartitionsResponse
+        response = admin.DescribeTopicPartitionsResponse
         names = sorted({each.name for each in request.topics}) or await self._topics.listed()
         cursor = request.cursor
         if cursor is not None:
@@ -159,30 +139,29 @@ class MetadataHandler:
         topics, following = [], None
         async for name in in_turns(names):
             lookup = await self._named(name, connection)
-            count = 0 if lookup.topic is None else len(lookup.topic.partitions)
             at_cursor = cursor is not None and name == cursor.topic_name
-            first = min(count, max(0, cursor.partition_index)) if at_cursor else 0
+            first = min(lookup.partitions, max(0, cursor.partition_index)) if at_cursor else 0
             if left <= 0:
                 following = response.Cursor(topic_name=name, partition_index=first)
                 break
-            some = range(first, min(count, first + left))
+            some = range(first, min(lookup.partitions, first + left))
             topics.append(_DescribedTopic(
                 error_code=lookup.code, name=name, topic_id=lookup.id, is_internal=False,
                 partitions=_partitions(_DescribedPartition, some),
             ))  # fmt: skip
             left -= len(some)
-            if some.stop < count:
+            if some.stop < lookup.partitions:
                 following = response.Cursor(topic_name=name, partition_index=some.stop)
                 break
-        return response(throttle_time_ms=0, topics=topics, next_cursor=following)
+        return response(topics=topics, next_cursor=following)
 
     async def _describe_cluster(self, request: Any, connection: Connection) -> Any:
         """Answer DescribeCluster, versions 0 to 2: this server is broker and controller.
 
         Since version 1 a client may request the controllers, which is INVALID_REQUEST here.
         """
-        response = DescribeClusterResponse
-        if connection.version >= 1 and request.endpoint_type != 1:
+        response = admin.DescribeClusterResponse
+        if request.endpoint_type != 1:
             connection.count_error(Code.INVALID_REQUEST)
             return response(
                 error_code=Code.INVALID_REQUEST, error_message="this server has no controllers",
@@ -193,7 +172,7 @@ class MetadataHandler:
             broker_id=NODE, host=host, port=port, rack=None, is_fenced=False
         )
         return response(
-            throttle_time_ms=0, error_code=Code.NONE, error_message=None, endpoint_type=1,
+            error_code=Code.NONE, error_message=None, endpoint_type=1,
             cluster_id=self._topics.cluster_id, controller_id=NODE, brokers=[broker],
         )  # fmt: skip
 
@@ -209,7 +188,7 @@ class MetadataHandler:
             error_code=Code.NONE, log_dir=self._topics.root, topics=topics, total_bytes=_UNKNOWN,
             usable_bytes=_UNKNOWN,
         )  # fmt: skip
-        return DescribeLogDirsResponse(throttle_time_ms=0, error_code=Code.NONE, results=[result])
+        return admin.DescribeLogDirsResponse(error_code=Code.NONE, results=[result])
 
     def _requested_topics(self, request: Any) -> Iterator[tuple[str, set[int] | None]]:
         """Yield each requested topic once, with its partitions, or None for all of them."""
@@ -248,7 +227,7 @@ class MetadataHandler:
             for each in request.resources
         }
         results = [await self._configs(each, connection) async for each in in_turns(once.values())]
-        return DescribeConfigsResponse(throttle_time_ms=0, results=results)
+        return admin.DescribeConfigsResponse(results=results)
 
     async def _configs(self, asked: Any, connection: Connection) -> Any:
         code, message, values = Code.NONE, None, dict[str, str]()
@@ -259,11 +238,8 @@ class MetadataHandler:
         except ValueError as error:
             code, message = Code.INVALID_REQUEST, str(error)
         connection.count_error(code)
-        names = asked.configuration_keys
-        if names is not None:
-            distinct = set(names)
-            values = {name: value for name, value in values.items() if name in distinct}
-        kind = DescribeConfigsResponse.DescribeConfigsResult
+        names = values.keys() if asked.configuration_keys is None else {*asked.configuration_keys}
+        kind = admin.DescribeConfigsResponse.DescribeConfigsResult
         source = _DYNAMIC_TOPIC if asked.resource_type == TOPIC_RESOURCE else _STATIC_BROKER
         configs = [
             kind.DescribeConfigsResourceResult(
@@ -271,6 +247,7 @@ class MetadataHandler:
                 synonyms=[], config_type=_STRING, documentation=None,
             )
             for name, value in values.items()
+            if name in names
         ]  # fmt: skip
         return kind(
             error_code=code, error_message=message, resource_type=asked.resource_type,
@@ -288,11 +265,6 @@ class MetadataHandler:
         if kind == _BROKER and name in ("", str(NODE)):
             return {"auto.create.topics.enable": "false", "log.message.format.version": "3.0-IV1"}
         raise ValueError(f"a resource of kind {kind} named {name!r} has no settings here")
-
-
-def _once(asked: Sequence[Any]) -> list[Any]:
-    """Return the requested topics without repetitions, as in Kafka."""
-    return list({(each.name, each.topic_id): each for each in asked}.values())
 
 
 @lru_cache(_KEPT_PARTITIONS)
@@ -337,10 +309,10 @@ async def _handle(request: Any, connection: Connection) -> Any:
         else:
             error = Code.INVALID_REQUEST
     connection.count_error(error)
-    one = ApiVersionsResponse.ApiVersion
+    one = schema.ApiVersionsResponse.ApiVersion
     apis = connection.apis.values() if error != Code.INVALID_REQUEST else ()
     keys = [one(api_key=a.key, min_version=a.low, max_version=a.high) for a in apis]
-    return ApiVersionsResponse(error_code=error, api_keys=keys, throttle_time_ms=0)
+    return schema.ApiVersionsResponse(error_code=error, api_keys=keys)
 
 
-API = Api(ApiVersionsRequest, 0, 4, _handle, before_login=True)
+API = Api(schema.ApiVersionsRequest, 0, 4, _handle, before_login=True)

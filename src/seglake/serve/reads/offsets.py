@@ -9,12 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from kafka.protocol.consumer import (
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochResponse,
-)
+from kafka.protocol import consumer
 
 from seglake.errors import SeglakeError, VersionExpired
 from seglake.log.reads import OffsetAndTimestamp
@@ -47,8 +42,8 @@ class OffsetsHandler:
     def apis(self) -> list[Api]:
         """Return the APIs ListOffsets and OffsetForLeaderEpoch."""
         return [
-            Api(ListOffsetsRequest, 1, 11, self._list_offsets),
-            Api(OffsetForLeaderEpochRequest, 2, 4, self._end_of_epoch),
+            Api(consumer.ListOffsetsRequest, 1, 11, self._list_offsets),
+            Api(consumer.OffsetForLeaderEpochRequest, 2, 4, self._end_of_epoch),
         ]
 
     async def _list_offsets(self, request: Any, connection: Connection) -> Any:
@@ -58,35 +53,34 @@ class OffsetsHandler:
         leader epoch. Nothing is tiered, so "local" offsets are the log's, and "tiered" ones are
         -1. Lookups by time also find records that a broker overlooks (docs/lookups.md).
         """
-        kind, topics = ListOffsetsResponse.ListOffsetsTopicResponse, []
+        kind, topics = consumer.ListOffsetsResponse.ListOffsetsTopicResponse, []
         async for topic in in_turns(request.topics):
             partitions = [
                 await self._offset(topic.name, each, request.isolation_level, connection)
                 async for each in in_turns(topic.partitions)
             ]
             topics.append(kind(name=topic.name, partitions=partitions))
-        return ListOffsetsResponse(throttle_time_ms=0, topics=topics)
+        return consumer.ListOffsetsResponse(topics=topics)
 
     async def _offset(self, topic: str, asked: Any, isolation: int, connection: Connection) -> Any:
-        if connection.version >= 2 and isolation not in (0, 1):
-            code, position = Code.UNKNOWN_SERVER_ERROR, _NONE
-        else:
-            code, position = await self._looked_up(topic, asked, connection)
+        code, position = await self._looked_up(topic, asked, isolation, connection)
         connection.count_error(code)
-        return ListOffsetsResponse.ListOffsetsTopicResponse.ListOffsetsPartitionResponse(
+        return consumer.ListOffsetsResponse.ListOffsetsTopicResponse.ListOffsetsPartitionResponse(
             partition_index=asked.partition_index, error_code=code, timestamp=position.timestamp,
             offset=position.offset, leader_epoch=LEADER_EPOCH if position.offset >= 0 else -1,
         )  # fmt: skip
 
     async def _looked_up(
-        self, topic: str, asked: Any, connection: Connection
+        self, topic: str, asked: Any, isolation: int, connection: Connection
     ) -> tuple[Code, OffsetAndTimestamp]:
-        time, version = asked.timestamp, connection.version
-        if time < _EARLIEST_PENDING_UPLOAD or version < _SINCE.get(time, 1):
+        if isolation not in (0, 1):
+            return Code.UNKNOWN_SERVER_ERROR, _NONE
+        time = asked.timestamp
+        if time < _EARLIEST_PENDING_UPLOAD or connection.version < _SINCE.get(time, 1):
             return Code.UNSUPPORTED_VERSION, _NONE
         try:
             partition = (await self._topics.find(topic)).partition(asked.partition_index)
-            if version >= 4 and (wrong := epoch_error(asked.current_leader_epoch)):
+            if wrong := epoch_error(asked.current_leader_epoch):
                 return wrong, _NONE
             return Code.NONE, await self._at(partition, time)
         except VersionExpired as error:
@@ -113,7 +107,7 @@ class OffsetsHandler:
 
         No log of a lake is ever truncated, so a client never has to step back.
         """
-        kind = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
+        kind = consumer.OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
         topics = []
         async for topic in in_turns(request.topics):
             ends = [
@@ -121,7 +115,7 @@ class OffsetsHandler:
                 async for each in in_turns(topic.partitions)
             ]
             topics.append(kind(topic=topic.topic, partitions=ends))
-        return OffsetForLeaderEpochResponse(throttle_time_ms=0, topics=topics)
+        return consumer.OffsetForLeaderEpochResponse(topics=topics)
 
     async def _epoch(self, topic: str, asked: Any, kind: Any, connection: Connection) -> Any:
         code, epoch, end = epoch_error(asked.current_leader_epoch), -1, -1

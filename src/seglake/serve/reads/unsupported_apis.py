@@ -9,32 +9,7 @@ from __future__ import annotations
 from itertools import count
 from typing import Any
 
-from kafka.protocol.admin import (
-    AlterConfigsRequest,
-    AlterConfigsResponse,
-    CreateAclsRequest,
-    CreateAclsResponse,
-    CreatePartitionsRequest,
-    CreatePartitionsResponse,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-    DeleteAclsRequest,
-    DeleteAclsResponse,
-    DeleteRecordsRequest,
-    DeleteRecordsResponse,
-    DeleteTopicsRequest,
-    DeleteTopicsResponse,
-    DescribeAclsRequest,
-    DescribeAclsResponse,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
-)
-from kafka.protocol.producer import (
-    InitProducerIdRequest,
-    InitProducerIdResponse,
-    ProduceRequest,
-    ProduceResponse,
-)
+from kafka.protocol import admin, producer
 
 from seglake.errors import SeglakeError
 from seglake.layout import is_topic_name
@@ -53,43 +28,41 @@ async def _produce(request: Any, connection: Connection) -> Any:
 
     With acks=0 a producer reads no response, so the connection is closed.
     """
-    if request.acks == 0:  # such a producer waits for no answer
+    if request.acks == 0:
         raise CloseConnection("a producer sends with acks=0, but this server is read-only")
-    connection.count_error(Code.TOPIC_AUTHORIZATION_FAILED)
-    kind = ProduceResponse.TopicProduceResponse
-    topics = [
-        kind(
-            name=topic.name,
-            partition_responses=[
-                kind.PartitionProduceResponse(
-                    index=each.index, error_code=Code.TOPIC_AUTHORIZATION_FAILED, base_offset=-1,
-                    log_append_time_ms=-1, log_start_offset=-1, record_errors=[], error_message=WHY,
-                )
-                for each in topic.partition_data
-            ],
-        )
-        async for topic in in_turns(request.topic_data)
-    ]  # fmt: skip
-    return ProduceResponse(responses=topics, throttle_time_ms=0)
+    code, topics = Code.TOPIC_AUTHORIZATION_FAILED, []
+    connection.count_error(code)
+    kind = producer.ProduceResponse.TopicProduceResponse
+    async for topic in in_turns(request.topic_data):
+        partitions = [
+            kind.PartitionProduceResponse(
+                index=each.index, error_code=code, base_offset=-1, log_append_time_ms=-1,
+                log_start_offset=-1, record_errors=[], error_message=WHY,
+            )
+            for each in topic.partition_data
+        ]  # fmt: skip
+        topics.append(kind(name=topic.name, partition_responses=partitions))
+    return producer.ProduceResponse(responses=topics)
 
 
 async def _init_producer_id(request: Any, connection: Connection) -> Any:
     """Answer InitProducerId, versions 0 to 5: give an id to an idempotent producer.
 
     Frameworks open such a producer even if it never sends a record. A transactional producer gets
-    TRANSACTIONAL_ID_AUTHORIZATION_FAILED, as from a broker where it may not use its id. Producer
-    id and epoch are in requests since version 3.
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED, as from a broker where it may not use its id.
     """
-    version, code = connection.version, Code.NONE
-    half_known = version >= 3 and (request.producer_id == -1) != (request.producer_epoch == -1)
+    code = Code.NONE
+    half_known = (request.producer_id == -1) != (request.producer_epoch == -1)
     if half_known or request.transactional_id == "":
         code = Code.INVALID_REQUEST
     elif request.transactional_id is not None:
         code = Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     connection.count_error(code)
     if code:
-        return InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)
-    return InitProducerIdResponse(error_code=code, producer_id=next(_IDS), producer_epoch=0)
+        return producer.InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)
+    return producer.InitProducerIdResponse(
+        error_code=code, producer_id=next(_IDS), producer_epoch=0
+    )
 
 
 async def _describe_acls(_: Any, connection: Connection) -> Any:
@@ -97,33 +70,18 @@ async def _describe_acls(_: Any, connection: Connection) -> Any:
 
     Each client that may connect may read everything.
     """
-    connection.count_error(Code.SECURITY_DISABLED)
-    return DescribeAclsResponse(
-        throttle_time_ms=0, error_code=Code.SECURITY_DISABLED, resources=[],
-        error_message="No Authorizer is configured on the broker",
-    )  # fmt: skip
+    code, why = Code.SECURITY_DISABLED, "No Authorizer is configured on the broker"
+    connection.count_error(code)
+    return admin.DescribeAclsResponse(error_code=code, error_message=why, resources=[])
 
 
-_NO_AUTHORIZER = {
-    "error_code": Code.SECURITY_DISABLED,
-    "error_message": "No Authorizer is configured.",
-}
-
-
-async def _create_acls(request: Any, connection: Connection) -> Any:
-    """Answer CreateAcls, versions 1 to 3: SECURITY_DISABLED for each ACL."""
-    connection.count_error(Code.SECURITY_DISABLED)
-    one = CreateAclsResponse.AclCreationResult
-    results = [one(**_NO_AUTHORIZER) async for _ in in_turns(request.creations)]
-    return CreateAclsResponse(throttle_time_ms=0, results=results)
-
-
-async def _delete_acls(request: Any, connection: Connection) -> Any:
-    """Answer DeleteAcls, versions 1 to 3: SECURITY_DISABLED for each filter."""
-    connection.count_error(Code.SECURITY_DISABLED)
-    one = DeleteAclsResponse.DeleteAclsFilterResult
-    results = [one(matching_acls=[], **_NO_AUTHORIZER) async for _ in in_turns(request.filters)]
-    return DeleteAclsResponse(throttle_time_ms=0, filter_results=results)
+async def _change_acls(request: Any, connection: Connection) -> Any:
+    """Answer CreateAcls and DeleteAcls, versions 1 to 3: SECURITY_DISABLED for each item."""
+    code, why = Code.SECURITY_DISABLED, "No Authorizer is configured."
+    connection.count_error(code)
+    if isinstance(request, admin.CreateAclsRequest):
+        return admin.CreateAclsResponse(results=[(code, why)] * len(request.creations))
+    return admin.DeleteAclsResponse(filter_results=[(code, why, [])] * len(request.filters))
 
 
 class UnsupportedApis:
@@ -138,22 +96,22 @@ class UnsupportedApis:
     def apis(self) -> list[Api]:
         """Return the APIs that would change topics, and the refused APIs that need no topics."""
         return [
-            Api(DescribeAclsRequest, 1, 3, _describe_acls),
-            Api(CreateAclsRequest, 1, 3, _create_acls),
-            Api(DeleteAclsRequest, 1, 3, _delete_acls),
-            Api(ProduceRequest, 0, 9, _produce),
-            Api(InitProducerIdRequest, 0, 5, _init_producer_id),
-            Api(CreateTopicsRequest, 2, 7, self._create_topics),
-            Api(DeleteTopicsRequest, 1, 6, self._delete_topics),
-            Api(CreatePartitionsRequest, 0, 3, self._create_partitions),
-            Api(DeleteRecordsRequest, 0, 2, self._delete_records),
-            Api(AlterConfigsRequest, 0, 2, self._alter_configs),
-            Api(IncrementalAlterConfigsRequest, 0, 1, self._alter_configs),
+            Api(admin.DescribeAclsRequest, 1, 3, _describe_acls),
+            Api(admin.CreateAclsRequest, 1, 3, _change_acls),
+            Api(admin.DeleteAclsRequest, 1, 3, _change_acls),
+            Api(producer.ProduceRequest, 0, 9, _produce),
+            Api(producer.InitProducerIdRequest, 0, 5, _init_producer_id),
+            Api(admin.CreateTopicsRequest, 2, 7, self._create_topics),
+            Api(admin.DeleteTopicsRequest, 1, 6, self._delete_topics),
+            Api(admin.CreatePartitionsRequest, 0, 3, self._create_partitions),
+            Api(admin.DeleteRecordsRequest, 0, 2, self._delete_records),
+            Api(admin.AlterConfigsRequest, 0, 2, self._alter_configs),
+            Api(admin.IncrementalAlterConfigsRequest, 0, 1, self._alter_configs),
         ]
 
     async def _create_topics(self, request: Any, connection: Connection) -> Any:
         """Answer CreateTopics, versions 2 to 7: TOPIC_ALREADY_EXISTS, or POLICY_VIOLATION."""
-        kind, topics = CreateTopicsResponse.CreatableTopicResult, []
+        kind, topics = admin.CreateTopicsResponse.CreatableTopicResult, []
         async for each in in_turns(request.topics):
             code, why = await self._refusal(each.name)
             if code == Code.POLICY_VIOLATION:
@@ -162,18 +120,16 @@ class UnsupportedApis:
                 code, why = Code.POLICY_VIOLATION, WHY
             connection.count_error(code)
             topics.append(kind(name=each.name, error_code=code, error_message=why))
-        return CreateTopicsResponse(throttle_time_ms=0, topics=topics)
+        return admin.CreateTopicsResponse(topics=topics)
 
     async def _delete_topics(self, request: Any, connection: Connection) -> Any:
         """Answer DeleteTopics, versions 1 to 6: POLICY_VIOLATION, or the code of an unknown topic.
 
         Since version 6 a topic is named by its name or its id.
         """
-        kind, topics = DeleteTopicsResponse.DeletableTopicResult, []
-        if connection.version >= 6:
-            asked = [(each.name, each.topic_id) for each in request.topics]
-        else:
-            asked = [(name, NO_ID) for name in request.topic_names]
+        kind, topics = admin.DeleteTopicsResponse.DeletableTopicResult, []
+        asked = [(each.name, each.topic_id) for each in request.topics]
+        asked += [(name, NO_ID) for name in request.topic_names]
         async for name, topic_id in in_turns(asked):
             code, why = Code.POLICY_VIOLATION, WHY
             if name is not None:
@@ -182,20 +138,20 @@ class UnsupportedApis:
                 code, why = Code.UNKNOWN_TOPIC_ID, f"no topic has the id {topic_id}"
             connection.count_error(code)
             topics.append(kind(name=name, topic_id=topic_id, error_code=code, error_message=why))
-        return DeleteTopicsResponse(throttle_time_ms=0, responses=topics)
+        return admin.DeleteTopicsResponse(responses=topics)
 
     async def _create_partitions(self, request: Any, connection: Connection) -> Any:
         """Answer CreatePartitions, versions 0 to 3, with the code of `_change`."""
-        kind, topics = CreatePartitionsResponse.CreatePartitionsTopicResult, []
+        kind, topics = admin.CreatePartitionsResponse.CreatePartitionsTopicResult, []
         async for each in in_turns(request.topics):
             code, why = await self._change(each.name)
             connection.count_error(code)
             topics.append(kind(name=each.name, error_code=code, error_message=why))
-        return CreatePartitionsResponse(throttle_time_ms=0, results=topics)
+        return admin.CreatePartitionsResponse(results=topics)
 
     async def _delete_records(self, request: Any, connection: Connection) -> Any:
         """Answer DeleteRecords, versions 0 to 2, with the code of `_change` for each partition."""
-        kind, topics = DeleteRecordsResponse.DeleteRecordsTopicResult, []
+        kind, topics = admin.DeleteRecordsResponse.DeleteRecordsTopicResult, []
         async for topic in in_turns(request.topics):
             code, _ = await self._change(topic.name)
             connection.count_error(code)
@@ -206,12 +162,14 @@ class UnsupportedApis:
                 for each in topic.partitions
             ]
             topics.append(kind(name=topic.name, partitions=partitions))
-        return DeleteRecordsResponse(throttle_time_ms=0, topics=topics)
+        return admin.DeleteRecordsResponse(topics=topics)
 
     async def _alter_configs(self, request: Any, connection: Connection) -> Any:
         """Answer AlterConfigs (0 to 2) and IncrementalAlterConfigs (0 and 1), see `_refusal`."""
-        incremental = isinstance(request, IncrementalAlterConfigsRequest)
-        response = IncrementalAlterConfigsResponse if incremental else AlterConfigsResponse
+        incremental = isinstance(request, admin.IncrementalAlterConfigsRequest)
+        response = (
+            admin.IncrementalAlterConfigsResponse if incremental else admin.AlterConfigsResponse
+        )
         resources = []
         async for each in in_turns(request.resources):
             code, why = Code.POLICY_VIOLATION, WHY
@@ -222,7 +180,7 @@ class UnsupportedApis:
                 resource_type=each.resource_type, resource_name=each.resource_name,
                 error_code=code, error_message=why,
             ))  # fmt: skip
-        return response(throttle_time_ms=0, responses=resources)
+        return response(responses=resources)
 
     async def _change(self, name: str) -> tuple[Code, str]:
         """Return what `_refusal` returns, but treat an invalid name as an unknown topic."""

@@ -31,6 +31,7 @@ from seglake.log.caches import ByteCache
 from seglake.log.fetch import Chunk, LogFetch
 from seglake.log.reads import SharedReads
 from seglake.log.segment import LogRanges, LogSegment, Piece
+from seglake.serve.api import ServerCounts
 from seglake.store import OpenFile, close_unused_files, local_file
 
 # ---------------- files
@@ -131,11 +132,11 @@ class _LogBatchRanges:
 class BatchRanges:
     """The batch ranges of a lake's logs. Its methods are for the event loop."""
 
-    def __init__(self, reads: SharedReads, damaged: Callable[[], None] = lambda: None) -> None:
-        self._fetch, self._zones, self._damaged = reads.fetch, reads.zone_maps.open, damaged
+    def __init__(self, reads: SharedReads, counts: ServerCounts) -> None:
+        self._fetch, self._zones, self._counts = reads.fetch, reads.zone_maps.open, counts
         self._store = reads.store
         self._data = ByteCache(_CACHE_BYTES)
-        self.filtered = ByteCache(_FILTERED_BYTES)  # see `taking`
+        self.filtered = ByteCache(_FILTERED_BYTES)  # see `BatchReader`
         self._logs = OrderedDict[str, _LogBatchRanges]()
         self._count = 0
         self._loading = dict[tuple[str, int], asyncio.Future[BatchRange]]()
@@ -250,13 +251,12 @@ class BatchRanges:
         read = partial(self._read, segment, ranges, ahead=sequential)
         batch_range, data = await self.run(read, waits=segment.is_external)
         if batch_range.damage is not None:
-            self._damaged()
+            self._counts.damaged_batches += 1
             _log.error("damaged: %s", batch_range.damage)
         if self._streams is not None and batch_range.damage is None:
             self._data.put(batch_range.key(segment), data, memoryview(data).nbytes)
-        if (
-            log.add(batch_range) and self._logs.get(segment.log_key) is log
-        ):  # Otherwise, the log was forgotten during the read.
+        # The log may have been forgotten during the read.
+        if log.add(batch_range) and self._logs.get(segment.log_key) is log:
             self._count += 1
         return batch_range
 
@@ -265,7 +265,10 @@ class BatchRanges:
     ) -> tuple[BatchRange, Any]:
         """Return the first batch range of a range, and its bytes. Runs on a thread."""
         try:
-            chunk = self._chunk(segment, ranges, ahead=ahead)
+            if self._streams is not None:
+                chunk = self._streams.next(segment, ranges, ahead=ahead)
+            else:
+                chunk = next(self._fetch.chunks_of(segment, ranges, fetch_bytes=BATCH_RANGE_BYTES))
             self._check_end(segment, batch_range := _range_from_chunk(chunk))
         except CorruptData as damage:
             if damage.file != segment.log_key:
@@ -281,16 +284,9 @@ class BatchRanges:
         block = self._zones(segment).block_at(batch_range.last_offset)
         last = int(batch_range.positions[-2])
         if block is None or not block.position <= last < block.end:
-            what = (
-                f"the record batch ends at offset {batch_range.last_offset}, which is "
-                f"impossible here"
-            )
+            end = batch_range.last_offset
+            what = f"the record batch ends at offset {end}, which is impossible here"
             raise CorruptData(what, file=segment.log_key, position=last)
-
-    def _chunk(self, segment: LogSegment, ranges: LogRanges, *, ahead: bool) -> Chunk:
-        if self._streams is not None:
-            return self._streams.next(segment, ranges, ahead=ahead)
-        return next(self._fetch.chunks_of(segment, ranges, fetch_bytes=BATCH_RANGE_BYTES))
 
     def _in_block(self, segment: LogSegment, ranges: LogRanges) -> tuple[BatchRange, Any]:
         """Return the first batch range of a damaged index block: intact batches, or a damaged one.
@@ -325,16 +321,11 @@ class BatchRanges:
         """Load the next batch range if the log is read in order."""
         before = log.before(int(batch_range.base_offsets[0]) - 1)
         following = log.after(batch_range.end)
-        sequential = batch_range.start == 0 or (
-            before is not None and before.end == batch_range.start
-        )
+        sequential = batch_range.start == (0 if before is None else before.end)
         has_next = following is not None and following.start == batch_range.end
-        if has_next or not sequential or batch_range.end >= segment.log_bytes:
-            return
-        task = asyncio.ensure_future(
-            self._load(segment, batch_range.end, batch_range.last_offset + 1)
-        )
-        task.add_done_callback(_drop_exception)
+        if sequential and not has_next and batch_range.end < segment.log_bytes:
+            load = self._load(segment, batch_range.end, batch_range.last_offset + 1)
+            asyncio.ensure_future(load).add_done_callback(_drop_exception)
 
     # bytes
 
@@ -342,15 +333,10 @@ class BatchRanges:
         """Return all bytes of a batch range, in memory."""
         data = self._data.get(batch_range.key(segment))
         if data is None:
-            ranges = LogRanges.one(
-                batch_range.start,
-                batch_range.end,
-                int(batch_range.base_offsets[0]),
-                batch_range.last_offset + 1,
-            )
+            first, end = int(batch_range.base_offsets[0]), batch_range.last_offset + 1
+            ranges = LogRanges.one(batch_range.start, batch_range.end, first, end)
             read = partial(self._fetch.chunk_of, segment, ranges)
-            chunk = await self.run(read, waits=segment.is_external)
-            data = chunk.data
+            data = (await self.run(read, waits=segment.is_external)).data
             self._data.put(batch_range.key(segment), data, memoryview(data).nbytes)
         return memoryview(data)
 
@@ -386,12 +372,8 @@ class _StoreReaders:
         start = int(ranges.starts[0])
         chunks = self._open.pop((segment.log_key, start), None)
         if chunks is None:
-            ahead_bytes = _AHEAD_BYTES if ahead else 0
-            chunks = self._fetch.chunks(
-                [Piece.from_ranges(segment, ranges)],
-                fetch_bytes=BATCH_RANGE_BYTES,
-                ahead_bytes=ahead_bytes,
-            )
+            pieces, more = [Piece.from_ranges(segment, ranges)], _AHEAD_BYTES if ahead else 0
+            chunks = self._fetch.chunks(pieces, fetch_bytes=BATCH_RANGE_BYTES, ahead_bytes=more)
         chunk = next(chunks)
         end = start + int(chunk.table["size"].sum(dtype=np.int64))
         if ahead and end < int(ranges.ends[0]):

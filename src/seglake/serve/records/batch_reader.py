@@ -107,19 +107,21 @@ class BatchReader:
             )
             if not go_on:
                 return False
-        self._offset = max(self._offset, min(byte_range.end_offset, self.end))
+        self._move_to(byte_range.end_offset)
         return self._offset < self.end
+
+    def _move_to(self, *offsets: int) -> None:
+        """Move to the smallest of these offsets. Never move back, or beyond the end."""
+        self._offset = max(self._offset, min(*offsets, self.end))
 
     async def _copy(self, byte_range: ByteRange, batch_range: BatchRange) -> bool:
         first = self._first(batch_range)
         last = int(batch_range.positions.searchsorted(byte_range.end, "right")) - 1  # of the range
         stop = min(last, self._stop(batch_range.positions, first))
+        if last <= first:  # nothing of this batch range is sent
+            self._move_to(batch_range.last_offset + 1, byte_range.end_offset)
+            return True
         if stop <= first:
-            if last <= first:  # nothing of this batch range is sent
-                self._offset = max(
-                    self._offset, min(batch_range.last_offset + 1, byte_range.end_offset, self.end)
-                )
-                return True
             return False
         full, stop = stop, self._filled_until(batch_range, first, stop)
         part = await self.batch_ranges.bytes_of(byte_range.segment, batch_range, first, stop)
@@ -155,9 +157,7 @@ class BatchReader:
             self._offset = int(lasts[stop - 1]) + 1
         if stop < last:
             return False
-        self._offset = max(
-            self._offset, min(batch_range.last_offset + 1, byte_range.end_offset, self.end)
-        )
+        self._move_to(batch_range.last_offset + 1, byte_range.end_offset)
         return True
 
     async def _within(self, byte_range: ByteRange, batch_range: BatchRange) -> EncodedBatches:
@@ -166,10 +166,8 @@ class BatchReader:
         batches: EncodedBatches | None = self.batch_ranges.filtered.get(key)
         if batches is None:
             data = await self.batch_ranges.read(byte_range.segment, batch_range)
-            start, end = (
-                max(byte_range.start, batch_range.start),
-                min(byte_range.end, batch_range.end),
-            )
+            start = max(byte_range.start, batch_range.start)
+            end = min(byte_range.end, batch_range.end)
             part = data[start - batch_range.start : end - batch_range.start]
             batches = await self.batch_ranges.run(partial(records_within, part, byte_range, start))
             held_bytes = 512 + len(batches.data) + batches.table.nbytes
@@ -200,11 +198,8 @@ class BatchReader:
 
     def _fill_gap(self) -> None:
         """Add an empty batch for the offsets up to the end, if no batch has one of them."""
-        if (
-            not self._parts
-            and self.begin < self.end
-            and (self.whole_first or self.limit > OVERHEAD)
-        ):
+        has_room = self.whole_first or self.limit > OVERHEAD
+        if not self._parts and self.begin < self.end and has_room:
             last = min(self.end - 1, self.begin + INT32_MAX)
             self._append(blank(self.begin, last).data.data)
             self._offset = last + 1

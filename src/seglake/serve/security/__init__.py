@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import ipaddress
 import ssl
 
 from seglake.errors import ConfigError
 from seglake.serve.api import Api, ServerCounts
 from seglake.serve.security.login import Login, Users
-from seglake.serve.settings import Settings, Tls
-
-__all__ = ["apis", "check", "context", "must_log_in"]
+from seglake.serve.settings import Settings, Tls, parse_ip
 
 
 def require_safe(settings: Settings) -> None:
     """Raise ConfigError if other machines can connect, and TLS or users are missing."""
     host, tls, users = settings.server.listen.host, _has_tls(settings.tls), must_log_in(settings)
-    if settings.server.insecure or _is_loopback(host):
+    ip = parse_ip(host)  # a name other than localhost may be any address
+    if settings.server.insecure or host == "localhost" or (ip is not None and ip.is_loopback):
         return
     missing = [name for name, there in (("TLS", tls), ("users", users)) if not there]
     if missing:
@@ -61,13 +59,6 @@ def _has_tls(tls: Tls) -> bool:
     if has_certificate != has_key:
         raise ConfigError("[tls] has only one of certificate and key. Set both, or neither")
     return has_certificate
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False  # a name may be any address
 
 
 def _no_password() -> str:

@@ -12,6 +12,7 @@ import logging
 import os
 import secrets
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -69,9 +70,10 @@ class Login:
         if mechanism not in self._mechanisms:
             _log.warning("%s: SASL mechanism %r is not enabled", connection, mechanism[:40])
             return self._handshake_response(Code.UNSUPPORTED_SASL_MECHANISM, connection)
-        connection.login = Plain(self._users) if mechanism == "PLAIN" else Scram(
-            self._users, mechanism
-        )  # fmt: skip
+        is_plain = mechanism == "PLAIN"
+        connection.login = (
+            partial(plain, self._users) if is_plain else Scram(self._users, mechanism)
+        )
         if connection.version == 0:
             connection.tokens = self.token
         return self._handshake_response(Code.NONE, connection)
@@ -137,21 +139,15 @@ def _after_failure(_words: bytes) -> SaslStep:
     raise CloseConnection("the client continued after a failed login")
 
 
-class Plain:
-    """SASL PLAIN (RFC 4616): one message."""
-
-    def __init__(self, users: Users) -> None:
-        self._users = users
-
-    def __call__(self, words: bytes) -> SaslStep:
-        """Check the client's name and password."""
-        try:
-            acts_for, name, password = words.decode().split("\0")
-        except ValueError:
-            raise LoginFailed("the message is not one of SASL PLAIN") from None
-        if not self._users.has(name, password) or acts_for not in ("", name):
-            raise LoginFailed(f"wrong password, or no user {name[:40]!r}")
-        return SaslStep(b"", name)
+def plain(users: Users, words: bytes) -> SaslStep:
+    """Check the name and password in the only message of SASL PLAIN (RFC 4616)."""
+    try:
+        acts_for, name, password = words.decode().split("\0")
+    except ValueError:
+        raise LoginFailed("the message is not one of SASL PLAIN") from None
+    if not users.has(name, password) or acts_for not in ("", name):
+        raise LoginFailed(f"wrong password, or no user {name[:40]!r}")
+    return SaslStep(b"", name)
 
 
 class Scram:

@@ -12,11 +12,13 @@ import base64
 import logging
 import re
 import uuid
-from collections import OrderedDict
-from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from collections import OrderedDict, deque
+from collections.abc import Container, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass, field
 from fnmatch import filter as matching
+from functools import partial
 from typing import Any, NamedTuple
 
 from seglake.catalog.schema import TagRow, TopicRow
@@ -60,46 +62,43 @@ class ServedTopic(NamedTuple):
         return self.partitions[number]
 
 
-class _BoundTopic(NamedTuple):
-    """A derived topic's name, and the tag that keeps its version, if any."""
+@dataclass(eq=False)
+class _DerivedTopic:
+    """A derived topic in memory: what its name selects, and the topic when it is planned.
+
+    `tag` keeps its version, if any tag does. `size` is about how many bytes it uses.
+    """
 
     asked: DerivedName
     tag: TagRow | None
+    topic: asyncio.Future[ServedTopic] = field(init=False)
+    size: int = 0
 
 
 class ServedTopics:
-    """Every topic that a client can name. Only the event loop may call it."""
+    """Every topic that a client can name. Only the event loop may call it.
+
+    `version` is the version of the catalog that is served. `change` is done when a newer one is.
+    """
 
     def __init__(self, lake: Lake, settings: ServerSettings, counts: ServerCounts) -> None:
         reads = lake.reads
         self._lake, self._reads, self._settings, self._counts = lake, reads, settings, counts
-        self.batch_ranges = BatchRanges(reads, self._count_damage)
+        self.batch_ranges = BatchRanges(reads, counts)
         self._forgotten = reads.forgotten
         self.lake, self.root = lake.identity, reads.store.uri
         self._namespace = uuid.uuid5(uuid.NAMESPACE_URL, f"seglake:{self.lake}")
         self.cluster_id = base64.urlsafe_b64encode(self._namespace.bytes).decode().rstrip("=")
-        self._derived = OrderedDict[str, asyncio.Future[ServedTopic]]()
-        self._sizes = dict[str, int]()  # bytes of derived topics
-        self._bound = dict[str, _BoundTopic]()  # by name of a derived topic
+        self._derived = OrderedDict[str, _DerivedTopic]()
         # Windows are planned on separate threads, so that slow plans do not delay fetches.
         self._planning = ThreadPoolExecutor(_PLANS, "seglake-plan")
         self._ids = dict[uuid.UUID, str]()
-        self._watching: asyncio.Task[None] | None = None
         self._refreshing: asyncio.Future[None] | None = None
         self.refreshed_ms = now_ms()
         self.problem: str | None = None  # why the last scan failed
         self._take(*self._new_version())
 
     # the lake
-
-    @property
-    def version(self) -> int:
-        """Return the version of the catalog that is served."""
-        return self._served
-
-    def every_name(self) -> Collection[str]:
-        """Return all topics of the lake, including topics that are not served."""
-        return {*self._lake.topics()}
 
     def names(self) -> list[str]:
         """Return the topics of the lake that are served."""
@@ -120,7 +119,7 @@ class ServedTopics:
         """Return the partition count of a topic in memory, or None for any other topic."""
         if (topic := self._topics.get(name)) is not None:
             return len(topic.partitions)
-        made = self._derived.get(name)
+        made = self._derived[name].topic if name in self._derived else None
         if made is None or not made.done() or made.cancelled() or made.exception():
             return None
         return len(made.result().partitions)
@@ -147,13 +146,13 @@ class ServedTopics:
         if asked is None or asked.topic not in self._topics:
             raise self._unknown(name)
         made = self._derived.get(name)
-        if made is None or _may_derive_again(made, asked):
-            made = asyncio.ensure_future(self._made(name, asked))
-            made.add_done_callback(_retrieve_exception)
-            self._derived[name] = made
+        if made is None or _may_derive_again(made.topic, asked):
+            made = self._derived[name] = _DerivedTopic(asked, self._tag_of(asked))
+            made.topic = asyncio.ensure_future(self._made(name, made))
+            made.topic.add_done_callback(_retrieve_exception)
             self._evict()
         self._derived.move_to_end(name)
-        return await asyncio.shield(made)
+        return await asyncio.shield(made.topic)
 
     async def expired(self, name: str, error: VersionExpired) -> bool:
         """Record that files of a topic were deleted with its version. Return whether it is lost.
@@ -163,13 +162,13 @@ class ServedTopics:
         or from its tag.
         """
         _log.warning("topic %s: %s", name, error)
-        bound = self._bound.get(name)
-        if name not in self._topics and bound and bound.asked.version is not None and not bound.tag:
-            self._derived[name] = _failed(error)
-            self._sizes.pop(name, None)
-            self._evict()
+        made = self._derived.get(name)
+        if name not in self._topics and made and made.asked.version is not None and not made.tag:
+            made.topic, made.size = asyncio.get_running_loop().create_future(), 0
+            made.topic.set_exception(error)
+            _retrieve_exception(made.topic)
             return True
-        self._drop(name)
+        self._derived.pop(name, None)
         with suppress(SeglakeError):  # `watch` logs it.
             await self.refresh()
         return False
@@ -182,11 +181,6 @@ class ServedTopics:
         except UnknownTopic:
             return None
         return topic if topic and topic.id == topic_id else None  # the tag may name another version
-
-    @property
-    def change(self) -> asyncio.Future[None]:
-        """Return a future that is done when there is a newer version."""
-        return self._change
 
     async def refresh(self) -> None:
         """Scan for a newer version now. Calls at the same time share one scan."""
@@ -203,24 +197,20 @@ class ServedTopics:
         failures = 0
         while True:
             await asyncio.sleep(min(pause_s * 2 ** min(failures, 20), max(pause_s, _BACKOFF_S)))
-            failures = 0 if await self._scan() else failures + 1
-
-    async def _scan(self) -> bool:
-        """Scan the catalog. Return whether that worked. An error is logged and not raised."""
-        try:
-            await self.refresh()
-        except Exception as error:  # Any error is logged, and the scan is tried again.
-            self._counts.failed_refreshes += 1
-            if self.problem is None:
-                foreign = None if isinstance(error, SeglakeError) else error
-                _log.error("cannot read a newer version, so version %d is still served: %r",
-                           self._served, error, exc_info=foreign)  # fmt: skip
-            self.problem = f"{type(error).__name__}: {error}"
-            return False
-        if self.problem is not None:
-            _log.info("newer versions can be read again")
-        self.problem = None
-        return True
+            try:
+                await self.refresh()
+            except Exception as error:  # Any error is logged, and the scan is tried again.
+                failures += 1
+                self._counts.failed_refreshes += 1
+                if self.problem is None:
+                    foreign = None if isinstance(error, SeglakeError) else error
+                    _log.error("cannot read a newer version, so version %d is still served: %r",
+                               self.version, error, exc_info=foreign)  # fmt: skip
+                self.problem = f"{type(error).__name__}: {error}"
+                continue
+            if self.problem is not None:
+                _log.info("newer versions can be read again")
+            failures, self.problem = 0, None
 
     def close(self) -> None:
         """End its threads."""
@@ -237,10 +227,10 @@ class ServedTopics:
         if self._reads.forgotten != self._forgotten:
             self._forgotten = self._reads.forgotten
             self.batch_ranges.forget()
-        if self._lake.version != self._served:
-            _log.info("version %d of the catalog", self.version)
-            change = self._change
+        if self._lake.version != self.version:
+            change = self.change
             self._take(*await self.batch_ranges.run(self._new_version))
+            _log.info("version %d of the catalog", self.version)
             change.set_result(None)
         self.refreshed_ms = now_ms()
 
@@ -256,15 +246,15 @@ class ServedTopics:
         self,
         version: int,
         topics: dict[str, ServedTopic],
-        tags: Mapping[str, TagRow],
+        tags: dict[str, TagRow],
         listed: list[str],
     ) -> None:
         """Serve a version from now on."""
         self._topics, self._tags, self._listed = topics, tags, listed
         self._drop_changed_tags()
         self._ids |= {topic.id: name for name, topic in topics.items()}
-        self._change: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._served = version  # last: a version is served when all of it is known
+        self.change: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.version = version  # last: a version is served when all of it is known
 
     def _whole(self, name: str, log: Log) -> ServedTopic:
         partitions = _LazyPartitions(log)
@@ -278,41 +268,31 @@ class ServedTopics:
         """Return the id of a topic. With a tag, it differs for each version of the tag."""
         return uuid.uuid5(self._namespace, name if tag is None else f"{name}@{tag.version}")
 
-    def _count_damage(self) -> None:
-        self._counts.damaged_batches += 1
-
     # derived topics
 
-    async def _made(self, name: str, asked: DerivedName) -> ServedTopic:
+    async def _made(self, name: str, made: _DerivedTopic) -> ServedTopic:
         while True:
-            bound = self._bind(name, asked)
+            made.tag = self._tag_of(made.asked)
+            if made.tag is None and made.asked.tag is not None:
+                raise self._unknown(name)
+            plan = partial(self._planned, name, made.asked, made.tag)
             try:
-                made, size = await asyncio.get_running_loop().run_in_executor(
-                    self._planning, self._windowed, name, bound
-                )
+                topic = await asyncio.get_running_loop().run_in_executor(self._planning, plan)
             except VersionExpired:  # The tag may have been deleted or changed since the last scan.
-                if bound.tag is None:
+                if made.tag is None:
                     raise
                 await self.refresh()
-                if not self._changed(bound):
+                if not self._changed(made):
                     raise
                 continue
-            if not self._changed(bound):
+            if not self._changed(made):
                 break
         if name in self._derived:
-            self._ids[made.id], self._sizes[name] = name, size
+            self._ids[topic.id] = name
+            made.size = sum(topic.partitions[p].held_bytes for p in range(len(topic.partitions)))
             self._evict()
-        _log.info("topic %s is served from version %d", name, made.log.version)
-        return made
-
-    def _bind(self, name: str, asked: DerivedName) -> _BoundTopic:
-        """Bind a name to its tag, if any. Raises UnknownTopic if the tag does not exist."""
-        bound = _BoundTopic(asked, self._tag_of(asked))
-        if name in self._derived:
-            self._bound[name] = bound
-        if bound.tag is None and asked.tag is not None:
-            raise self._unknown(name)
-        return bound
+        _log.info("topic %s is served from version %d", name, topic.log.version)
+        return topic
 
     def _tag_of(self, asked: DerivedName) -> TagRow | None:
         """Return the tag in a name, or else a tag that keeps its version, or None."""
@@ -320,63 +300,47 @@ class ServedTopics:
             return self._tags.get(asked.tag)
         return next((tag for tag in self._tags.values() if tag.version == asked.version), None)
 
-    def _changed(self, bound: _BoundTopic) -> bool:
+    def _changed(self, made: _DerivedTopic) -> bool:
         """Return whether the tag was deleted or moved, or was changed by an erasure."""
-        tag = self._tag_of(bound.asked)
-        return (tag and tag.attempt_id) != (bound.tag and bound.tag.attempt_id)
+        tag = self._tag_of(made.asked)
+        return (tag and tag.attempt_id) != (made.tag and made.tag.attempt_id)
 
     def _drop_changed_tags(self) -> None:
         """Drop the derived topics whose tags changed. The next request derives them again."""
-        for name, bound in [*self._bound.items()]:
-            if not self._changed(bound) or not self._derived[name].done():  # `_made` looks itself
-                continue
-            tag = self._tag_of(bound.asked)
-            if bound.asked.tag and not (tag and bound.tag and tag.version == bound.tag.version):
-                self._ids.pop(self._id(name, bound.tag), None)
-            self._drop(name)
+        for name, made in [*self._derived.items()]:
+            # `_made` finds out itself while it plans the topic.
+            if made.topic.done() and self._changed(made):
+                tag = self._tag_of(made.asked)
+                if made.asked.tag and not (tag and made.tag and tag.version == made.tag.version):
+                    self._ids.pop(self._id(name, made.tag), None)
+                del self._derived[name]
 
-    def _windowed(self, name: str, bound: _BoundTopic) -> tuple[ServedTopic, int]:
-        """Return the topic derived from a name, and about how many bytes it keeps in memory.
+    def _planned(self, name: str, asked: DerivedName, tag: TagRow | None) -> ServedTopic:
+        """Return the topic derived from a name.
 
         Runs on a thread, because planning a window reads zone maps.
         """
-        asked, tag = bound
         if tag is None or asked.tag is None:
             log = self._lake.topic(asked.topic).at(asked.version)
         else:
             log = self._lake.topic_in(tag, asked.topic)
-        topic = self._derived_from(log.detached(), name, asked)
-        if asked.tag is not None:
-            topic = topic._replace(id=self._id(name, tag))
-        return topic, sum(topic.partitions[p].held_bytes for p in range(len(topic.partitions)))
-
-    def _derived_from(self, log: Log, name: str, asked: DerivedName) -> ServedTopic:
-        if asked.start_ms is None or asked.end_ms is None:
-            return self._whole(name, log)._replace(plain=asked.topic)
-        window = Window.from_times(asked.start_ms, asked.end_ms)
-        partitions = [
-            WindowPartition(log.reader(number), self._reads, window) for number in log.partitions()
-        ]
-        return ServedTopic(name, self._id(name), asked.topic, log.settings, partitions, log)
-
-    def _drop(self, name: str) -> None:
-        """Drop a derived topic."""
-        self._derived.pop(name, None)
-        self._sizes.pop(name, None)
-        self._bound.pop(name, None)
+        topic = self._whole(name, log.detached())
+        if asked.start_ms is not None and asked.end_ms is not None:
+            window = Window.from_times(asked.start_ms, asked.end_ms)
+            readers = (topic.log.reader(number) for number in log.partitions())
+            windows = [WindowPartition(reader, self._reads, window) for reader in readers]
+            topic = topic._replace(partitions=windows)
+        return topic._replace(plain=asked.topic, id=self._id(name, tag if asked.tag else None))
 
     def _evict(self) -> None:
         """Drop the derived topics requested least recently. Always keep one topic, of any size."""
         most, most_bytes = self._settings.windows, self._settings.windows_bytes
-        while len(self._derived) > 1 and (
-            len(self._derived) > most or sum(self._sizes.values()) > most_bytes
-        ):
-            name, made = next(iter(self._derived.items()))
-            bound = self._bound.get(name)
-            self._ids.pop(self._id(name, bound.tag if bound and bound.asked.tag else None), None)
-            self._drop(name)
-            if not made.done():
-                made.cancel()
+        sizes = deque(each.size for each in self._derived.values())
+        while len(sizes) > 1 and (len(sizes) > most or sum(sizes) > most_bytes):
+            sizes.popleft()
+            name, made = self._derived.popitem(last=False)
+            self._ids.pop(self._id(name, made.tag if made.asked.tag else None), None)
+            made.topic.cancel()
 
 
 def _listed(given: Iterable[str], topics: Iterable[str], tags: Iterable[str]) -> list[str]:
@@ -423,13 +387,6 @@ def _may_derive_again(made: asyncio.Future[ServedTopic], asked: DerivedName) -> 
     return error is not None and not (is_fixed and isinstance(error, UnknownTopic))
 
 
-def _failed(error: SeglakeError) -> asyncio.Future[ServedTopic]:
-    failed: asyncio.Future[ServedTopic] = asyncio.get_running_loop().create_future()
-    failed.set_exception(error)
-    _retrieve_exception(failed)
-    return failed
-
-
 def _retrieve_exception(made: asyncio.Future[ServedTopic]) -> None:
     """Retrieve an error, so that asyncio does not log it. The waiting requests also get it."""
     if not made.cancelled():
@@ -447,8 +404,6 @@ _TIME = r"\d{8}T\d{6}(?:\.\d{1,3})?Z"
 _WINDOW = rf"(?P<topic>.+?)(?:\.(?P<start>{_TIME})\.(?P<end>{_TIME}))?"
 _PLAIN = re.compile(_WINDOW + r"(?:\.v(?P<version>\d{1,18}))?")
 _TAGGED = re.compile(rf"(?P<before>.+)\.(?P<tag>{NAME})")
-# Topics of earlier builds: for single keys, and replays such as `web.START.END.v3.x10.again`.
-_REMOVED = re.compile(rf"\.key(?:64)?\.|\.{_TIME}\.{_TIME}(?:\.[^.]+)?\.x[0-9]{{1,6}}(?:\.[^.]+)?$")
 
 
 class DerivedName(NamedTuple):
@@ -462,36 +417,42 @@ class DerivedName(NamedTuple):
 
 
 def parse_derived_name(
-    name: str, topics: Container[str] = (), tags: Container[str] | None = ()
+    name: str, topics: Container[str] = (), tags: Container[str] = ()
 ) -> DerivedName | None:
     """Parse a derived name. Return None for a plain name. Raises UsageError for impossible values.
 
-    `topics` and `tags` are names that the lake has; if `tags` is None, any name may be a tag. A
-    name that can be parsed without a tag, and then begins with a topic of the lake, has no tag.
+    `topics` and `tags` are names that the lake has. A name that can be parsed without a tag, and
+    then begins with a topic of the lake, has no tag.
     """
-    asked = _parsed(name, name)
-    if asked is not None and asked.topic in topics:
+    asked, match = _parsed(name, name), _TAGGED.fullmatch(name)
+    if match is None or match["tag"] not in tags or (asked and asked.topic in topics):
         return asked
-    return _tagged(name, topics, tags) or asked
+    if match["before"] in topics:
+        return DerivedName(match["before"], tag=match["tag"])
+    before = _parsed(match["before"], name)
+    return before._replace(tag=match["tag"]) if before and before.version is None else asked
 
 
 def _parsed(text: str, name: str) -> DerivedName | None:
     """Parse a derived name, or return None for a plain name. `text` is the name without its tag."""
-    plain, has_tag = _PLAIN.fullmatch(text), text != name
-    if plain is None or not (has_tag or plain["start"] or plain["version"]):
+    match = _PLAIN.fullmatch(text)
+    if match is None or (text == name and not match["start"] and not match["version"]):
         return None
-    return _derived(name, plain)
+    version = None if match["version"] is None else int(match["version"])
+    if match["start"] is None:
+        return DerivedName(match["topic"], version=version)
+    start, end = _milliseconds(name, match["start"]), _milliseconds(name, match["end"])
+    if end <= start:
+        raise UsageError(f"{name}: the window ends at or before its start. Swap the times")
+    return DerivedName(match["topic"], start, end, version)
 
 
-def _tagged(name: str, topics: Container[str], tags: Container[str] | None) -> DerivedName | None:
-    """Parse a derived name with a tag. Return None if it has none of the tags."""
-    match = _TAGGED.fullmatch(name)
-    if match is None or not (tags is None or match["tag"] in tags):
-        return None
-    if match["before"] in topics:
-        return DerivedName(match["before"], tag=match["tag"])
-    asked = _parsed(match["before"], name)
-    return asked._replace(tag=match["tag"]) if asked and asked.version is None else None
+def _milliseconds(name: str, text: str) -> int:
+    try:
+        return to_epoch_ms(text)
+    except UsageError:
+        what = f"{text} is not a time. Write 20260601T120000.000Z"
+        raise UsageError(f"{name}: {what}") from None
 
 
 def explain_unknown_name(name: str, topics: Container[str]) -> str:
@@ -505,36 +466,3 @@ def explain_unknown_name(name: str, topics: Container[str]) -> str:
         f": the text after {topic}. is not a window (as in "
         f"{topic}.20260601T120000Z.20260601T130000Z), a version or a tag"
     )
-
-
-def is_removed(name: str, topics: Container[str]) -> bool:
-    """Return whether earlier builds served a topic of this name: for a single key, or a replay.
-
-    `topics` are all topics of the lake, because a topic may have `.key.` in its own name.
-    """
-    if name in topics or not _REMOVED.search(name):
-        return False
-    try:
-        asked = parse_derived_name(name, topics, tags=None)
-    except UsageError:
-        return True
-    return asked is None or asked.topic not in topics
-
-
-def _derived(name: str, match: re.Match[str]) -> DerivedName:
-    version = None if match["version"] is None else int(match["version"])
-    if match["start"] is None:
-        return DerivedName(match["topic"], version=version)
-    start, end = _milliseconds(name, match["start"]), _milliseconds(name, match["end"])
-    if end <= start:
-        what = "the window ends at or before its start. Swap the times"
-        raise UsageError(f"{name}: {what}")
-    return DerivedName(match["topic"], start, end, version)
-
-
-def _milliseconds(name: str, text: str) -> int:
-    try:
-        return to_epoch_ms(text)
-    except UsageError:
-        what = f"{text} is not a time. Write 20260601T120000.000Z"
-        raise UsageError(f"{name}: {what}") from None

@@ -60,8 +60,8 @@ class ChangedFiles(InputError):
         self.paths, more = paths, f" (and {len(paths) - 1:,} more)" if paths[1:] else ""
         super().__init__(
             f"{paths[0]}{more} changed after it was ingested. To replace its old content, use "
-            f"`--replace` with {run}. To keep it, use `--on-changed-source skip`. With "
-            "`ingest-as-new`, a run that is not committed ingests unchanged lines twice"
+            f"`--replace` with {run}. To keep it, use `--on-changed-source skip`. `ingest-as-new` "
+            "ingests all of its lines, so unchanged lines are in the topic twice"
         )
 
 

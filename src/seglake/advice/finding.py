@@ -55,16 +55,16 @@ _SENTENCES = {
     "file-left-out": "input.exclude leaves out a file: {why}",
     "encoding": "The files are not UTF-8. Check that input.encoding = {encoding!r} reads letters "
     "correctly.",
-    "other-encoding": "Found {count:file} with another encoding, such as {subject}. Leave them out "
-    "with input.exclude.",
+    "other-encoding": "Found {count:file} with another encoding, such as {subject}. Leave such "
+    "files out with input.exclude.",
     "other-format": "{subject} has no {kind}. Leave it out with input.exclude.",
     # which rows
     "not-json": "{count:,} of {lines:,} sampled lines are not JSON objects, and become rejects.",
     "no-match": "{count:,} of {lines:,} sampled lines do not match {subject}, and become rejects.",
     "continued-lines": "{count:,} of {lines:,} sampled lines do not begin with a time, so they "
     "continue the event before them.",
-    "no-header": "The first line does not name the columns, so a pattern calls them c1, c2 and so "
-    "on. Add a header to use input.format = 'csv'.",
+    "no-header": "The first line does not name the columns, so they are named c1, c2 and so on. "
+    "Add a header line to use input.format = 'csv'.",
     "uneven-rows": "{count:,} of {rows:,} sampled rows do not have {width} columns, and become "
     "rejects.",
     "unusable-column": "The header has the column {subject!r} without a name or more than once, "
@@ -77,48 +77,47 @@ _SENTENCES = {
     "one of the fields is the time, set timestamp.field and timestamp.format, and remove "
     "pipeline.order and "
     "topic.message.timestamp.type. Fields: {fields}.",
-    "other-times": "These fields have times, too: {fields}.",
+    "other-times": "These fields also have times: {fields}.",
     "mixed-formats": "{count:,} of {rows:,} times of {subject} are not in the format {format!r}, "
     "and become rejects.",
     "no-year": "The times of {subject} have no year. timestamp.year = {year} is a guess.",
     "no-zone": "{count:,} of {rows:,} times of {subject} have no zone. Set timestamp.zone if it "
     "is not 'UTC'.",
-    "zone-name": "The times of {subject} end with {zone}, which cannot be read as a zone. Set "
-    "timestamp.zone to "
-    "the region, such as 'Europe/Berlin'.",
-    "date-order": "Days and months of {subject} may be the other way round: timestamp.format = "
+    "zone-name": "The times of {subject} end with the zone {zone}, which Seglake cannot read. Set "
+    "timestamp.zone to the region, such as 'Europe/Berlin'.",
+    "date-order": "Days and months of {subject} may be swapped. If so, set timestamp.format = "
     "{other!r}.",
-    "whole-days": "{subject} has whole days. If another field has the time of day, set "
-    "timestamp.fields to both.",
-    "times-ahead": "{subject} has times up to {last}, which is in the future.",
+    "whole-days": "{subject} has dates without a time of day. If another field has the time of "
+    "day, set timestamp.fields to both.",
+    "times-ahead": "{subject} has times in the future, up to {last}. Check its unit and time zone.",
     "before-1970": "{count:,} of {rows:,} times of {subject} are before 1970, and become rejects. "
     "Kafka has no such times. Set another timestamp.field, or topic.message.timestamp.type = "
     "'LogAppendTime' and pipeline.order = 'arrival'.",
-    "doubtful-number": "{subject} has numbers that are plausible times as {format}, but its name "
-    "does not suggest a time.",
+    "doubtful-number": "The numbers of {subject} could be times in {format}, but its name does not "
+    "suggest a time. Check that it is the time.",
     # rows that cannot be read
     "is-parquet": "{subject} is a Parquet file. Set input.format = 'parquet'.",
     "is-utf-16": "{subject} begins like UTF-16. Set input.encoding = 'utf-16'.",
     "not-utf-8": "{subject} has rows that are not UTF-8. If all its rows are in another encoding, "
     "set input.encoding to it, such as 'cp1252' or 'latin-1'. Otherwise correct these rows.",
-    "documents": "The rows are the events of {count:document}.",
-    "json-documents": "{subject} has JSON documents that are not one event a line. Set "
+    "documents": "Read the events of {count:document} as rows.",
+    "json-documents": "The JSON documents in {subject} are not one event per line. Set "
     "input.records = {records!r}.",
     "nan-constants": "Some rows have NaN or Infinity, which are not JSON, though Python's "
     "json.dumps writes them. Write null instead.",
-    "not-json-lines": "{subject} is not JSON lines: none of {rows:row} at its start is an object. "
-    "Set input.format to csv or text; `seglake init` writes a pipeline.",
-    "no-match-at-start": "{subject} does not match input.pattern: none of {rows:row} at its start "
-    "does. Correct the pattern, or leave the file out with input.exclude.",
-    "no-event-start": "{subject} has no event at its start: none of {lines:line} matches "
+    "not-json-lines": "{subject} is not JSON lines: in {rows:row} at its start, no row is a JSON "
+    "object. Set input.format to csv or text, or let `seglake init` write a pipeline file.",
+    "no-match-at-start": "{subject} does not match input.pattern: in {rows:row} at its start, no "
+    "row matches. Correct the pattern, or leave the file out with input.exclude.",
+    "no-event-start": "{subject} has no event at its start: in {lines:line}, no line matches "
     "input.multiline_start_pattern, so all lines become one event. Correct the pattern, or leave "
     "the file out with input.exclude.",
-    "escaped-quotes": "{count:row} that cannot be read have a backslash before a quote, as Spark "
-    "and MySQL write it. Set input.escape = '\\'.",
-    "comments": "{count:row} that cannot be read begin with '#'. If they are comments, set "
-    "input.comment = '#'.",
-    "continued-times": "{count:line} inside events begin with a time. If events begin there, "
-    "correct input.multiline_start_pattern and input.pattern.",
+    "escaped-quotes": "Found {count:unreadable row} with a backslash before a quote, as Spark and "
+    "MySQL write it. Set input.escape = '\\'.",
+    "comments": "Found {count:unreadable row} with '#' at the start. If these rows are comments, "
+    "set input.comment = '#'.",
+    "continued-times": "Found {count:line} with a time at the start, but inside an event. If a new "
+    "event begins at such a line, correct input.multiline_start_pattern and input.pattern.",
     "absent-field": "{subject} {name!r} is not a field of any row. {near_or_has}",
     "object-as-key": "key.fields: {subject!r} is an object, so its JSON text is the key. Set a "
     "field of it, such as {field!r}, if that is the key.",
@@ -135,8 +134,8 @@ _SENTENCES = {
     "some-times-in-format": "{subject}: {count:row} can be read as {format}, and {records:other} "
     "as {given!r}. Correct these rows, or ingest them with a separate pipeline.",
     "other-order": "{subject}: {count:row} can be read as {format}, and {records:other} as "
-    "{given!r}, which has another order. Set timestamp.format = {format!r} if it is right for all, "
-    "else correct these rows.",
+    "{given!r}, where days and months are swapped. If all rows are in the first format, set "
+    "timestamp.format = {format!r}. Otherwise correct the rows in the wrong format.",
     "fraction-in-some-times": "{subject}: {count:row} differ from timestamp.format only in the "
     "fraction. Set timestamp.format = {format!r}, which reads both.",
     "several-zones": "{subject}: the times end with the zones {zones}, which a format cannot read. "
@@ -144,48 +143,49 @@ _SENTENCES = {
     "a pipeline for each zone.",
     "no-zone-in-times": "{count:time} without a zone are read in UTC. Set timestamp.zone to their "
     "region, or to 'UTC'.",
-    "ambiguous-times": "{count:local time} occur twice in {subject}, and are read by "
-    "timestamp.ambiguous = {way!r}.",
-    "nonexistent-times": "{count:local time} do not exist in {subject}, and are read by "
-    "timestamp.nonexistent = {way!r}.",
-    "january-1970": "{subject}: all times are in January 1970, the latest at {newest} "
-    "({count:such file}). With timestamp.format = {format!r} that is {then}. If they are right, "
+    "ambiguous-times": "{count:local time} occur twice in {subject}. timestamp.ambiguous = {way!r} "
+    "selects how they are read.",
+    "nonexistent-times": "{count:local time} do not exist in {subject}. timestamp.nonexistent = "
+    "{way!r} selects how they are read.",
+    "january-1970": "{subject}: all times are in January 1970, the latest at {newest} ({count:such "
+    "file}). With timestamp.format = {format!r}, the latest is {then}. If January 1970 is right, "
     "set timestamp.allow_1970 = true.",
     "january-1970-unknown-unit": "{subject}: all times are in January 1970, the latest at {newest} "
-    "({count:such file}). Correct the unit, or the field that timestamp.field names. If they are "
-    "right, set timestamp.allow_1970 = true.",
+    "({count:such file}). Correct the unit, or the field that timestamp.field names. If January "
+    "1970 is right, set timestamp.allow_1970 = true.",
     "some-in-january-1970": "{early:,} of {records:time} of {subject} are in January 1970 "
     "({count:such file}). Check their unit, and the clock that wrote them.",
     "times-go-back": "{subject}: times go back from {from} to {to} ({count:such file}). They have "
-    "no year, and get timestamp.year = {year}. Ingest lines of another year from their own files.",
+    "no year, so timestamp.year = {year} applies to all of them. Ingest the lines of each year "
+    "from separate files.",
     "times-not-read": "{subject} is not read, because message.timestamp.type = 'LogAppendTime' "
     "gives records the time of the run. Remove one of the two.",
     "run-time-only": "No timestamp.field is set, so records get the time of the run.",
     "no-timestamps": "No timestamp.field is set, so records have no timestamp.",
-    "outside-interval": "{count:record} are outside the declared interval {start} to {end}, and "
-    "no record is inside: the times are {low} to {high}. Such a run does not close its interval. "
-    "If this input belongs to another interval, ingest it with that interval, after undoing this "
-    "run if it was committed.",
+    "outside-interval": "No record is in the declared interval {start} to {end}: {count:record} "
+    "have times from {low} to {high}. Such a run does not close its interval. If the input belongs "
+    "to another interval, undo the run if it was committed, and ingest the input with that "
+    "interval.",
     # the run and its topic
-    "no-keys-to-compact": "No key.fields is set, and {subject} = {policy!r}: compaction removes "
-    "records without a key. Set key.fields, or cleanup.policy = 'delete'.",
+    "no-keys-to-compact": "No key.fields is set, but {subject} = {policy!r}, and compaction "
+    "removes records without a key. Set key.fields, or cleanup.policy = 'delete'.",
     "more-partitions": "This run raises the topic's partitions from {before} to {now}. New "
     "records of a key may go to another partition than before, and topic.partitions cannot be "
     "lowered again.",
     "other-value-format": "The topic has {subject} = {has!r}, but this input has {own!r}, so "
     "readers cannot find the fields of its values. Ingest it into another topic, or change the "
     "setting with `seglake alter`.",
-    "other-pipeline": "Pipeline {subject!r} ingested these files, but this pipeline is {own!r}. "
-    "Its name is pipeline.name, or else the name of the settings file.",
-    "missing-path": "{subject} does not exist, so a run reads nothing there.",
-    "unsplit-encoding": "A file in {encoding} cannot be split: one task reads all {size:,} bytes "
-    "of "
-    "the largest.",
-    "archive-member": "{subject}: the sample ends in {member}. Later members were not read.",
+    "other-pipeline": "Pipeline {subject!r} ingested these files, but this pipeline is named "
+    "{own!r}. To continue as the same pipeline, set pipeline.name = {subject!r}.",
+    "missing-path": "{subject} does not exist, so a run reads no rows from it.",
+    "unsplit-encoding": "Files in {encoding} cannot be split, so one task reads all {size:,} bytes "
+    "of the largest file.",
+    "archive-member": "The sample of {subject} ends in its member {member}. Later members were not "
+    "read.",
     # the key
     "no-key-field": "No field is used as the key, so a record may go to any log partition. To "
     "use one, set key.fields.",
-    "other-keys": "These fields could be keys, too: {fields}.",
+    "other-keys": "These fields could also be keys: {fields}.",
     "no-key": "{count:,} of {rows:,} sampled rows have no {subject}, which is the key.",
 }
 

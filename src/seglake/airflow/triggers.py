@@ -93,9 +93,7 @@ class _LakeTrigger(BaseEventTrigger):
             # Airflow raises this if several assets share the watcher.
             except ValueError as error:
                 self.log.warning(
-                    "%s cannot keep its cursor, so it begins again with every triggerer: %s",
-                    self,
-                    error,
+                    "%s cannot save its cursor, so each new triggerer starts over: %s", self, error
                 )
                 self.asset_state_store = None
             except Exception as error:

@@ -64,7 +64,7 @@ class Watch(ABC):
             return lake.topic(self._topic)
         except UsageError as error:
             if str(error) != self._missing:
-                logger.info("there is nothing to watch yet: %s", error)
+                logger.info("the lake or topic cannot be watched yet: %s", error)
             self._missing = str(error)
             return None
 
@@ -112,7 +112,7 @@ class VersionWatch(Watch):
             return {}
         except UsageError as error:
             logger.warning(
-                "the last watched version is gone, so new runs are found by their end time: %s",
+                "the watched version has expired, so new runs are found by their end time: %s",
                 error,
             )
             ended_ms = cursor["ended_ms"]

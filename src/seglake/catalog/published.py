@@ -173,7 +173,7 @@ class PublishedTable:
         if not replace and other not in {(self._lake, self._topic), (self._lake, None)}:
             raise UsageError(
                 f"{self.uri} is the table of topic {other[1]} of lake {other[0]}, not of "
-                f"{self._topic} of {self._lake}. Give another table, or --replace"
+                f"{self._topic} of {self._lake}. Give another table, or use --replace"
             )
         foreign = [each.title for each in since_ours if each.added or each.removed]
         shows, metadata = shown.get(self._application), set_by["metaData"]
@@ -293,7 +293,7 @@ def locate(store: Store, topic: str, table: str | None) -> str:
     inside = path != uri
     if f"{store.uri}/".startswith(f"{uri}/") or (inside and not _is_inside(path)):
         raise UsageError(
-            f"{uri} cannot be a table. In a lake, use a folder below {store.uri}/{layout.TABLES}"
+            f"a table must be below {store.uri}/{layout.TABLES} or outside the lake, not at {uri}"
         )
     if not inside and "/" not in uri.partition("://")[2] and not is_local(store):
         raise UsageError(f"{uri} is a bucket, not a table. Give a folder in the bucket")

@@ -27,8 +27,8 @@ from seglake.layout import tag_folder, tag_key
 from seglake.store import Store
 
 NAME_RULE = (
-    "the name of a tag must have 1 to 64 characters from a-z 0-9 _ -, begin with a letter, and not "
-    "be v or x with digits, key or key64"
+    "the name of a tag must have 1 to 64 characters from a-z 0-9 _ -, begin with a letter, and "
+    "must not be key, key64, or v or x followed by digits"
 )
 NAME = r"(?!(?:[vx][0-9]+|key|key64)(?![a-z0-9_-]))[a-z][a-z0-9_-]{0,63}"  # a regular expression
 _FORMAT = 1

@@ -286,7 +286,7 @@ def _check_partition(row: PartitionRow, base: Snapshot) -> None:
         raise UsageError(f"{row} is not newer than sequence {stored.sequence}")
     if row.log_start_offset < stored.log_start_offset or row.next_offset < stored.end_offset:
         raise UsageError(
-            f"{row} would move the log start or end back: they are {stored.log_start_offset} and "
+            f"{row} would move the log start or end back. They are {stored.log_start_offset} and "
             f"{stored.end_offset}"
         )
 
@@ -295,6 +295,8 @@ def _live(topic: str, partition: int, base_offsets: Int64s, base: Snapshot) -> S
     """Return the live segments that begin at `base_offsets`. Raise UsageError if one is missing."""
     live = base.partition(topic, partition).segments
     if len(live.beginning_at(base_offsets)) < len(base_offsets):
-        where = f"some of the base offsets {base_offsets.tolist()}"
-        raise UsageError(f"{topic}-{partition} has no segments at {where}")
+        offsets = base_offsets.tolist()
+        raise UsageError(
+            f"{topic}-{partition} has no segment at one or more of the base offsets {offsets}"
+        )
     return live

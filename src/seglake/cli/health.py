@@ -69,9 +69,8 @@ def _show_verified(report: VerifyResult) -> None:
         segments = counted(report.segments, "segment")
         print(f"Version {report.version} is intact: checked {segments}, {how}.")
     if report.orphans:
-        orphans, one = counted(len(report.orphans), "object"), len(report.orphans) == 1
-        belongs, them = ("belongs", "it") if one else ("belong", "them")
-        print(f"{orphans} {belongs} to no version. `seglake vacuum` deletes {them} after a day.")
+        orphans = counted(len(report.orphans), "object")
+        print(f"Found {orphans} that no version names. A later `seglake vacuum` deletes them.")
 
 
 def repair(
@@ -195,7 +194,7 @@ def _show_vacuumed(grace_hours: float, report: VacuumResult) -> None:
     if report.rewritten:
         done = "Would rewrite" if dry_run else "Rewrote"
         files = counted(len(report.rewritten), "merged file")
-        print(f"{done} {files} of the quarantine, without the rejects of undone or replaced runs.")
+        print(f"{done} {files} of the quarantine to remove the rejects of undone or replaced runs.")
     ended = "Would delete expired tags" if dry_run else "Deleted expired tags"
     if report.ended_tags:
         print(f"{ended}: {', '.join(report.ended_tags)}.")

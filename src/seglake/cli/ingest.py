@@ -350,7 +350,7 @@ def _show_init(
     option = f"--conf-file {quote(str(file))}"
     if not pipeline.allows_rejects(rejected, len(checked.rows)):
         fails = _fails(rejected, len(checked.rows), pipeline)
-        print(wrap(f"{fails}. An ingest commits nothing if the other rows are like these"))
+        print(wrap(f"{fails}. An ingest would commit nothing if the other rows are like these"))
         print(f"Next: correct {file}, then seglake check {option}")
         return
     print(f"Next: seglake check {option}, then seglake ingest {option} --local")

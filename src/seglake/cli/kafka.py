@@ -161,7 +161,7 @@ def _show_logs(reports: list[ImportResult], *, as_json: bool) -> None:
     ]
     if not new:
         amiss = any(report.refused or report.gone for report in reports)
-        print("There are no other new records." if amiss else "There are no new records.")
+        print("Found no other new records." if amiss else "Found no new records.")
         return
     would = any(report.dry_run for report in reports)
     show("offsets to import" if would else "imported offsets", Listing(_IMPORTED, new))

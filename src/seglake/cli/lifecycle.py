@@ -104,7 +104,7 @@ def _show_altered(root: str, report: AlterResult) -> None:
         segments = counted(report.unindexed, "segment")
         have = "has" if report.unindexed == 1 else "have"
         reindex = f"`seglake reindex {quote(root)} {topic}`"
-        print(f"{segments} {have} no key index by these settings yet. {reindex} builds it.")
+        print(f"{segments} {have} no key index for these settings yet. Build it with {reindex}.")
     if not report.changes:
         print(f"Topic {topic!r} already has these settings. Nothing was changed.")
 
@@ -183,7 +183,7 @@ def _show_compacted(report: CompactResult) -> None:
             Listing([*_COMPACT_PLAN[:-1], *_OUTCOME], cleaned),
         )
     due = counted(len(cleaned), "log partition")
-    print(f"{due} of {len(partitions)} {'was' if len(cleaned) == 1 else 'were'} due.")
+    print(f"Compacted {due} of {len(partitions)}.")
 
 
 def delete_records(
@@ -285,7 +285,7 @@ def _show_erased(report: EraseResult) -> None:
     if report.dry_run:
         print(f"Would erase {counts}, and delete {old}.")
     elif report.version < 0:
-        print(f"Nothing had to be erased. Deleted {old}.")
+        print(f"Found nothing to erase. Deleted {old}.")
     else:
         print(f"Erased {counts} (version {report.version}). Deleted {old}.")
     for name, count in report.tags.items():
@@ -373,10 +373,10 @@ _DAMAGED = [Column("file", "file"), number("position", "byte"), prose("problem",
 def _why_apart(apart: Mapping[str, int]) -> str:
     """Return the most frequent reason why two neighbouring segments were not merged."""
     if not apart:
-        return "there are no small segments next to each other"
+        return "no two small segments are next to each other"
     limit, pairs = max(apart.items(), key=itemgetter(1))
-    forbids = "a merge gains too little (--all merges them)" if limit == "gain" else f"of {limit}"
-    return f"{counted(pairs, 'pair')} of small segments stay separate: {forbids}"
+    forbids = "merging saves too little (see --all)" if limit == "gain" else f"of {limit}"
+    return f"{counted(pairs, 'pair')} of small segments stay separate because {forbids}"
 
 
 def merge(
@@ -483,9 +483,9 @@ def _show_published(report: PublishResult) -> None:
     for change in report.mended:
         print(f"mended: {change}")
     for column, count in report.misfits.items():
-        print(f"{counted(count, 'value')} did not fit column {column!r}, so null replaces them.")
+        print(f"{counted(count, 'value')} did not fit column {column!r}, and became null.")
     if report.forgotten:
-        print(f"The lake no longer lists {report.table}. The table itself was not changed.")
+        print(f"Stopped publishing {report.table}. The files of the table were not changed.")
         return
     files = f"{counted(report.added, 'file')} added, {report.removed:,} removed"
     if report.status == "dry run":

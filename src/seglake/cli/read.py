@@ -92,7 +92,7 @@ def read(
         how |= {"--start": start, "--end": end, "--version": version, "--explain": explain or None}
         if options := [name for name, value in how.items() if value not in {None, "jsonl"}]:
             raise UsageError(
-                f"--follow prints lines until it is stopped. Leave out {', '.join(options)}"
+                f"--follow prints lines until it is stopped, so leave out {', '.join(options)}"
             )
     log = seglake.open(root, version).topic(topic)
     chosen = None if fields is None else seglake.Fields.parse(fields)
@@ -119,7 +119,7 @@ def choose_form(how: Mapping[str, Any], *, explain: bool, as_json: bool) -> Outp
     """
     options = [name for name, value in how.items() if value is not None]
     if explain and options:
-        raise UsageError(f"--explain reads and writes no records. Leave out {', '.join(options)}")
+        raise UsageError(f"--explain does not read records, so leave out {', '.join(options)}")
     form, output = how["--format"], how["--output"]
     if as_json and form not in (None, "jsonl"):
         raise UsageError(

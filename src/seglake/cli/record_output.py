@@ -181,7 +181,7 @@ class _Records:
 def print_misfits(topic: str, stats: ReadStats) -> None:
     """Print the count of values that do not fit the type of their field to standard error."""
     for name, count in stats.misfits.items():
-        records = f"{counted(count, 'record')} that {'does' if count == 1 else 'do'} not fit"
+        records = f"{counted(count, 'record')}, where the value has another type"
         print(f"{topic}: {name!r} is null in {records}", file=sys.stderr)
 
 
@@ -362,7 +362,7 @@ def _progress(
         matching = min(stats.bytes_matching, planned.size_bytes)
         cost = replace(stats, bytes_matching=matching).amplification
         print(
-            f"{counted(written.records, 'record')}. {counted(stats.bytes_fetched, 'byte')} read, "
-            f"{cost:.2f} for each byte of a matching batch",
+            f"{counted(written.records, 'record')}. {counted(stats.bytes_fetched, 'byte')} read: "
+            f"{cost:.2f} bytes for each byte of a matching batch",
             file=sys.stderr,
         )

@@ -72,8 +72,8 @@ class Rejects(NamedTuple):
         """Print a sample of the rejects. As JSON without a limit, print all rejects."""
         if not self.runs:
             hint = (
-                "no committed run has open rejects. To see the rejects of a failed run, give "
-                "--run-id"
+                "committed runs have no open rejects. To see a sample of the rejects of a failed "
+                "run, give --run-id"
             )
             print(f"{self.topic}: {hint}", file=sys.stderr)
         if as_json and limit is None:
@@ -145,7 +145,7 @@ def describe_hidden_rows(counts: Mapping[Group, int], shown: int, unkept: int) -
         reasons = ", ".join(f"{reason}: {count:,}" for reason, count in of_reason.most_common())
         files = counted(len({group[2] for group in counts}), "file")
         said.append(
-            f"{shown:,} of {total:,} rejected rows are shown ({reasons}; {files}). To see all: "
+            f"Shown: {shown:,} of {total:,} rejected rows ({reasons}; {files}). To see all: "
             f"--limit {total}, or --json without --limit"
         )
     if unkept:

@@ -32,7 +32,7 @@ class Query(NamedTuple):
 
     def print_no_match(self, log: Log) -> None:
         """Print that nothing was found, and suggest another search."""
-        _print_hint(log, f"nothing was found {self.when}".rstrip())
+        _print_hint(log, f"no matching record was found {self.when}".rstrip())
         if self.keys:
             _print_key_hints(log, self.keys)
         if self.headers:
@@ -57,12 +57,12 @@ def print_no_records(log: Log, partitions: Iterable[int], asked: str) -> None:
     columns = [log.reader(partition).view.segments for partition in partitions]
     newest = max((int(each.max_timestamps.max(initial=-1)) for each in columns), default=-1)
     if newest >= 0:
-        there = f"the newest record has the time {format_ms(newest)}"
+        there = f"the newest record is from {format_ms(newest)}"
     elif any(each.details["record_count"].any() for each in columns):
-        there = "no record has a timestamp"
+        there = "the records have no timestamp"
     else:
         there = "the topic has no records"
-    _print_hint(log, f"there are no records {asked}, and {there}" if asked else there)
+    _print_hint(log, f"no record was found {asked}: {there}" if asked else there)
 
 
 def with_field_hints(
@@ -87,7 +87,7 @@ def print_field_hints(log: Log, names: Iterable[str], option: str) -> None:
         _print_hint(log, f"{_no_fields(log)}, so they have no fields. {instead}")
         if not log.value_format:
             alter = f"`seglake alter {quote(log.store.uri)} {log.topic} {_SAYS_HOW}"
-            _print_hint(log, f"if they are CSV or lines of text, {alter}")
+            _print_hint(log, f"if the values are CSV or lines of text, {alter}")
         return
     for name in names if sample.objects else ():
         if name not in field_names:
@@ -108,7 +108,7 @@ def _of_field(name: str, field_names: list[str]) -> str:
     if inside is not None:
         return f"the field {name!r} is an object. Name a field of it, such as {inside!r}"
     hint = similar_names_hint(name, field_names, "A value")
-    return f"no sampled value has the field {name!r}. {hint}"
+    return f"the sampled values have no field {name!r}. {hint}"
 
 
 def _print_key_hints(log: Log, asked: Collection[bytes]) -> None:

@@ -36,8 +36,8 @@ def dump_file(file: str, *, deep: bool, as_json: bool, iso: bool = False) -> Non
     match = re.fullmatch(r"([0-9]{20})\.(log|index|timeindex)", name)
     if not match:
         raise UsageError(
-            f"{file} is not a file of a Kafka segment. Name a file with 20 digits and the suffix "
-            f".log, .index or .timeindex"
+            f"{file} is not the name of a Kafka segment's file. Name a file such as "
+            "00000000000000000000.log, .index or .timeindex"
         )
     base_offset, suffix = int(match[1]), match[2]
     if deep and suffix != "log":

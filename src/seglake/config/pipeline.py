@@ -36,9 +36,10 @@ class Pipeline(Section):
     )
     on_changed_source: Literal["fail", "skip", "ingest-as-new"] = Field(
         default="fail",
-        description="what to do with a file that changed since it was ingested into the topic: "
-        "end with an error, skip it, or ingest all of its lines, including lines that the topic "
-        "already has. If the run is committed, nothing is ingested, and only `fail` is an error",
+        description="what to do with a file that changed since it was ingested into the topic: end "
+        "with an error, skip it, or ingest all of its lines, including lines that the topic "
+        "already has. If the run is already committed, nothing is ingested, and `fail` ends with "
+        "an error",
     )
     on_outside_interval: Literal["report", "fail"] = Field(
         default="report",

@@ -60,8 +60,8 @@ def _listed(value: object) -> object:
     names = [name.strip() for name in value.split(",")]
     if blank := next((name for name in names if len(name.split()) > 1), None):
         raise ValueError(
-            f"names are separated by commas, and {blank!r} has a blank. For such a name, write a "
-            f"list: {json.dumps([blank], ensure_ascii=False)}"
+            f"{blank!r} contains a blank, but names in a text are separated by commas. For a name "
+            f"with a blank, write a list: {json.dumps([blank], ensure_ascii=False)}"
         )
     return _names(names)
 
@@ -236,7 +236,7 @@ def _one_character(text: str) -> str:
 def _escape(text: str) -> str:
     # An erasure must find escaped keys in rejects, and supports only this escape.
     if text != "\\":
-        raise ValueError(f"{text!r} is not a backslash. For doubled quotes, leave it out")
+        raise ValueError(f"{text!r} is not a backslash. If quotes are doubled, leave it out")
     return text
 
 

@@ -67,7 +67,7 @@ class Topic(Section):
         '`pipeline.order = "arrival"`',
     )
     message_timestamp_type: Literal["CreateTime", "LogAppendTime"] = Field(
-        default="CreateTime", description="timestamps are times of events, or the start of the run"
+        default="CreateTime", description="timestamps are event times, or the start of the run"
     )
     segment_bytes: Size = Field(
         default=2**30, ge=14, le=INT32_MAX, description="largest size of a `.log` file"

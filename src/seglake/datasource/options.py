@@ -104,8 +104,8 @@ class Options:
         """Return the start of a new streaming query. Raises UsageError for options of batches."""
         if self.only_in_batches:
             raise UsageError(
-                f"option {self.only_in_batches[0]} is only valid in a batch query. a streaming "
-                f"query has no end and follows the newest version"
+                f"option {self.only_in_batches[0]} is only valid in a batch query. A streaming "
+                "query has no end and follows the newest version"
             )
         return self.starting or Bound("startingOffsets", LATEST)
 

@@ -170,8 +170,8 @@ def _batches(data: Any) -> Iterator[pa.RecordBatch]:
     for batch in [data] if is_one else data:
         if not isinstance(batch, pa.RecordBatch) or batch.schema != (schema or batch.schema):
             raise UsageError(
-                f"data has an unsuitable {type(batch).__name__}. Give paths, an Arrow table, a "
-                "DataFrame, or Arrow record batches with the same columns"
+                f"data contains a {type(batch).__name__}, which cannot be ingested. Give paths, an "
+                "Arrow table, a DataFrame, or Arrow record batches with the same columns"
             )
         schema = batch.schema
         yield batch

@@ -153,7 +153,7 @@ def _files_with_bytes(paths: Sequence[str], store: InputStore, root: str) -> lis
         raise InputError(f"there is no {', '.join(listed.missing)}. Correct the path")
     if not listed.files:
         hint = next((glob_hint(path) for path in paths if is_glob(path, store)), f" ({HIDDEN})")
-        raise InputError(f"there are no files in {names}. Give other paths{hint}")
+        raise InputError(f"found no files in {names}. Give other paths{hint}")
     files = [file for file in listed.files if file.size]
     if not files:
         raise InputError(f"all files in {names} are empty. Give other paths")

@@ -85,7 +85,7 @@ def read_sample(
     file is found, if all files are empty, or if the format is not recognised.
     """
     if not paths:
-        raise InputError("no path is given. Name files, folders or globs")
+        raise InputError("the paths are missing. Name files, folders or globs")
     store = InputStore(storage)
     chosen = choose_files(paths, store, root, output)
     some = sampled_files(chosen.files)

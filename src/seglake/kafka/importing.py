@@ -436,7 +436,7 @@ def _notes(extent: Extent) -> Iterator[str]:
             f"{folder.high_watermark}: the broker lost the records between them"
         )
     if folder.skipped:
-        yield (f"{folder.path}: left out {counted(len(folder.skipped), 'file')} of no segment")
+        yield (f"{folder.path}: left out {counted(len(folder.skipped), 'unrelated file')}")
 
 
 def _topic_rows(

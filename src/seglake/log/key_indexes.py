@@ -125,7 +125,7 @@ class KeyIndex:
                 (head,) = self._read([(0, end)])
             tables = keyindex.decode_head(head, size)
             if tables.log_bytes != self._segment.log_bytes:
-                raise CorruptData(f"the key index is of a log with {tables.log_bytes} bytes")
+                raise CorruptData(f"the key index describes a log of {tables.log_bytes} bytes")
             self._data = np.zeros(-(-size // 8) * 8, np.uint8)  # takes memory for loaded pages only
             self._has = tables.rows["pairs"] == 0  # which pages are in memory and checked
             self._size_bytes = _OWN_BYTES + 2 * len(head)

@@ -177,9 +177,9 @@ class ZoneSearch:
     def _opened(self, head: Any, read: ReadRanges | None) -> _State:
         fences = zonemap.decode_fences(head)
         if fences.log_bytes != self._segment.log_bytes:
-            raise CorruptData(f"the zone map is of a log with {fences.log_bytes} bytes")
+            raise CorruptData(f"the zone map describes a log of {fences.log_bytes} bytes")
         if read and fences.size_bytes != self._segment.zonemap_bytes:  # before memory is reserved
-            raise CorruptData(f"the zone map does not have {self._segment.zonemap_bytes} bytes")
+            raise CorruptData(f"the zone map should have {self._segment.zonemap_bytes} bytes")
         end_offset = self._segment.end_offset - self._segment.base_offset
         zones = Zones(
             np.empty(0, zonemap.ENTRY), fixed(_pages_of(fences, end_offset)),

@@ -129,7 +129,7 @@ def _steps(
     matches = [_LINE.fullmatch(line) for line in text.partition(_METADATA)[2].splitlines()]
     steps = [(match[1], match[2]) for match in matches if match]
     if len(steps) < len(matches) or any(kind not in _Reading.KINDS for kind, _ in steps):
-        raise ValueError("an expression has a step of an unknown form")
+        raise ValueError("the expression has a part that Seglake cannot evaluate")
     return steps, [column[0] for column in batch.columns]
 
 

@@ -263,9 +263,7 @@ class Log(ShowsTable):
         """
         times_ms = to_epoch_ms_array(times)
         if times_ms.min(initial=0) < 0:
-            raise UsageError(
-                "a target time is before 1970, and no record is that old. Give later times"
-            )
+            raise UsageError("a target time is before 1970, but no record is. Give later times")
         return offsets_for_times(self.reader(partition), times_ms)
 
     def max_timestamps(
@@ -895,5 +893,5 @@ def _unpickled(
 
 def _not_negative(time: Time) -> int:
     if (timestamp := to_epoch_ms(time)) < 0:
-        raise UsageError(f"{time!r} is before 1970, and no record is that old. Give a later time")
+        raise UsageError(f"{time!r} is before 1970, but no record is. Give a later time")
     return timestamp

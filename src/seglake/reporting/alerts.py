@@ -67,10 +67,10 @@ def _holes(figures: TopicFigures) -> Iterator[Alert]:
         missing = duration(sum(end - start for start, end in holes))
         yield Alert(
             figures.topic, "hole", "problem",
-            f"Declared intervals leave {counted(len(holes), 'hole')}, {missing} in total: "
-            f"{named}{more}. No window that ends after the first hole is closed.",
-            "Ingest the missing input with --interval-start and --interval-end. If there is none, "
-            "declare the interval with a run over empty input (`on_empty = \"ok\"`).",
+            f"Found {counted(len(holes), 'hole')} between declared intervals, {missing} in "
+            f"total: {named}{more}. No window that ends after the first hole is closed.",
+            "Ingest the missing input with --interval-start and --interval-end. If no input is "
+            'missing, declare the interval with a run over empty input (`on_empty = "ok"`).',
         )  # fmt: skip
 
 

@@ -68,11 +68,11 @@ def _of_topic(figures: TopicFigures) -> Iterator[tuple[str, str, float | None]]:
     yield ("tiny_segments", "Segments that a merge would join", figures.tiny_segments)
     yield "log_bytes", "Size of logs", figures.log_bytes
     yield "index_bytes", "Size of index files", figures.index_bytes
-    yield "open_rejects", "Rejected rows that no redrive took over", figures.open_rejects
+    yield "open_rejects", "Rejected rows that were not redriven", figures.open_rejects
     latest = max((late_run.lateness_ms for late_run in figures.lateness), default=None)
     yield (
         "max_lateness_seconds",
-        "Lateness of the latest event of the newest runs",
+        "Largest lateness of an event in the newest runs",
         _seconds(latest),
     )
     runs = sorted(figures.committed, key=lambda run: run.finished_at_ms)

@@ -98,11 +98,11 @@ class ServerSettings(_ServerSection):
     insecure: bool = Field(
         default=False, description="listen on other addresses than loopback without TLS and SASL"
     )
-    refresh_ms: int = Field(default=1000, ge=10, description="time between checks for versions")
+    refresh_ms: int = Field(default=1000, ge=10, description="time between checks for new versions")
     max_connections: int = Field(default=1000, alias="max.connections", ge=1)
     max_connections_per_ip: int | None = Field(
         default=None, alias="max.connections.per.ip", ge=1,
-        description="default: half of `max.connections`",
+        description="limit for one address; default: half of `max.connections`",
     )  # fmt: skip
     idle_ms: int = Field(default=600_000, alias="connections.max.idle.ms", ge=1)
     login_ms: int = Field(
@@ -117,8 +117,8 @@ class ServerSettings(_ServerSection):
     fetch_bytes: Size = Field(
         default=57_671_680, alias="fetch.max.bytes", ge=1024, description="records in one response"
     )
-    windows: int = Field(default=1000, ge=1, description="limit of window topics in memory")
-    windows_bytes: Size = Field(default=256 * 2**20, ge=1, description="memory for them")
+    windows: int = Field(default=1000, ge=1, description="number of window topics in memory")
+    windows_bytes: Size = Field(default=256 * 2**20, ge=1, description="memory for window topics")
 
     @property
     def connections_per_ip(self) -> int:
@@ -178,7 +178,7 @@ class Groups(_ServerSection):
     min_session_ms: int = Field(default=6_000, alias="group.min.session.timeout.ms", ge=1)
     max_session_ms: int = Field(default=1_800_000, alias="group.max.session.timeout.ms", ge=1)
     max_members: int = Field(default=1000, alias="group.max.size", ge=1)
-    max_groups: int = Field(default=10_000, ge=1, description="limit of groups with members")
+    max_groups: int = Field(default=10_000, ge=1, description="limit for groups with members")
     metadata_bytes: Size = Field(default=4096, alias="offset.metadata.max.bytes", ge=0)
 
 

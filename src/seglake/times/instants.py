@@ -88,7 +88,7 @@ def to_past_ms(value: Time, now_ms: int, remedy: str) -> int:
     """
     ms = to_epoch_ms(value)
     if ms < 0:
-        raise UsageError(f"{value!r} is before 1970, and no record is older. Give a later time")
+        raise UsageError(f"{value!r} is before 1970, but no record is. Give a later time")
     if ms > now_ms + _SLACK_MS:
         raise UsageError(f"{format_ms(ms)} is later than now, {format_ms(now_ms)}: {remedy}")
     return ms

@@ -31,7 +31,7 @@ READ = [
     ),
     (Finding("other-files", "b.txt", count=1),
      "Left out 1 file of other kinds, such as b.txt."),
-    (Finding("other-times", facts={"fields": ["a", "b"]}), "These fields have times, too: a, b."),
+    (Finding("other-times", facts={"fields": ["a", "b"]}), "These fields also have times: a, b."),
 ]  # fmt: skip
 
 

@@ -251,7 +251,7 @@ def test_replacing_a_segment_that_is_not_there__is_refused(catalog: CatalogTable
     append(catalog, catalog.snapshot(), 5)
     base, attempt = catalog.snapshot(), new_attempt()
     merged = segment(0, 5, attempt_id=attempt)
-    with pytest.raises(UsageError, match="has no segments at some"):
+    with pytest.raises(UsageError, match="has no segment at one"):
         catalog.commit([merged], topic="orders", base=base, attempt_id=attempt, replaced=[(0, 3)])
 
 

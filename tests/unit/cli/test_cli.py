@@ -388,7 +388,7 @@ def test_with_json_damage_has_its_own_kind_and_answers_stay_as_they_are(
             ("find", "lake", "--topic", "web"),
             "the topic needs no option. Write: seglake find ROOT TOPIC",
         ),
-        (("ingest", "web.toml", "--local"), "web.toml needs its option. Write --conf-file"),
+        (("ingest", "web.toml", "--local"), "a settings file needs an option. .* web.toml"),
         (("ingest", "--conf", "web.toml"), "ingest has no option --conf. .* --conf-file"),
         (("undo", "lake", "web", "--run", "x"), "undo has no option --run. .* --run-id"),
         (
@@ -475,11 +475,11 @@ def test_the_status_of_a_run_that_is_taken_out_says_so(tmp_path: Path) -> None:
 
 def test_a_search_that_finds_nothing_says_so(maker: LakeMaker) -> None:
     find = ["find", str(maker.root), "events", "--key", "nobody"]
-    assert CliRunner().invoke(app, find).stderr == "events: nothing was found\n"
+    assert CliRunner().invoke(app, find).stderr == "events: no matching record was found\n"
     for form in ("jsonl", "table"):
         done = CliRunner().invoke(app, [*find, "--last", "1w", "--format", form])
         assert done.exit_code == 0
-        assert done.stderr == "events: nothing was found in the requested time\n"
+        assert done.stderr == "events: no matching record was found in the requested time\n"
 
 
 def told_of(root: Path, command: str, *arguments: str) -> list[str]:
@@ -491,15 +491,15 @@ def told_of(root: Path, command: str, *arguments: str) -> list[str]:
 def test_a_field_that_no_value_has_is_told_with_those_that_are_there(tmp_path: Path) -> None:
     values = [b'{"name": "ann", "status": {"code": 1}}', b'{"name": null, "n": "other"}']
     LakeMaker(tmp_path).run({0: [Event(T + at, b"k", each) for at, each in enumerate(values)]})
-    near = "events: no sampled value has the field 'nmae'. Did you mean 'name'?"
-    none = "events: nothing was found"
+    near = "events: the sampled values have no field 'nmae'. Did you mean 'name'?"
+    none = "events: no matching record was found"
     told = partial(told_of, tmp_path)
     assert told("find", "--where", "nmae=ann") == [none, near]
     assert told("find", "--where", "name=nobody") == [none]
     assert told("find", "--where", "name=ann") == []
     inside = "events: the field 'status' is an object. Name a field of it, such as 'status.code'"
     assert told("find", "--where", "status=1") == [none, inside]
-    far = "events: no sampled value has the field 'q'. A value has 'name', 'status.code', 'n'"
+    far = "events: the sampled values have no field 'q'. A value has 'name', 'status.code', 'n'"
     assert told("find", "--where", "q=1", "--key", "k") == [none, far]
     for command in (["read"], ["find", "--key", "k"], ["read", "--format", "table"]):
         assert told(*command, "--fields", "name,nmae") == [near]
@@ -518,10 +518,10 @@ def test_nothing_is_sampled_where_something_is_found(
 def test_values_without_fields_and_keys_of_bytes_are_told(tmp_path: Path) -> None:
     keys = [bytes([0, 0, 0, at]) for at in range(5)] + [b"\xff\xfe", None]
     LakeMaker(tmp_path).run({0: [Event(T, key, b"no JSON") for key in keys]})
-    none = "events: nothing was found"
+    none = "events: no matching record was found"
     told = partial(told_of, tmp_path)
     of_csv = (
-        f"events: if they are CSV or lines of text, `seglake alter {tmp_path} events "
+        f"events: if the values are CSV or lines of text, `seglake alter {tmp_path} events "
         "value.format=csv value.columns=…` gives them fields"
     )
     no_fields = "events: the values are not JSON objects, so they have no fields. "

@@ -123,11 +123,11 @@ def test_old_data_say_of_when_the_newest_record_is(tmp_path: Path) -> None:
     LakeMaker(tmp_path).run({0: [Event(to_epoch_ms("2026-05-31T22:30:00Z"))]})
     done = CliRunner().invoke(app, ["read", str(tmp_path), "events", "--last", "1h"])
     assert (done.exit_code, done.stdout) == (0, "")
-    assert "last 1h, and the newest record has the time 2026-05-31T22:30" in done.stderr
+    assert "last 1h: the newest record is from 2026-05-31T22:30" in done.stderr
     later = CliRunner().invoke(
         app, ["read", str(tmp_path), "events", "--start", "2026-06-01T00:00Z"]
     )
-    assert later.stderr.startswith("events: there are no records from 2026-06-01T00:00Z on, and")
+    assert later.stderr.startswith("events: no record was found from 2026-06-01T00:00Z on: ")
     both = ["--start", "2026-06-01T00:00Z", "--end", "2026-06-02T00:00Z"]
     before = ["--end", "2026-05-31T00:00Z"]
     for asked, words in ((both, f"from {both[1]} to {both[3]}"), (before, f"before {before[1]}")):
@@ -136,7 +136,7 @@ def test_old_data_say_of_when_the_newest_record_is(tmp_path: Path) -> None:
                 app, ["read", str(tmp_path), "events", *asked, "--format", form]
             )
             told = (
-                f"events: there are no records {words}, and the newest record has the time "
+                f"events: no record was found {words}: the newest record is from "
                 "2026-05-31T22:30:00.000Z\n"
             )
             assert (none.exit_code, none.stderr) == (0, told)

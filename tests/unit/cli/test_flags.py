@@ -843,7 +843,7 @@ def _publish(it: Place) -> None:
     assert (row["key"], row["other"], row["timestamp_ms"]) == ("k", "x", T)
     assert "Nothing was changed" in it.tell(*publish)
     assert it.json(*publish, "--replace")["removed"] == done["added"]
-    assert "no longer lists" in it.tell(*publish, "--forget")
+    assert "Stopped publishing" in it.tell(*publish, "--forget")
     it.refused("lists no table", *publish, "--forget")
 
 

@@ -172,7 +172,7 @@ def test_a_change_of_retention_reports_what_the_next_maintenance_removes(tmp_pat
 
 def test_names_in_a_text_have_commas_between_them(root: str) -> None:
     for key in ("index.fields", "index.headers"):
-        told = f"{key}: names are separated by commas, and 'status user.id' has a blank"
+        told = f"{key}: 'status user.id' contains a blank"
         with pytest.raises(ConfigError, match=told):
             seglake.alter(root, "events", {key: "a, status user.id"})
         seglake.alter(root, "events", {key: ["status user.id"]})

@@ -319,7 +319,7 @@ def test_only_blocks_of_the_key_are_read(maker: LakeMaker) -> None:
     plan = log.plan_find(b"k7")
     assert (plan.by_index, plan.scanned) == (len(_rows(maker)), 0)
     assert plan.size_bytes < sum(row.log_bytes for row in _rows(maker)) * 2 / 3
-    assert "segments by key index" in str(plan)
+    assert "segments with a key index" in str(plan)
     within = log.plan_find(b"k7", start=T, end=T + 100)
     assert within.by_index < plan.by_index
     stats = seglake.ReadStats()

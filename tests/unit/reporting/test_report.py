@@ -96,7 +96,7 @@ def test_alerts_name_what_is_wrong(found: LakeReport) -> None:
     hole, late, future, rejects, _ = found.alerts
     closed = BEGIN_MS + MISSING * HOUR_MS
     assert found.topics[0].coverage.closed_until_ms == closed
-    assert hole.text.startswith("Declared intervals leave 1 hole, 1 h in total: 2026-06-01 11:00")
+    assert hole.text.startswith("Found 1 hole between declared intervals, 1 h in total: ")
     assert "2026-06-01 11:00 UTC, 1 d ago" in late.text
     assert found.topics[0].future.farthest_ms == FUTURE_MS
     assert future.text.startswith("1 segment with")
@@ -252,7 +252,7 @@ def test_the_command_writes_page_json_and_alerts(root: str, tmp_path: Path) -> N
     assert target.read_text().startswith("<!DOCTYPE html>")
     printed = run(app, ["report", root, "--json"])
     assert json.loads(printed.output)["root"].endswith("lake")
-    assert "Declared intervals leave 1 hole" in run(app, ["report", root]).output
+    assert "Found 1 hole" in run(app, ["report", root]).output
 
 
 def test_the_newest_failed_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -213,7 +213,7 @@ def read_metadata(store: Store, key: str, size: int) -> Mapping[bytes, bytes]:
     try:
         return pq.read_metadata(pa.BufferReader(end)).metadata or {}
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise CorruptData(f"this is not the end of a Parquet file: {error}", file=key) from error
+        raise CorruptData(f"the Parquet footer is damaged: {error}", file=key) from error
 
 
 def _conform(table: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -118,7 +118,7 @@ class Command(Documented):
                 )
         file = next((word for word in words if word.endswith(".toml")), None)
         if file and "--conf-file" in own and "--conf-file" not in words:
-            raise UsageError(f"{file} needs its option. Write --conf-file {file}")
+            raise UsageError(f"a settings file needs an option. Write: --conf-file {file}")
 
     def _refuse(self, ctx: Any, extra: Sequence[str]) -> None:
         """Raise UsageError for surplus arguments, such as a topic that needs its option."""

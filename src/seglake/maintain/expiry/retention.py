@@ -420,7 +420,7 @@ class _RetainedPartition:
         first = self.view.segment(self.count)
         place, time = f"{first.topic}-{first.partition}", int(self._times[self.count])
         what = f"the segment at offset {first.base_offset}, written at {format_ms(time)}"
-        other = "message.timestamp.after.max.ms rejects such records"
+        other = "the setting message.timestamp.after.max.ms rejects such records"
         if first.max_timestamp >= 0:
             what = (
                 f"the record at offset {first.offset_of_max_timestamp}, with the time "
@@ -435,10 +435,10 @@ class _RetainedPartition:
             time,
             int(self.shielded.sum()),
             int(self._sizes[self.shielded].sum()),
-            f"{place}: {what}, keeps the old segments after it. If its time is wrong, `seglake "
-            f"delete-records {quote(self._root)} {first.topic} --partition {first.partition} "
-            f"--before-offset {first.end_offset}` deletes its segment and all segments before "
-            f"it{', and ' if first.record_count else '; '}{other}",
+            f"{place}: {what}, prevents the removal of the old segments after it. If its time is "
+            f"wrong, `seglake delete-records {quote(self._root)} {first.topic} --partition "
+            f"{first.partition} --before-offset {first.end_offset}` deletes its segment and all "
+            f"segments before it{', and ' if first.record_count else '; '}{other}",
         )
 
 

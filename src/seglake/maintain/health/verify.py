@@ -267,12 +267,12 @@ def _check_counts(run: RunRow, expected: int, rejects: int) -> Iterator[HealthFi
     """Check a run's counts, and whether its number of `rejects` in the quarantine is `expected`."""
     name = f"run {run.run_id!r} of pipeline {run.pipeline!r}"
     if run.input_rows != run.records + run.quarantined:
-        what = f"{name} read {run.input_rows} rows, but they became {run.records} records"
+        what = f"{name} read {run.input_rows} rows, but recorded {run.records} records"
         yield catalog_finding(run.topic, layout.LOG_TABLE, f"{what} and {run.quarantined} rejects")
     if expected != rejects:
         what = f"{name} rejected {run.quarantined} rows, but the quarantine has {rejects}"
         if expected != run.quarantined:
-            what += f", and erasures left {expected}. If the quarantine has more, erase again"
+            what += f"; after erasures, it should have {expected}. If it has more, erase again"
         yield catalog_finding(run.topic, layout.QUARANTINE_TABLE, what)
 
 

@@ -306,9 +306,9 @@ class FindPlan(ShowsTable):
 
     def _table(self) -> Table:
         title = (
-            f"A search for {self.criteria} in version "
-            f"{self.version}: segments by key index {self.by_index:,}, without {self.scanned:,}; "
-            f"at most {counted(self.records_at_most, 'record')} in {short_bytes(self.size_bytes)}"
+            f"A search for {self.criteria} in version {self.version}: {self.by_index:,} segments "
+            f"with a key index, {self.scanned:,} without; at most "
+            f"{counted(self.records_at_most, 'record')} in {short_bytes(self.size_bytes)}"
         )
         rows = [tuple(row.values()) for row in self.rows[:_SHOWN]]
         return Table(title, FIND_COLUMNS, rows, len(self.rows))

@@ -286,9 +286,9 @@ _CHARTS: tuple[tuple[str, str, str, Callable[[TopicFigures], PageTable]], ...] =
      "A row for each log partition. Brighter cells have more records, empty ones none.", _volume),
     ("coverage", "Coverage of declared intervals",
      ("Green is covered by committed runs, red is a hole. The dashed line is the time up to which "
-      "windows are closed; the dotted line is that for the largest lateness."), _coverage),
+      "windows are closed. The dotted line assumes the largest lateness."), _coverage),
     ("lateness", "Lateness of events, by run",
-     "For each run, how far the time of an event is below the largest earlier time, at most.",
+     "For each run, the largest difference between an event's time and a larger, earlier time.",
      _lateness),
     ("sizes", "Sizes of segments", "Segments by the size of their logs.", _sizes),
     ("runs", "Seconds of each run, by step", "The newest committed runs, oldest first.", _seconds),
@@ -297,8 +297,8 @@ _TABLES: tuple[tuple[str, str, str, Callable[[TopicFigures], PageTable]], ...] =
     ("partitions", "Log partitions", "", _partitions),
     ("history", "Runs", "Newest first.", _history),
     ("rejects", "Rejects",
-     ("Rows that no redrive took over, with a sample of the newest runs. "
-      "`seglake quarantine {root} {topic} --run-id RUN` shows their bytes."), _rejects),
+     ("Rejected rows that were not redriven, with samples from the newest runs. `seglake "
+      "quarantine {root} {topic} --run-id RUN` shows their bytes."), _rejects),
     ("maintenance", "Maintenance", "Commits, newest first.", _maintenance),
     ("codecs", "Compression", "", _codecs),
 )  # fmt: skip
@@ -347,7 +347,7 @@ def _failures(root: str, failed_runs: Sequence[FailedAttempt]) -> PageSection:
          "yes" if each.committed else "no", str(each.exit_code), each.error)
         for each in failed_runs
     ]  # fmt: skip
-    table = _table("failed|topic|run|pipeline|run is there|exit code|error", rows)
+    table = _table("failed|topic|run|pipeline|committed since|exit code|error", rows)
     return PageSection("failed-runs", "Failed runs", text, table)
 
 

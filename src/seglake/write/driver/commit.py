@@ -133,7 +133,7 @@ class Commit:
         owner, other = self._owner(base)
         said = (
             f"pipeline {report.pipeline!r} has no run {report.run_id!r} to replace in topic "
-            f"{report.topic!r}, and other runs have all its "
+            f"{report.topic!r}, and other runs already ingested all its "
             f"files{owner and f', such as {owner!r}'}. Nothing was committed"
         )
         lists = history_command(self._attempt.pipeline.root, report.topic)
@@ -229,9 +229,9 @@ def _require_nothing(replaced: Iterable[RunRow], report: Report) -> None:
         return
     records, names = sum(run.records for run in lost), sorted(repr(run.run_id) for run in lost)
     raise UsageError(
-        f"{report.summary}: the input has nothing to replace run {', '.join(names)} "
+        f"{report.summary}: the input has no records to replace run {', '.join(names)} "
         f"({counted(records, 'record')}), so nothing was replaced. Correct the input. To only "
-        f"remove a run, use `seglake undo`. To replace it anyway, --replace-with-nothing"
+        "remove a run, use `seglake undo`. To replace it anyway, add --replace-with-nothing"
     )
 
 
@@ -322,7 +322,7 @@ class Placement:
         copied_to = new_attempt()
         attempt.moved.add(copied_to)
         move = RebaseTask(attempt.store, deltas, copied_to, self._append_time_ms)
-        with attempt.step("move the segments behind those of another run"):
+        with attempt.step("move the segments to offsets after another run"):
             copies = move.run(attempt.engine, [r for r in self._filled if r.partition in deltas])
         attempt.report.rebased += 1
         stay = (row for row in self._filled if row.partition not in deltas)

@@ -113,7 +113,7 @@ class RedriveReport(Report):
 
     def _done_before(self) -> str:
         """Return a sentence with the reason why nothing was redriven."""
-        untried = " that these settings were not tried on" if self.quarantined else ""
+        untried = " that were not tried with these settings" if self.quarantined else ""
         run_id = self.redrives.get("run_id", self.run_id)
         return f"nothing to redrive: run {run_id!r} has no open rejects{untried}"
 
@@ -380,7 +380,7 @@ def _already_done(run: RunRow) -> RedriveReport:
         report.redrives, report.refused = redrive._asdict(), _refused(run)
         report.records, report.quarantined = run.records, run.quarantined
         report.input_rows = run.input_rows
-    report.log("has no rejects left to redrive with these settings")
+    report.log("has no open rejects that were not tried with these settings")
     return report
 
 
@@ -397,7 +397,7 @@ def _nothing_gained(chain: RedriveChain, rejects: RedriveInput, report: Report) 
 # ---------------- input of a redrive
 
 _GONE = "the file is gone or changed, and "
-NOT_LINES = _GONE + "a {} row cannot be made of its raw bytes alone"
+NOT_LINES = _GONE + "a {} row cannot be made from its raw bytes only"
 CUT = _GONE + "the raw bytes are cut"
 SEVERAL_LINES = _GONE + "the raw bytes have several lines"
 OTHER_ROW = "these settings find another row at the line"

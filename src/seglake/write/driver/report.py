@@ -178,7 +178,7 @@ class Report(ShowsTable):
                 raise InputError(f"{finding} Nothing was committed")
             if finding.code == "outside-interval" and pipeline.on_outside_interval == "fail":
                 raise OutsideInterval(
-                    f"{finding} Nothing was committed, because pipeline.on_outside_interval is "
+                    f"{finding} Nothing was committed, because pipeline.on_outside_interval = "
                     "'fail'"
                 )
 
@@ -198,7 +198,7 @@ class Report(ShowsTable):
             if paths
         ]
         if not changes:
-            return "already committed, and the topic has all its input"
+            return "already committed, so nothing was ingested"
         remedy = ""
         if self.new_files or self.changed_files:
             remedy = (
@@ -231,8 +231,8 @@ class Report(ShowsTable):
         owner = f", such as {self.owner!r}" if self.owner else ""
         files = counted(present, "file")
         return (
-            f"nothing new: the topic already has {files}{other}. To ingest the files of a run "
-            f"again with other settings, use --replace with the --run-id of the run{owner}"
+            f"nothing new: the topic already has {files}{other}. To ingest them again with other "
+            f"settings, use --replace with the --run-id of the run that ingested them{owner}"
         )
 
     def describe(self, segments: Sequence[SegmentRow]) -> None:

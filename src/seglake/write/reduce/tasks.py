@@ -119,7 +119,7 @@ class CountSpanningBlobs(NamedTuple):
         """Return the number of records in each item's blobs."""
         each = [sum(blob.records for blob in blobs) for blobs in items]
         # The name differs from "records", because `WritePieces` counts the same records again.
-        return Amounts("records of straddling blobs", each)
+        return Amounts("records of blobs", each)
 
 
 class WritePieces(NamedTuple):

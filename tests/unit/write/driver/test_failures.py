@@ -346,11 +346,11 @@ def test_a_sample_of_rejects_has_every_reason_and_file_and_says_what_it_leaves_o
     assert len(rows) == 20
     assert sum("timestamp missing" in row for row in rows) == 19  # of the other there is one
     assert all(sum(f"{name}.jsonl" in row for row in rows) >= 6 for name in "abc")
-    assert "20 of 500 rejected rows are shown (timestamp missing: 499, " in text
+    assert "Shown: 20 of 500 rejected rows (timestamp missing: 499, " in text
     assert "; 3 files). To see all: --limit 500" in text
-    assert "are shown" not in shown("quarantine", lake, "events", "--limit", 500)
+    assert "Shown:" not in shown("quarantine", lake, "events", "--limit", 500)
     code, found = seglake("quarantine", lake, "events")
     assert (code, len(found)) == (0, 500)
     limited = CliRunner().invoke(app, ["quarantine", str(lake), "events", "--json", "--limit", "2"])
     assert {row["reason"] for row in json.loads(limited.stdout)} == {row["reason"] for row in found}
-    assert "2 of 500 rejected rows are shown" in limited.stderr
+    assert "Shown: 2 of 500 rejected rows" in limited.stderr

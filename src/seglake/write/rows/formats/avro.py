@@ -275,7 +275,7 @@ def _takes_bytes(schema: Any, named: dict[str, bool | None]) -> bool:
         case str():
             if (takes := named.get(schema, schema != "null")) is None:
                 raise ValueError(
-                    "a type of its schema contains itself, which only JSON lines can have"
+                    "a type of its schema contains itself. Convert the file to JSON lines"
                 )
             return takes
         case list():
@@ -288,7 +288,7 @@ def _takes_bytes(schema: Any, named: dict[str, bool | None]) -> bool:
             named[name] = size > 0
             return bool(size)
         case {"items": inner} if not _takes_bytes(inner, named):
-            raise ValueError("its schema has an array of values without bytes")
+            raise ValueError("its schema has an array of empty values")
         case {"values": inner} | {"type": inner}:
             return _takes_bytes(inner, named) or "values" in schema
     return True

@@ -138,8 +138,8 @@ FAULTS: dict[str, Put] = {
     ],
     "a publisher reads the lake before the table": lambda: [
         edited(
-            publish._Publisher,
-            "plan",
+            publish.Publisher,
+            "_plan",
             ("    base = base or self._table.read(replace=self._replace)\n", "    pass\n"),
             (
                 "    snapshot = self._catalog.snapshot(topics=[self._row.topic])\n",

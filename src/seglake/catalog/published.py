@@ -98,8 +98,13 @@ class NewFile(NamedTuple):
     path: str
     size_bytes: int
     rows: int
-    stats: Mapping[str, object]
+    stats: Mapping[str, Any]
     misfits: Counter[str]
+
+    @property
+    def offsets(self) -> tuple[int, int]:
+        """Return the offsets of the first and the last record."""
+        return self.stats["minValues"]["offset"], self.stats["maxValues"]["offset"]
 
 
 class TableVersion(NamedTuple):
@@ -175,6 +180,12 @@ class PublishedTable:
                 f"{self.uri} is the table of topic {other[1]} of lake {other[0]}, not of "
                 f"{self._topic} of {self._lake}. Give another table, or use --replace"
             )
+        # A fence is a commit of Seglake, and corrects nothing.
+        ours = {each.version: each for each in commits if each.is_ours}
+        last = commits[-1].version - len(since_ours)
+        while (own := ours.get(last) or next(log.read([last]), None)) and own.fences:
+            since_ours += (more := log.foreign_commits(last - 1))
+            last -= 1 + len(more)
         foreign = [each.title for each in since_ours if each.added or each.removed]
         shows, metadata = shown.get(self._application), set_by["metaData"]
         return TableVersion(commits[-1].version, files, metadata, shows, foreign)

@@ -26,7 +26,7 @@ from seglake.maintain.commit import Clock, MaintenanceReport, check_hours
 from seglake.maintain.compaction.compact import CompactResult, compact_in
 from seglake.maintain.expiry.retention import RetainResult, expire_rejects, retain_topic
 from seglake.maintain.merge import MergeResult, merge_in
-from seglake.maintain.publish.publish import publish_in
+from seglake.maintain.publish.publish import Publisher
 from seglake.maintain.vacuum import vacuum
 from seglake.store import open_store
 from seglake.store.dry import dry_store, keeping_segments
@@ -140,7 +140,7 @@ def maintain_lake(
                 result.parts.append(_done(operation, asked.name, do, progress))
             tasks = SegmentTasks.from_session(own, None if dry_run else spark, None)
             for row in published_tables(table, snapshot, asked.name):
-                publishing = partial(publish_in, table, row, tasks, dry_run=dry_run)
+                publishing = partial(Publisher(table, row, tasks).publish, dry_run=dry_run)
                 result.parts.append(_done("publish", asked.name, publishing, progress))
     sweep = partial(
         vacuum, root, dry_run=dry_run, grace_hours=grace_hours, storage_options=storage_options

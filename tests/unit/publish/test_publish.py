@@ -100,6 +100,19 @@ def test_merge_changes_no_data_and_reindex_changes_nothing(lake: Path) -> None:
     assert table.to_pyarrow_table().num_rows == 160
 
 
+def test_merge_after_an_undo_changes_no_data(lake: Path) -> None:
+    seglake.undo(str(lake), "events", "run 1", force=True)
+    publish(lake)
+    seglake.merge(str(lake), "events", everything=True)
+    done = publish(lake)
+    assert (done.added, done.data_change) == (2, False)
+    LakeMaker(lake, partitions=2).run({0: [event(n) for n in range(3)]})
+    seglake.erase(str(lake), "events", ["k3"])
+    seglake.merge(str(lake), "events", everything=True)
+    assert publish(lake).data_change
+    require_equal(str(lake), "events")
+
+
 def test_log_start_in_a_segment_replaces_its_file(lake: Path) -> None:
     LakeMaker(lake, topic="events", partitions=2).delete_records(0, 3)
     done = publish(lake)
@@ -243,6 +256,15 @@ def test_what_other_programs_changed_is_named_and_mended(
     assert done.status == "committed"
     require_equal(str(lake), "events")
     assert publish(lake).status == "already done"
+
+
+def test_changes_before_a_fence_are_named(lake: Path) -> None:
+    for change in (_append, _optimize):
+        change(f"{lake}/tables/events")
+        seglake.erase(str(lake), "events", ["nobody"])  # commits a fence to the table
+    named = [each for each in publish(lake).mended if each.startswith("commit ")]
+    assert len(named) == 2
+    require_equal(str(lake), "events")
 
 
 def test_incomplete_checkpoint_of_another_program_is_ignored(lake: Path) -> None:

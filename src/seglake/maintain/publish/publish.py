@@ -31,7 +31,7 @@ import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from dataclasses import replace as replace_fields
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -185,10 +185,8 @@ def publish(  # noqa: PLR0913  # each is an option of the command
     if forget:
         return PublishResult(topic, there.uri, forgotten=True)
     tasks = SegmentTasks.from_session(catalog.store, spark, progress)
-    return publish_in(
-        catalog, row, tasks, replace=replace, dry_run=dry_run, memory_bytes=memory_bytes,
-        is_known=before is not None,
-    )  # fmt: skip
+    made = Publisher(catalog, row, tasks, replace, memory_bytes, is_new=before is None)
+    return made.publish(dry_run=dry_run)
 
 
 def _row_at(table: CatalogTable, snapshot: Snapshot, topic: str, path: str) -> TableRow | None:
@@ -235,45 +233,79 @@ class _Plan:
     def is_rearranged(self, added: Mapping[PublishedSegment, NewFile]) -> bool:
         """Return whether the new files have exactly the rows of the removed files.
 
-        A new segment for offsets of an old segment has the same records or fewer. So the rows are
-        equal if the ranges of offsets and the numbers of rows are equal.
+        A record keeps its offset, and offsets without a record never get one. So the rows are equal
+        if their number is equal and the new offsets are in the range of the removed files.
         """
         gone = {path: PublishedSegment.parse(path) for path in self.removed}
         if self.base is None or self.base.foreign or None in gone.values() or not added:
             return False
         files = self.base.files
-        old = _extents((each, files[path].rows) for path, each in gone.items() if each)
-        return old == _extents((each, file.rows) for each, file in added.items())
+        old = _extents(
+            (each, each.first_offset, each.end_offset - 1, files[path].rows)
+            for path, each in gone.items() if each
+        )  # fmt: skip
+        new = _extents((each, *file.offsets, file.rows) for each, file in added.items())
+        return old.keys() == new.keys() and all(
+            first <= new[key][0] and new[key][1] <= last and new[key][2] == rows
+            for key, (first, last, rows) in old.items()
+        )
 
 
-def _extents(some: Iterable[tuple[PublishedSegment, int]]) -> dict[Any, tuple[int, int, int]]:
-    """Return (first offset, end offset, rows) of all files of each partition and column digest."""
+def _extents(
+    some: Iterable[tuple[PublishedSegment, int, int, int]],
+) -> dict[Any, tuple[int, int, int]]:
+    """Combine (segment, first offset, last offset, rows) by partition and column digest."""
     found = dict[Any, tuple[int, int, int]]()
-    for each, rows in some:
+    for each, first, last, rows in some:
         key = each.partition, each.columns
-        first, end, count = found.get(key, (each.first_offset, each.end_offset, 0))
-        found[key] = min(first, each.first_offset), max(end, each.end_offset), count + rows
+        least, most, count = found.get(key, (first, last, 0))
+        found[key] = min(first, least), max(last, most), count + rows
     return found
 
 
 @dataclass
-class _Publisher:
-    """One publish of a table, which fills in its report."""
+class Publisher:
+    """One publish of a table that has a row in the catalog.
+
+    With `replace`, all files are written again, see `publish`. With `force`, a commit is made even
+    if the table already equals the log. `is_new` is true at the first publish.
+    """
 
     _catalog: CatalogTable
     _row: TableRow
-    tasks: SegmentTasks
-    _replace: bool
-    _memory_bytes: int
+    _tasks: SegmentTasks
+    _replace: bool = False
+    _memory_bytes: int = MEMORY_BYTES
+    _: KW_ONLY
+    force: bool = False
+    is_new: bool = False
 
     def __post_init__(self) -> None:
         catalog, row = self._catalog, self._row
         self._table = PublishedTable(catalog.store, catalog.lake, row)
         self._reads, self._patience = SharedReads(catalog.store), PATIENCE
         self._written = dict[PublishedSegment, NewFile]()
-        self.report = PublishResult(row.topic, self._table.uri)
+        self._report = PublishResult(row.topic, self._table.uri)
 
-    def plan(self, base: TableVersion | None = None) -> _Plan:
+    def publish(self, *, dry_run: bool = False) -> PublishResult:
+        """Publish the table, and return the result. Raises what `publish` raises."""
+        plan, report = self._plan(), self._report
+        if dry_run or not (plan.is_due or self.force or self._replace):
+            report.status = "dry run" if dry_run else "already done"
+            return report
+        store, progress = self._catalog.store, self._tasks.progress
+        with announce_copies(store, report.topic, progress) as (attempt_id, told):
+            self._tasks = self._tasks._replace(progress=told)
+            try:
+                self._carry_out(attempt_id, plan.base)
+            except BaseException:
+                self._give_up(attempt_id)
+                raise
+        if plan.base is None and not self.is_new:
+            report.mended.append(f"{report.table} no longer existed")
+        return report
+
+    def _plan(self, base: TableVersion | None = None) -> _Plan:
         """Read the table, or use `base`, then read the lake. Return the changes to make.
 
         Raises what `publish` raises.
@@ -292,7 +324,7 @@ class _Publisher:
                 f"{self._table.uri} shows version {shows} of the lake, but the lake has only "
                 f"{snapshot.version}, as if a copy was restored. Publish with --replace"
             )
-        report, wanted = self.report, visible_segments(self._reads, snapshot, self._row)
+        report, wanted = self._report, visible_segments(self._reads, snapshot, self._row)
         own = {file.path for file in self._written.values()}
         files = base.files if base and not self._replace else own
         plan = _Plan(base, snapshot, wanted, files)
@@ -302,15 +334,15 @@ class _Publisher:
         report.mended = [] if not base else [*base.foreign, *sorted(unknown)]
         return plan
 
-    def carry_out(self, attempt_id: str, base: TableVersion | None, *, force: bool) -> None:
+    def _carry_out(self, attempt_id: str, base: TableVersion | None) -> None:
         """Write and commit until the table equals the log. Raises what `publish` raises.
 
         `base` is a version of the table that was already read, for the first try.
         """
         while True:
             try:
-                plan, base = self.plan(base), None
-                if self._carry_out(plan, attempt_id, force=force):
+                plan, base = self._plan(base), None
+                if self._try(plan, attempt_id):
                     break
             except (CommitConflict, StoreError, VersionExpired) as problem:
                 raced = not isinstance(problem, StoreError)
@@ -320,16 +352,16 @@ class _Publisher:
                 if not raced:
                     time.sleep(PAUSE_S)
         # Lost tries may have written files of segments that were removed since.
-        if len(self._written) > self.report.added:
+        if len(self._written) > self._report.added:
             self._table.delete(self._table.files_of(attempt_id))
 
-    def _carry_out(self, plan: _Plan, attempt_id: str, *, force: bool) -> bool:
+    def _try(self, plan: _Plan, attempt_id: str) -> bool:
         """Carry out a plan. Return whether the table equals the log now."""
-        report, columns = self.report, TableColumns.load(self._row.settings)
+        report, columns = self._report, TableColumns.load(self._row.settings)
         if plan.base is None:
             self._table.create(columns.schema)
             return False
-        if not (plan.is_due or force):
+        if not (plan.is_due or self.force or self._replace):
             report.status = "already done"
             return True
         self._write(plan, columns, attempt_id)
@@ -355,48 +387,15 @@ class _Publisher:
             self._memory_bytes,
         )  # fmt: skip
         work = [SegmentToPublish(plan.wanted[each], each) for each in left]
-        self._written |= zip(left, self.tasks.map(writer, work), strict=True)
+        self._written |= zip(left, self._tasks.map(writer, work), strict=True)
 
-    def give_up(self, attempt_id: str) -> None:
+    def _give_up(self, attempt_id: str) -> None:
         """Delete the files of this publish that no commit names, after a fence. Ignore errors."""
         with suppress(SeglakeError):
             if files := self._table.files_of(attempt_id):
                 # An earlier commit may still arrive. A fence makes it lose.
                 self._table.fence()
                 self._table.delete(files)
-
-
-def publish_in(
-    catalog: CatalogTable,
-    row: TableRow,
-    tasks: SegmentTasks,
-    *,
-    replace: bool = False,
-    dry_run: bool = False,
-    force: bool = False,
-    memory_bytes: int = MEMORY_BYTES,
-    is_known: bool = True,
-) -> PublishResult:
-    """Publish a table that has a row in the catalog, and return the result.
-
-    With `force`, commit even if the table already equals the log. `is_known` is false at the first
-    publish. Raises what `publish` raises.
-    """
-    work = _Publisher(catalog, row, tasks, replace, memory_bytes)
-    plan, report = work.plan(), work.report
-    if dry_run or not (plan.is_due or force or replace):
-        report.status = "dry run" if dry_run else "already done"
-        return report
-    with announce_copies(catalog.store, row.topic, tasks.progress) as (attempt_id, told):
-        work.tasks = tasks._replace(progress=told)
-        try:
-            work.carry_out(attempt_id, plan.base, force=force or replace)
-        except BaseException:
-            work.give_up(attempt_id)
-            raise
-    if plan.base is None and is_known:
-        report.mended.append(f"{report.table} no longer existed")
-    return report
 
 
 def clear_tables(
@@ -418,7 +417,7 @@ def clear_tables(
                 table.fence()
             for _ in range(_CLEARINGS * vacuum):
                 if table.exists():
-                    publish_in(catalog, row, tasks, force=True)
+                    Publisher(catalog, row, tasks, force=True).publish()
                     table.keep_newest()
                 if not old:
                     break

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import seglake
+from seglake.catalog.published import NewFile, PublishedTable, columns_digest, wanted_segments
+from seglake.catalog.schema import TableRow
 from seglake.errors import CommitConflict, StoreError
+from seglake.layout import new_attempt
 from seglake.maintain.publish import publish as publishing
+from seglake.maintain.publish.columns import TableColumns
 from tests.harness.observed import copy_lake
-from tests.makers.lakes import Event, LakeMaker
+from tests.makers.lakes import Event, LakeMaker, open_catalog
+from tests.makers.many_segments import TOPIC, many_segments
 from tests.makers.published import FIELDS, require_equal
 from tests.s3.proxy import Fault, Proxy, nth
 
@@ -71,18 +77,41 @@ def test_publish_survives_a_fault_at_each_write(
     require_equal(lake, "events")
 
 
-def test_publish_of_one_run_makes_ten_requests_and_reads_no_other_file(
+def test_publish_of_one_run_reads_no_other_file_and_its_requests_do_not_depend_on_files(
     place: str, tmp_path: Path, proxy: Proxy, through: Callable[..., None]
 ) -> None:
-    maker = LakeMaker(tmp_path / "lake")
-    for number in range(9):  # the last checkpoint of the table is four commits old
-        maker.run({0: [Event(number, b"k", b"{}")]})
-        if number < 8:
-            seglake.publish(str(tmp_path / "lake"), "events", fields=FIELDS)
-    copy_lake(str(tmp_path / "lake"), place)
-    through(lambda: seglake.publish(place, "events"))
-    asked = [each for each in proxy.seen if "/tables/" in each.path]
-    files = {each.path for each in asked if each.path.endswith(".parquet")}
-    assert len({path for path in files if "checkpoint" not in path}) == 1
-    assert len(asked) <= 10
-    require_equal(place, "events")
+    counts = []
+    for files in (200, 10_000):
+        root, target = tmp_path / str(files), f"{place}/{files}"
+        many_segments(str(root), files)
+        _publish_without_files(str(root))
+        LakeMaker(root, TOPIC, 100).run({7: [Event(1, b"k", b"{}")]})
+        copy_lake(str(root), target)
+        proxy.seen.clear()
+        through(lambda target=target: seglake.publish(target, TOPIC))
+        asked = [each.path for each in proxy.seen if "/tables/" in each.path]
+        data = {path for path in asked if path.endswith(".parquet") and "checkpoint" not in path}
+        logs = {each.path for each in proxy.seen if each.path.endswith(".log")}
+        assert (len(data), len(logs)) == (1, 1)
+        assert len(asked) <= 10
+        counts.append((len(asked), len(proxy.seen)))
+        status = seglake.open(target).table(TOPIC)
+        assert (status.version, status.segments_behind, status.files_ahead) == (9, 0, 0)
+    assert counts[0] == counts[1]
+
+
+def _publish_without_files(root: str) -> None:
+    """Commit a table with a file for each segment. Its checkpoint is three commits old."""
+    catalog = open_catalog(root)
+    columns = TableColumns({})
+    row = TableRow(topic=TOPIC, path=f"tables/{TOPIC}", sequence=0, settings=columns.dump())
+    publishing._register(catalog, row)
+    snapshot = catalog.snapshot()
+    table = PublishedTable(catalog.store, catalog.lake, row)
+    table.create(columns.schema)
+    wanted = [*wanted_segments(snapshot, TOPIC, columns_digest(row, snapshot))]
+    for some in (wanted[7:], *([each] for each in wanted[:7])):
+        base = table.read()
+        assert base is not None
+        new = [NewFile(each.path(new_attempt()), 9, 1000, {}, Counter()) for each in some]
+        table.commit(base, columns.schema, snapshot.version, new, [])

@@ -150,6 +150,9 @@ FAULTS: dict[str, Put] = {
             ),
         )
     ],
+    "a reader of a table relies on every checkpoint": lambda: [
+        edited(DeltaLog, "replay", ("newest + 1)", "min(newest, first + 5) + 1)"))
+    ],
     "a redrive is committed although its run was undone": lambda: [
         patch.object(RedriveInput, "is_taken", lambda *_: False)
     ],

@@ -33,6 +33,7 @@ STEPS = {  # the request to storage with which a step begins, as `SimStore` name
     "read of a table": "read lake/tables/events/_delta_log/_last_checkpoint",
     "file of a table": "put lake/tables/events/.*parquet",
     "commit of a table": "create lake/tables/events/_delta_log/",
+    "checkpoint of a table": r"(put|create) lake/tables/events/_delta_log/\d+.checkpoint.parquet",
     "claim": "create .*/fate",
     "manifest": "put .*/manifest",
     "log file": "put lake/topics/",

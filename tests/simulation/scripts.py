@@ -297,6 +297,16 @@ def lake_changes_before_the_table_is_read(s: Script) -> None:
     s.go_on("paused")
 
 
+def publisher_dies_before_a_checkpoint(s: Script) -> None:
+    s.run(PUBLISH)
+    for number in (3, 4, 5):
+        s.run(ingest(f"run {number}", number), PUBLISH)
+    s.run(MERGE)
+    s.begin("dies", PUBLISH, before="checkpoint of a table")
+    s.kill("dies")
+    s.run(UNDO, PUBLISH)
+
+
 class Planned(NamedTuple):
     """A script, and the pool of input files with which it finds the fault."""
 
@@ -329,6 +339,7 @@ SCRIPTS: dict[str, Planned] = {
     "a publish confuses partitions": Planned(published_twice),
     "an erasure does not fence tables": Planned(table_published_while_a_publisher_paused),
     "a publisher reads the lake before the table": Planned(lake_changes_before_the_table_is_read),
+    "a reader of a table relies on every checkpoint": Planned(publisher_dies_before_a_checkpoint),
     "an attempt deletes its files before a fence": Planned(commit_arrives_after_the_end),
     "a read without an end leaves out the largest timestamp": Planned(last_timestamp_is_read),
     "a number reads the object of a tag": Planned(tagged_version_read_by_number),

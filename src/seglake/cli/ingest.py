@@ -346,7 +346,7 @@ def _show_init(
         print(wrap(f"  {setting} = {dumps(choice.value, ensure_ascii=False)}{reason}"))
     warnings = map(str, made.findings)
     for warning in dict.fromkeys((*warnings, *map(str, checked.findings), *_rejects(checked))):
-        print(wrap(f"  uncertain: {warning}"))
+        print(wrap(f"  note: {warning}"))
     option = f"--conf-file {quote(str(file))}"
     if not pipeline.allows_rejects(rejected, len(checked.rows)):
         fails = _fails(rejected, len(checked.rows), pipeline)

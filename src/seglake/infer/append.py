@@ -61,7 +61,8 @@ def append(  # noqa: PLR0913  # these are the settings that most topics need
 ) -> Report:
     """Append files or rows to a topic. Settings that are not passed are inferred from a sample.
 
-    Files that the topic already has are not ingested again. For rows, a run id is required, and
+    Files that the topic already has are not ingested again. If no file is new, nothing is
+    committed. For rows, a run id is required, and
     rows with a committed run id are not ingested again.
 
     Args:

@@ -35,7 +35,8 @@ def run_pipeline(
     Args:
         pipeline: The settings.
         run_id: Any text that is the same in a retry, such as an Airflow run id. Without a run id,
-            every call is a separate run whose id is the current time.
+            every call is a separate run whose id is the current time. It commits nothing if the
+            input has no new file and no interval is declared.
         interval: The time range [start, end) that the run declares to cover.
         spark: The Spark session to use. By default, a session starts on `master` if there is input
             to read.
@@ -143,9 +144,9 @@ def declare_run(run_id: str | None, interval: Interval) -> DeclaredRun:
 
     Raises UsageError for an invalid run id or interval.
     """
-    if run_id is None:
-        run_id = now().isoformat(timespec="microseconds").replace("+00:00", "Z")
-    return DeclaredRun(_text(run_id), _interval_ms(*interval))
+    text = now().isoformat(timespec="microseconds").replace("+00:00", "Z")
+    text = text if run_id is None else _text(run_id)
+    return DeclaredRun(text, _interval_ms(*interval), is_named=run_id is not None)
 
 
 def _text(run_id: str) -> str:

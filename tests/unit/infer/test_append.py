@@ -60,10 +60,14 @@ def test_append_writes_what_init_and_ingest_write(events: Path, own: dict[str, A
 
 
 def test_files_are_appended_once(events: Path) -> None:
-    seglake.append(events, "lake", "web", time="ts", key="user")
+    first = seglake.append(events, "lake", "web", time="ts", key="user")
     before = records(Path("lake"))
     again = seglake.append([events.name], "lake", "web", time="ts", key="user")
-    assert (again.records, [*again.skipped_files]) == (0, [str(events)])
+    assert (again.status, again.records, again.owner) == ("already done", 0, first.run_id)
+    assert [*again.skipped_files] == [str(events)]
+    assert seglake.open("lake").version == first.version
+    named = seglake.append(events.name, "lake", "web", time="ts", key="user", run_id="named")
+    assert (named.version, named.records) == (first.version + 1, 0)
     shutil.copy(events, "more.jsonl")
     assert seglake.append("*.jsonl", "lake", "web", time="ts").records == len(EVENTS)
     assert records(Path("lake"))[: len(before)] == before

@@ -178,6 +178,9 @@ CASES = {
     "quotes with a backslash": Case(
         "a.csv", rows(lambda n, t: rf'{t.isoformat()},u{n % 3},"a \"b\", c"', "at,user,text"), "at",
         "iso8601", "user", settings={"input.escape": "\\"}),
+    "two backslashes": Case(
+        "a.csv", rows(lambda n, t: rf'{t.isoformat()},"C:\\d{n}",\\x', "at,path,text"), "at",
+        "iso8601", codes=codes("two-backslashes", NO_KEY)),
     "quotes doubled": Case(
         "a.csv", rows(lambda n, t: rf'{t.isoformat()},"C:\","a\""b"', "at,user,text"), "at",
         "iso8601", codes=codes(NO_KEY)),

@@ -31,6 +31,7 @@ class DeclaredRun(NamedTuple):
     run_id: str
     interval: tuple[int, int] | None = None  # [start_ms, end_ms)
     clock_ms: int | None = None  # time for the limits of event time, if another run sets it
+    is_named: bool = True  # False if the caller passed no id, so the run has no retry
 
     def clock(self, started_ms: int) -> int:
         """Return the time in ms to which limits of event times are relative.

@@ -154,6 +154,14 @@ class Commit:
         own = {"own": report.pipeline}
         return "", [Finding("other-pipeline", run.pipeline, own) for run in owners[-1:]]
 
+    def describe_input(self) -> None:
+        """If other runs ingested all input files, add one of these runs to the report."""
+        attempt, report = self._attempt, self._attempt.report
+        if attempt.input.owners and attempt.input.is_empty():
+            report.owner, of_another = self._owner(self._base)
+            growth = partition_growth_finding(self._base, attempt.settings.topic)
+            report.findings = [*growth, *of_another]
+
     def _rebase_onto(self, newest: Snapshot) -> None:
         """Continue the version `newest`. Rebase segments whose offsets another commit took.
 
@@ -181,12 +189,7 @@ class Commit:
         attempt, report = self._attempt, self._attempt.report
         segments = self._placement.rows
         report.describe(segments)
-        if attempt.input.owners and attempt.input.is_empty():
-            report.owner, of_another = self._owner(self._base)
-            report.findings = [
-                *partition_growth_finding(self._base, attempt.settings.topic),
-                *of_another,
-            ]
+        self.describe_input()
         start_ms, end_ms = attempt.run.interval or (None, None)
         key = (attempt.topic, attempt.pipeline.name, attempt.run.run_id)
         replaced = (

@@ -75,6 +75,9 @@ class Report(ShowsTable):
     `replaced_runs` are the ids of runs that were removed from the topic. `replaced_records` and
     `replaced_files` are the numbers of their records and input files.
 
+    The status is "already done" if the run was committed before. It is also "already done", with an
+    empty `attempt_id`, if the run has neither an id nor an interval and no file is new.
+
     `findings` are observations about the input; `str(finding)` is a sentence. `end_offsets` has the
     end offset (exclusive) of each log partition that grew. `max_lateness_ms` is the largest
     lateness of an event, or None if records have no order of arrival. `version` is -1 until this
@@ -185,7 +188,7 @@ class Report(ShowsTable):
     @property
     def summary(self) -> str:
         """Return the result of the run as one sentence."""
-        if self.status == "already done":
+        if self.status == "already done" and self.attempt_id:
             return self._done_before()
         return self._ingested() + self._replaced()
 

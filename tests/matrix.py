@@ -5,8 +5,6 @@ other Sparks take the place of pyspark one after the other. A Python or a Java t
 named at the end.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import re

@@ -1,7 +1,5 @@
 """`python -m tests.bench`: run the benchmark, or parts of it; `--help` lists the options."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

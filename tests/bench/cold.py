@@ -1,7 +1,5 @@
 """A cold start: a fresh process imports Seglake, looks a time up, reads a window."""
 
-from __future__ import annotations
-
 import json
 import os
 import statistics

@@ -1,7 +1,5 @@
 """Compaction by key beside Kafka's own cleaner."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from functools import partial

@@ -4,8 +4,6 @@ Every line carries its number, so what a reader hands out can be compared with t
 event times, which is the brute-force truth here.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, NamedTuple
 

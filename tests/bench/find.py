@@ -1,7 +1,5 @@
 """Searches: every event of a key, and what the index for it costs an ingest."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

@@ -4,8 +4,6 @@ It takes a `Task` as JSON from standard input, and prints a `Told`. So no reader
 garbage, threads or memory beside it.
 """
 
-from __future__ import annotations
-
 import gc
 import hashlib
 import json

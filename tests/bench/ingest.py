@@ -1,7 +1,5 @@
 """Ingest: raw files to a seekable log, beside Spark to Delta and DuckDB to Parquet."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Lookups: the offset of a time, beside Kafka's `LogSegment` on the same file."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The system's page cache, which on some machines has no file that was not read for seconds."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 

@@ -5,8 +5,6 @@ Those with *times in memory* hold the time of every event there, so that a windo
 rows. `make bench` installs what Vortex and Lance need.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec

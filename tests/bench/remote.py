@@ -1,7 +1,5 @@
 """An object store some ms away: cold windows, and ingest beside a local disk."""
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections.abc import Callable

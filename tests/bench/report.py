@@ -1,7 +1,5 @@
 """The results: raw as JSON, with all their tables, and as the page that a full run writes."""
 
-from __future__ import annotations
-
 import dataclasses
 import datetime as dt
 import importlib.metadata

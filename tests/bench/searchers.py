@@ -3,8 +3,6 @@
 They read a lake, or Parquet files that are sorted by time: a path, or a pattern of paths.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from importlib import import_module

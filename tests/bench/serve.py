@@ -1,7 +1,5 @@
 """The server of Kafka's clients beside a real broker on the same files."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -3,8 +3,6 @@
 A third of the parts runs each day. The other parts run in test_bench_parts.py.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The parts of the benchmark that need no JVM: its events, its arithmetic, its document."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

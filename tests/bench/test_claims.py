@@ -1,7 +1,5 @@
 """What the documents claim of speed and size follows from the page that `make bench` wrote."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import NamedTuple

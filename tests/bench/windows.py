@@ -1,7 +1,5 @@
 """Windows of time: the records of a second, ten, a minute, beside what others hand out."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from itertools import chain

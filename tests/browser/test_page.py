@@ -3,8 +3,6 @@
 The screenshots are in the folder that $SEGLAKE_SCREENSHOTS names, else in pytest's own.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The docs as a site: `make site` builds it, and it works from a disk, its search too."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Attempts at a run in processes of their own, without Spark, and how to kill them."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import random

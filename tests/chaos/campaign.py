@@ -1,7 +1,5 @@
 """The loop of all kills: rounds that are drawn from a seed, and what is written down of each."""
 
-from __future__ import annotations
-
 import random
 import sys
 import traceback

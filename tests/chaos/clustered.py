@@ -1,7 +1,5 @@
 """Attempts at a run on Spark, and which of their many processes is killed when."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

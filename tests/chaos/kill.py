@@ -11,8 +11,6 @@ Exits 1 if there was a difference. `--seed S --round N` tells that story again: 
 steps in the same order, though a kill at any moment comes when the machine lets it.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import random

@@ -8,8 +8,6 @@ runs that are committed, in their order, and of what they listed: it is made wit
 and everything must be equal to it.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """Ingests on Spark whose processes are killed, and whose tasks fail, dawdle and run twice."""
 
-from __future__ import annotations
-
 import random
 import time
 from pathlib import Path

@@ -8,8 +8,6 @@ is damaged or left over. Then the catalog is lost, and comes back whole: no kill
 a mark from the history.
 """
 
-from __future__ import annotations
-
 import random
 import time
 from collections import Counter

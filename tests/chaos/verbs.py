@@ -3,8 +3,6 @@
 Done again, each does nothing more. They know of the lake its root alone; the topic is `events`.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile

@@ -6,8 +6,6 @@ that is to die. During a call it is the kernel's alarm clock that ends the proce
 instruction, and without a word to Python.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Programs of `tests/clients`, built once: below `.clients`, by a hash of their sources."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil

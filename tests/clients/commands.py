@@ -4,8 +4,6 @@ Each commit reports its version and what it meant to do. Told again in the order
 is what the topic has in each version.
 """
 
-from __future__ import annotations
-
 import os
 import random
 from bisect import bisect_right

@@ -1,7 +1,5 @@
 """A table behind the tests of test_matrix.py: which client passed which check."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

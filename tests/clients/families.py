@@ -1,7 +1,5 @@
 """All programs; and the table of them in docs/serve.md, which `make docs` writes anew."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Clients that read a topic for as long as a test likes, each on a thread of its own."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time

@@ -3,8 +3,6 @@
 Those of Confluent have librdkafka in them, of their own version.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import replace

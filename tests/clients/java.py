@@ -1,7 +1,5 @@
 """Kafka's own Java client, of several versions, as a program that Janino compiles in memory."""
 
-from __future__ import annotations
-
 import os
 from functools import partial
 

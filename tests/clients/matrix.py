@@ -1,7 +1,5 @@
 """The checks that every client of Kafka stands on `seglake serve`: one function each."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from functools import partial

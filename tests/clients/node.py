@@ -1,7 +1,5 @@
 """kafkajs, the client of Node, as a program. Its codecs beside gzip are packages of JavaScript."""
 
-from __future__ import annotations
-
 import shutil
 
 from tests.clients.building import built

@@ -25,8 +25,6 @@ value as `bytes`, the number of headers as int32, and each header's name and val
 `bytes` are an int32 length and the bytes, or the length -1 for null. Integers are big-endian.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Callable, Iterable

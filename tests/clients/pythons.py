@@ -3,8 +3,6 @@
 The newest of librdkafka and of aiokafka are those of the development environment.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial

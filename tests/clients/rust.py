@@ -1,7 +1,5 @@
 """rskafka, a client of Rust without groups, as a program."""
 
-from __future__ import annotations
-
 from tests.clients.building import built
 from tests.clients.program import Program, Record
 

@@ -5,8 +5,6 @@ Memory, descriptors, threads and latency are looked at all the time. They may ri
 caches fill; after that none may grow. Every record that arrives is compared.
 """
 
-from __future__ import annotations
-
 import itertools
 import random
 import statistics

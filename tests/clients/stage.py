@@ -3,8 +3,6 @@
 One lake is a broker's, imported; the other is ours. What must come is what the library reads.
 """
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager

@@ -1,7 +1,5 @@
 """Clients read while commands change the lake under them: no wrong record, no stall."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import random

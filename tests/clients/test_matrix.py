@@ -1,7 +1,5 @@
 """Every client family reads the same lakes through the server, with the same checks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import pytest

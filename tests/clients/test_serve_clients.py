@@ -1,7 +1,5 @@
 """Clients that people use read from `seglake serve` what the lake has: each against the records."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from pathlib import Path

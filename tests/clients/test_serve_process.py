@@ -1,7 +1,5 @@
 """The server as a process: its command line, its end, and a short soak."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

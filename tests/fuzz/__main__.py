@@ -7,8 +7,6 @@ bounded. Exits 1 if an input crashed a target: it stands in the folder, and belo
 into tests/fuzz/found/<target>/, from where the tests try it again.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import re

@@ -1,7 +1,5 @@
 """What an input may not do: reach beyond its buffer, take memory or time without bound."""
 
-from __future__ import annotations
-
 import ctypes
 import mmap
 import re

@@ -4,8 +4,6 @@ A log is the active one of its folder, so that its end may be torn. What is foun
 CorruptData; else every batch that would come in is read.
 """
 
-from __future__ import annotations
-
 import functools
 import tempfile
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Targets: everything that is read from input files, which anybody may have written."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import io

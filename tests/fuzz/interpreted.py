@@ -4,8 +4,6 @@ For processes that numba does not compile in (NUMBA_DISABLE_JIT). Two things wor
 compiled, and get stand-ins here: intrinsics of text, and fields of a row of a structured array.
 """
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Callable
 from types import FunctionType

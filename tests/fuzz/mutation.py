@@ -1,7 +1,5 @@
 """Inputs that are almost right: sound ones with a few bytes flipped, cut, doubled or exchanged."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator, Sequence
 

@@ -6,8 +6,6 @@ that take new ones in the folder `--corpus`. In mode "checked" compiled kernels 
 in mode "interpreted" they are plain Python, whose branches atheris sees.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import os

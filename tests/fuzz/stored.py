@@ -1,7 +1,5 @@
 """Targets: everything that is read back from a lake, and what crosses from map to reduce."""
 
-from __future__ import annotations
-
 import json
 import struct
 import uuid

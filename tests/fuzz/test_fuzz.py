@@ -1,7 +1,5 @@
 """The short form of `make fuzz`: sound inputs, those that once crashed, and many in between."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

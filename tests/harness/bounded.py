@@ -1,7 +1,5 @@
 """Ingests of much larger files than a task may hold, and the memory that they take."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

@@ -1,7 +1,5 @@
 """A headless Chromium for looking at pages: that of the machine, or Debian's, fetched once."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Iterator

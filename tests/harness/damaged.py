@@ -1,7 +1,5 @@
 """A lake whose objects stand in memory, where one of them may be other than it was written."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 
 from seglake.errors import MissingObject

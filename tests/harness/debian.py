@@ -3,8 +3,6 @@
 Only `apt-get update`, where the machine has no lists of packages, needs the rights of root.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

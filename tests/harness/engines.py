@@ -1,7 +1,5 @@
 """An engine that behaves as badly as a cluster may, without a JVM."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress

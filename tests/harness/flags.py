@@ -1,7 +1,5 @@
 """The options of the program, and the modules of the jobs."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What must hold of a lake after another program committed to its catalog."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Seglake as others install it: a wheel, an environment without the extras, and a packed one."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

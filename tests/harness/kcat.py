@@ -1,7 +1,5 @@
 """kcat, the command line of librdkafka: that of the machine, or Debian's, fetched once."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

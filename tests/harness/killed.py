@@ -1,7 +1,5 @@
 """Let an exception end a command as a kill does."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest.mock import patch

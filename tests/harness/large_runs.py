@@ -1,7 +1,5 @@
 """Small inputs that are divided as large runs are."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

@@ -4,8 +4,6 @@ A test is skipped if a jar, Go, a data set or a right of the machine is missing.
 variable, pytest lists such tests at the end of a run (`-ra`).
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Generator
 from typing import TypeVar

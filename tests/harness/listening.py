@@ -1,7 +1,5 @@
 """An HTTP server of a test, on a free port and a thread of its own."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import struct

@@ -1,7 +1,5 @@
 """Let something happen, or a command die, at a named moment: before it calls a function."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any

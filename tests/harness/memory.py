@@ -1,7 +1,5 @@
 """What memory an ingest takes, as the kernel counts it (Linux)."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Commands that draw their tables for a terminal of a chosen width."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest.mock import patch

@@ -5,8 +5,6 @@ no signature. Unlike a proxy it knows how far a request came, so it also ends on
 read, and a reply in the middle of its head. `tests.harness.s3_server` is a real server.
 """
 
-from __future__ import annotations
-
 import mmap
 import os
 import re

@@ -1,7 +1,5 @@
 """Everything that a lake shows to readers and that must not depend on who was killed."""
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import astuple, replace
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """A reader in a loop beside writers, who also holds on to the first version that it saw."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Ports of servers that tests start in processes of their own."""
 
-from __future__ import annotations
-
 import random
 import socket
 from contextlib import suppress

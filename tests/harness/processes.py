@@ -1,7 +1,5 @@
 """Writers in processes of their own, which all come to their first commit at the same moment."""
 
-from __future__ import annotations
-
 import multiprocessing.context
 import os
 import time

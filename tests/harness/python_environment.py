@@ -1,7 +1,5 @@
 """Environments with other versions of Python's packages, built once below `.clients`."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil

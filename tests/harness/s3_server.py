@@ -5,8 +5,6 @@ that has a bucket `seglake`; the environment names the server and holds its keys
 every time.
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 import shutil

@@ -4,8 +4,6 @@ It has an environment of its own, made once below `.airflow` from a lock: Airflo
 in it, and Spark is that of the tests. Every `Airflow` has a home and a database of its own.
 """
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import hashlib

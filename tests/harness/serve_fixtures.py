@@ -1,7 +1,5 @@
 """Fixtures of tests that ask a server: it serves the lake of the fixture `maker`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

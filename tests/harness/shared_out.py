@@ -4,8 +4,6 @@ Tests of a file are together, and so are those of a folder that share a JVM or a
 once. The folders take longest, so they begin first.
 """
 
-from __future__ import annotations
-
 from pathlib import PurePosixPath
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What an ingest must come to, whatever befalls the storage meanwhile."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from contextlib import AbstractContextManager

@@ -1,7 +1,5 @@
 """What `make test` leaves to `make test-rest`, and that to another day: also a pytest plugin."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable
 from datetime import UTC, datetime

@@ -4,8 +4,6 @@ So no test waits for it. A tool that cannot be had is told here; the tests that 
 fail where all are required.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Callable, Sequence

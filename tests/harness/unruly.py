@@ -1,7 +1,5 @@
 """Tasks of Spark whose first attempts fail, or dawdle until second ones overtake them."""
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Callable, Sequence

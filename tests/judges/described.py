@@ -1,7 +1,5 @@
 """Batch tables of whole logs, from their records, as the index files need them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from seglake.format.batch import BatchTable

@@ -1,7 +1,5 @@
 """Kafka's lookups in a decoded index: the oracle for Seglake's own lookups, which use zone maps."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Kafka's own log cleaner, over segments that somebody else wrote."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ tests.judges.kafka_jars` does it ahead of time. Java and pip are the only prereq
 no Kafka distribution, no compiler.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from pathlib import Path

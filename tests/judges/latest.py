@@ -3,8 +3,6 @@
 Batches are told apart by their offsets, which they keep. Nothing here knows how Seglake compacts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Questions to a log, with the answers by the plain list of its records."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple

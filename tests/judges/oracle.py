@@ -1,7 +1,5 @@
 """What tests of reading share."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 import pytest

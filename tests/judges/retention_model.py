@@ -5,8 +5,6 @@ apache/kafka 4.2. The log's last segment is the active one, which is empty here:
 closed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 

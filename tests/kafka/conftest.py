@@ -1,7 +1,5 @@
 """Fixtures of the tests that ask Kafka: one JVM and one broker for the session."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

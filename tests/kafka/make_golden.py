@@ -8,8 +8,6 @@ with one check that Kafka still agrees.
 The bytes of a compressed batch depend on the compressor's version: compare decoded records there.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

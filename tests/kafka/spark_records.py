@@ -3,8 +3,6 @@
 It runs in a process of its own, since Kafka's jars must be in the session from its start.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

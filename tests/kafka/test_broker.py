@@ -1,7 +1,5 @@
 """A real broker serves the golden segments: every lookup and record is that of the manifest."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Kafka's own cleaner over the same segments: what is due, what stays, and in which bytes."""
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 from collections.abc import Sequence

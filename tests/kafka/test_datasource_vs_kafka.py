@@ -5,8 +5,6 @@ must be in the session from its start: `python -m tests.kafka.test_datasource_vs
 <address>` runs each job on both and prints what came of it as JSON.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """A real broker serves logs that lost records; its consumer comes to the end, and we agree."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

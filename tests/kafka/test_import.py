@@ -4,8 +4,6 @@ One broker writes in two parts, with a restart between; its log.dir is copied af
 broker then mounts the exports of all lakes, by the steps in docs/kafka.md.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """The judge judged: it agrees with the golden files, and it complains when it should."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Retention against Kafka's own `UnifiedLog.deleteOldSegments`, over the same segment files."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """`seglake replay` into a real broker: every record once, whatever is killed in between."""
 
-from __future__ import annotations
-
 import json
 import random
 import signal

@@ -1,7 +1,5 @@
 """Rewritten segments against Kafka: its `MemoryRecords.filterTo`, DumpLogSegments, recovery."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import replace

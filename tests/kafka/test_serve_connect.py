@@ -1,7 +1,5 @@
 """Kafka Connect: its worker and its sink for files, on the server as on a broker."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import time

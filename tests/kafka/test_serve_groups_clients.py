@@ -1,7 +1,5 @@
 """Kafka's clients in consumer groups of the server: rebalances, commits, kills, tools."""
 
-from __future__ import annotations
-
 import re
 import signal
 import subprocess

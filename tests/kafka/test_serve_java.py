@@ -3,8 +3,6 @@
 The differences that are meant are in `same_fetch`, `same_offset` and `test_metadata`.
 """
 
-from __future__ import annotations
-
 import random
 import subprocess
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Kafka's own consumer over TLS and SASL, as a program with a file of settings."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """MirrorMaker 2 copies a topic of the server to a real broker, each record once."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import time

@@ -4,8 +4,6 @@ The jobs are some of those that test_datasource_vs_kafka.py runs on a real broke
 process of their own: `python -m tests.kafka.test_serve_spark <folder> <address>`.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -3,8 +3,6 @@
 Those of offsets and topics are in test_serve_java.py, those of groups beside their clients.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import uuid

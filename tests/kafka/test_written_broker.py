@@ -1,7 +1,5 @@
 """A real broker serves partitions that this project wrote, and agrees with our own reader."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The other direction: segments that Kafka writes here and now are read, and re-indexed, by us."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 from typing import Any

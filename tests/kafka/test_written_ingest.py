@@ -1,7 +1,5 @@
 """Kafka judges the segments of real ingests: raw files, the whole path but Spark."""
 
-from __future__ import annotations
-
 import json
 import random
 from itertools import accumulate

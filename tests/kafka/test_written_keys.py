@@ -1,7 +1,5 @@
 """Hashes against Kafka's: the partition of a key, and CRC-32C."""
 
-from __future__ import annotations
-
 import crc32c
 import numpy as np
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Kafka's lookups in our files and ours give the same answers, on thousands of random questions."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Kafka judges segments of records that keep their offsets: gaps of any length, both clocks."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from hypothesis import given

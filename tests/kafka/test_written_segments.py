@@ -1,7 +1,5 @@
 """Kafka judges the segments that we write: every file, every record, every byte of an index."""
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 from collections.abc import Iterator

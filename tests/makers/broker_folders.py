@@ -4,8 +4,6 @@
 that a consumer with read_committed gets.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path

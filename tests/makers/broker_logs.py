@@ -1,7 +1,5 @@
 """What a real broker writes: transactions, codecs, compaction, deletions, a restart between."""
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Requests that would change topics, and the error codes of their answers; settings of topics."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Histories of lakes that are compacted: runs, deletions and rounds, beside plain lists."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, replace

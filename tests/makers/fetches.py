@@ -1,7 +1,5 @@
 """Requests to `seglake serve` as a test makes them, and what their answers say."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterator
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Catalogs whose newest commit was written by someone who means ill."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

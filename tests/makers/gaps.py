@@ -4,8 +4,6 @@ Compaction, erasure and undo leave such logs. This is how `MemoryRecords.filterT
 the choices that a reader must not depend on drawn by chance.
 """
 
-from __future__ import annotations
-
 import random
 import struct
 from collections.abc import Collection, Iterator, Sequence

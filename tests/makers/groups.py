@@ -1,7 +1,5 @@
 """Requests about consumer groups, as a test makes them, and their answers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

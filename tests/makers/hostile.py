@@ -3,8 +3,6 @@
 They are written from kafka-python's schemas, without its codecs.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Iterator
 from typing import Any, NamedTuple

@@ -6,8 +6,6 @@ empty    the same, but none in the third hour
 late     the same, and the fourth run ends with 20 events of the first hour
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The input files of a pipeline, listed, split and read as a run does."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from seglake.config import Pipeline

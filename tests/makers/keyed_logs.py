@@ -1,7 +1,5 @@
 """Large logs of records with keys, made array at a time: for memory and for benchmarks."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -4,8 +4,6 @@
 list: that is the brute-force model.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Lakes that live: every act of maintenance, and what each version must have by the plain list."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field

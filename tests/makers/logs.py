@@ -1,7 +1,5 @@
 """Logs without a catalog, in memory: what fetching and decoding need, made in no time."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Sequence

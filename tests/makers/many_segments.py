@@ -1,7 +1,5 @@
 """A catalog of very many segments, rows only: there are no files behind them."""
 
-from __future__ import annotations
-
 import uuid
 from typing import Any
 

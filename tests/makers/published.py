@@ -1,7 +1,5 @@
 """The rows of a published table, and of the log that it must equal."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pyarrow as pa

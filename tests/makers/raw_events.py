@@ -3,8 +3,6 @@
 Every good line holds a number of its own, so that a record in a log can be traced to its line.
 """
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import json

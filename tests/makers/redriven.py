@@ -3,8 +3,6 @@
 Every row has a number of its own and any of the times `a`, `b` and `c`; settings read one of them.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

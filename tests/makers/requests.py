@@ -1,7 +1,5 @@
 """Well-formed requests of every API and version with any values in their fields."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Mapping
 from typing import Any

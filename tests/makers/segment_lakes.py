@@ -1,7 +1,5 @@
 """Lakes of which only the catalog exists: what retention does is a matter of rows alone."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial

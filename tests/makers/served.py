@@ -1,7 +1,5 @@
 """A lake that has all that a client may meet: codecs, nulls, headers, gaps, segments, runs."""
 
-from __future__ import annotations
-
 import shutil
 from datetime import UTC, datetime
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Sorted runs and blobs that tests make up."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import NamedTuple
 

@@ -4,8 +4,6 @@ A log of hundreds of records is drawn as a few patterns that repeat with periods
 that it is made quickly and shrinks well.
 """
 
-from __future__ import annotations
-
 import itertools
 import random
 from typing import NamedTuple

@@ -4,8 +4,6 @@ The layout follows the plugin's manifests of version 1; `tests/golden/tiered-sto
 plugin itself made of `GOLDEN_LOG`, and a test compares the two.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import struct

@@ -1,7 +1,5 @@
 """Lakes of several versions, as hypothesis draws them: disorder, gaps, deleted records."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

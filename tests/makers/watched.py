@@ -1,7 +1,5 @@
 """A lake with something to see: hourly runs, one missing, rejects, a clock that is wrong."""
 
-from __future__ import annotations
-
 import json
 import random
 from pathlib import Path

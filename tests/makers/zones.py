@@ -1,7 +1,5 @@
 """Zone maps from memory."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -4,8 +4,6 @@ The file system is read-only, temporary files included, and the user has no name
 make such a place.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -3,8 +3,6 @@
 `make test-wheel` gives the tests an environment that pip made, in SEGLAKE_WHEEL_PYTHON.
 """
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os

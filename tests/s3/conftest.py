@@ -1,7 +1,5 @@
 """One S3 server for all tests here; its keys are in the environment of these tests alone."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """A proxy in front of the S3 server that does to some requests what networks and servers do."""
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import re

@@ -1,7 +1,5 @@
 """Import from an S3 server and export to it: the folders of a broker on object storage."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

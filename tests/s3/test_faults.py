@@ -1,7 +1,5 @@
 """Bad storage: requests fail on their way or their replies are lost; an ingest survives it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext

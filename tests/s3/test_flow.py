@@ -1,7 +1,5 @@
 """The whole flow on a real S3 server: ingest, lookups, windows, races, Spark."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

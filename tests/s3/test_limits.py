@@ -1,7 +1,5 @@
 """What data may not do: choose a path, fill the memory."""
 
-from __future__ import annotations
-
 import gzip
 from dataclasses import replace
 from pathlib import Path

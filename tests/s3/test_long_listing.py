@@ -1,7 +1,5 @@
 """A real server lists the same objects, whether one stream asks or several do."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest

@@ -1,7 +1,5 @@
 """A published table on S3: whatever becomes of the requests, it equals the log."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Eight processes write to one topic of a lake on S3 at the same time."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Credentials are in the environment and nowhere else: everything that is written is searched."""
 
-from __future__ import annotations
-
 import io
 import json
 import logging

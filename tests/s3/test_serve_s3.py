@@ -1,7 +1,5 @@
 """`seglake serve` on S3: the same records, windows and damage as from a local disk."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from seglake.store import open_store

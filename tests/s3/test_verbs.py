@@ -3,8 +3,6 @@
 The story is that of the kill campaign (`tests.chaos.upkeep`): each command has something to do.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 

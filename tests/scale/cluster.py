@@ -6,8 +6,6 @@ reduce side. A third is slow from the beginning: it stands still for half of the
 the records, the largest memory of driver and executors, and the requests to storage.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -4,8 +4,6 @@ A bucket has the files, and the topic all but the new ones; the catalog is a rea
 of 1,000 names are counted.
 """
 
-from __future__ import annotations
-
 import hashlib
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What an open and an ingest read does not grow with the history."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """An ingest on a cluster whose machines die."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """New files among many are found."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The DAG files as Airflow parses them, often. In Airflow's Python."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What Airflow's own operators and Seglake's errors make of a retry. Airflow's Python runs it."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta

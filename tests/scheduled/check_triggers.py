@@ -1,7 +1,5 @@
 """The triggers as a triggerer runs them: started, killed, started again. In Airflow's Python."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable

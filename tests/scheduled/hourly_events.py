@@ -1,7 +1,5 @@
 """A folder of events for each hour, the pipeline that ingests them, and the lake of it."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

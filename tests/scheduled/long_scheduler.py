@@ -3,8 +3,6 @@
 `make test-airflow` runs it. The tests share one Airflow and one lake, and go from top to bottom.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -3,8 +3,6 @@
 `make test-airflow` also runs long_scheduler.py: a whole Airflow with retries, clears and backfills.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """`python -m tests.simulation`: histories for some minutes, one history as a story, or a hunt."""
 
-from __future__ import annotations
-
 import argparse
 import logging
 import os

@@ -1,7 +1,5 @@
 """The commands, as their users call them, and what each is asked to do."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, NamedTuple

@@ -5,8 +5,6 @@ A fault is found by its script (`scripts`), or by the random history of a seed (
 Most are a change of a line: `edited` fails if the line is not there any more, so none rots.
 """
 
-from __future__ import annotations
-
 import inspect
 import sys
 import textwrap

@@ -1,7 +1,5 @@
 """One history: a plan is played, everything that anybody sees is judged, and the end as well."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re

@@ -1,7 +1,5 @@
 """Whether a lake, as its readers see it, is what the model has."""
 
-from __future__ import annotations
-
 import json
 import struct
 from collections.abc import Iterator, Mapping, Sequence

@@ -5,8 +5,6 @@ scene says who is there, and leaves the delays, the arguments and the mishaps to
 last ones something goes wrong at a certain call: what must come between two calls comes often.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from random import Random
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """What a history is to be: who does what, when, and how much goes wrong, all from the seed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from random import Random
 from typing import NamedTuple

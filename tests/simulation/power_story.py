@@ -3,8 +3,6 @@
 Each begins where the one before it ended. Run again, each does what is left of it, and no more.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress

@@ -10,8 +10,6 @@ each end is judged as in a random history, see `history`. Afterwards the lake is
 and its rebuild.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Collection
 from functools import partial

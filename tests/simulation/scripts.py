@@ -1,7 +1,5 @@
 """A scripted history for each planted fault: it fails with the fault, and not without it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """A failure made short, and told as a story: who did what, in which order, and what went wrong."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """The judge of published tables: each version has the records of the version that it names."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

@@ -1,7 +1,5 @@
 """A short search for states that a loss of power may leave and that break a lake; see `power`."""
 
-from __future__ import annotations
-
 import datetime as dt
 import os
 import random

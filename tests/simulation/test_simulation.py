@@ -1,7 +1,5 @@
 """The simulated world in short: some histories of the day, those that failed once, and faults."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Spark on the catalog: what is digested, what is refused by name, how a repair ends it."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Commands that rewrite segments do on Spark what they do on threads, byte for byte."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

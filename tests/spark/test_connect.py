@@ -1,7 +1,5 @@
 """Reads and ingests through a session of Spark Connect, as docs/spark.md#spark-connect tells."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

@@ -1,7 +1,5 @@
 """`spark.read.format("seglake")` against the log that was written."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from datetime import UTC, datetime

@@ -4,8 +4,6 @@
 the folder, and writes files there.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

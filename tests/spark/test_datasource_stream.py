@@ -1,7 +1,5 @@
 """`spark.readStream.format("seglake")` with a checkpoint, kills and restarts, against the log."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager

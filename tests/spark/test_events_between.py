@@ -1,7 +1,5 @@
 """A window as a DataFrame: read by the driver and by tasks, the same events, and no others."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Ingest on Spark: the bytes that the same run gives without a JVM, whatever tasks do."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Iterator, Sequence

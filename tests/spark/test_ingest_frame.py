@@ -1,7 +1,5 @@
 """A DataFrame as input: the log is a function of its rows, not of how Spark holds them."""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Iterable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """jobs/ingest.py as schedulers run it: spark-submit, its exit codes, and a real cluster."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

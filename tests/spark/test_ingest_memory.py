@@ -1,7 +1,5 @@
 """Memory of all processes of an ingest whose input is many times as large as a task may hold."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Ctrl-C stops an ingest with one sentence, and leaves no JVM."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

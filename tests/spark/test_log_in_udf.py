@@ -1,7 +1,5 @@
 """A log inside a function that Spark's tasks run."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 It runs where pyspark is of that version: `python -m tests.matrix --spark 3.5`.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """A user's own session, whose workers run a Python that has no Seglake."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Spark decodes the segments of a published table, and reads the rows that other readers read."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

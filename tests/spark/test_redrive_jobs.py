@@ -1,7 +1,5 @@
 """`seglake redrive` and jobs/redrive.py, which start Spark; and the SQL of docs/operations.md."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

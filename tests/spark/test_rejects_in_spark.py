@@ -1,7 +1,5 @@
 """Spark and delta-rs read the rejects of merged files, which have more than the table's columns."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Searches, and the events of many keys, through Spark, with a key index and without one."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -3,8 +3,6 @@
 `python -m tests.spark.test_story` runs it and stores what its cells show.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import sys

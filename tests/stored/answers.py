@@ -1,7 +1,5 @@
 """Answers of a lake as plain values, through the public API, and its catalog as others read it."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from itertools import pairwise

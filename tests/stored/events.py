@@ -4,8 +4,6 @@ What is random comes from SHA-256. Gzip members hold stored blocks, because the 
 ones depend on the machine's zlib. Modification times are fixed, because source rows hold them.
 """
 
-from __future__ import annotations
-
 import bz2
 import hashlib
 import io

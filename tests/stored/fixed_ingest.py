@@ -43,8 +43,6 @@ batches are compared after decompression, and of its indexes what does not tell 
   quarantine and their commits have other checksums. The bytes of segments are the same.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import struct

@@ -6,8 +6,6 @@ local folder, checks every checksum it meets, and prefers few lines to speed. `p
 independent_reader.py LAKE TOPIC START END` prints the records of a window of time, in milliseconds.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import struct

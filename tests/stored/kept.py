@@ -1,7 +1,5 @@
 """JSON that a diff can show: a line for each item of the outer levels."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

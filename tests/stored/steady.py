@@ -4,8 +4,6 @@ Input is named below `/proc/self/cwd`: an absolute path that is the same in ever
 lake holds of its input's paths does not depend on where a test runs.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import itertools

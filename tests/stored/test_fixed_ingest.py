@@ -1,7 +1,5 @@
 """A fixed ingest writes the same bytes as ever; fixed_ingest.py says what is compared, and how."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A lake of many kinds of runs, read by a program that shares no code with Seglake."""
 
-from __future__ import annotations
-
 import ast
 import json
 import shutil

@@ -1,7 +1,5 @@
 """How many tasks there are on a cluster of a fixed size, and on one that grows with its tasks."""
 
-from __future__ import annotations
-
 import time
 from itertools import chain
 from types import SimpleNamespace

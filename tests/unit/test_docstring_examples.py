@@ -5,8 +5,6 @@ request each second from 12:00 on, by seven users, of which every tenth failed. 
 `d2` have ten minutes each.
 """
 
-from __future__ import annotations
-
 import doctest
 import inspect
 import json

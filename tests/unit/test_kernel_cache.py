@@ -1,7 +1,5 @@
 """Where compiled kernels are kept and found, above all in a package that cannot be written to."""
 
-from __future__ import annotations
-
 import ast
 import ctypes
 import os

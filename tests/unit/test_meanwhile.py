@@ -1,7 +1,5 @@
 """What answers before the kernels are compiled: nobody waits, and the answers are the same."""
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """Lines about progress: when they are due, what they say, and that they reach log and terminal."""
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

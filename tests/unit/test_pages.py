@@ -1,7 +1,5 @@
 """Pages of the docs are run from top to bottom: their files, their commands, their answers."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime as dt
 import doctest

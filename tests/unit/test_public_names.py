@@ -1,7 +1,5 @@
 """The public names: what `seglake` exports, and that whatever users copy imports nothing else."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """After `python -m seglake.warm` nobody waits for the compiler."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import multiprocessing

@@ -1,7 +1,5 @@
 """The daemon of Python workers: what is printed when Spark closes a worker."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

@@ -1,7 +1,5 @@
 """aiokafka as a program of tests/clients/program.py."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable

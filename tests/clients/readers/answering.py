@@ -3,8 +3,6 @@
 It needs nothing but the standard library: each program runs in an environment of its own.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import time

@@ -1,7 +1,5 @@
 """confluent-kafka, which is librdkafka, as a program of tests/clients/program.py."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition

@@ -1,7 +1,5 @@
 """kafka-python as a program of tests/clients/program.py."""
 
-from __future__ import annotations
-
 import logging
 from typing import Any
 

@@ -1,7 +1,5 @@
 """kcat, the command line of librdkafka, as a program of tests/clients/program.py."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import time

@@ -4,8 +4,6 @@ Spark refuses Python programs in a standalone cluster's cluster mode, so Spark's
 is what is submitted.
 """
 
-from __future__ import annotations
-
 import os
 from datetime import UTC, datetime, timedelta
 

@@ -3,8 +3,6 @@
 Both must find the same, and however the input is cut. `test_sentences` has the sentences.
 """
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Mapping

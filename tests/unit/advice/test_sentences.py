@@ -1,7 +1,5 @@
 """The sentences for findings: each code has one, and a few are read here as people see them."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

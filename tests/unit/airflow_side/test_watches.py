@@ -1,7 +1,5 @@
 """Watches of a topic, against what was done to it between two looks."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a commit that only appends reads of a topic: the ends of its logs, not its history."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 from pathlib import Path

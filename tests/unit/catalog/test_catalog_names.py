@@ -1,7 +1,5 @@
 """Rows of runs and of input files are found by name, and few files are read for it."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Iterator

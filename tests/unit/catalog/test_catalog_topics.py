@@ -1,7 +1,5 @@
 """Topics of a version are read when they are asked for, and say what they say read at once."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any

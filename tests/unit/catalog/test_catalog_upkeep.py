@@ -1,7 +1,5 @@
 """What the catalog does to itself, and what removes records, disturbs no ingest."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

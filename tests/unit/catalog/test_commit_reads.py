@@ -1,7 +1,5 @@
 """What stands between a plan and the put of its commit: requests, and how many run at once."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import threading

@@ -1,7 +1,5 @@
 """A data file of the catalog is read as it was written, or not at all."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

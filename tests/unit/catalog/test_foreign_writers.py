@@ -1,7 +1,5 @@
 """delta-rs on the catalog: what is digested, what is refused by name, how a repair ends it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from functools import partial

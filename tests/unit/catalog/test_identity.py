@@ -1,7 +1,5 @@
 """The identity of a lake: given once, kept by everything that keeps the lake."""
 
-from __future__ import annotations
-
 import shutil
 import uuid
 from pathlib import Path

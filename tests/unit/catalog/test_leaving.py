@@ -1,7 +1,5 @@
 """The list of an erasure names the rejects that go, and no others."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Small files of the quarantine are merged, and every reject stays what it is."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """What commits removed is remembered: a vacuum reads each commit once, and knows the same."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

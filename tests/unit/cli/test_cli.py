@@ -1,7 +1,5 @@
 """The program: what its commands print, and how it ends."""
 
-from __future__ import annotations
-
 import base64
 import csv
 import io

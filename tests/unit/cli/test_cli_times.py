@@ -1,7 +1,5 @@
 """Times of the command line: a span up to now, and local times of a zone."""
 
-from __future__ import annotations
-
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What holds for all commands that change a lake: a dry run is true, and they can be run again."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable, Collection, Iterator

@@ -1,7 +1,5 @@
 """The examples in the help of commands: each is accepted as it stands, and stands in one line."""
 
-from __future__ import annotations
-
 import shlex
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Every option of every command and job acts, or is refused: the table has a check for each."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

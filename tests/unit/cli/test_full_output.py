@@ -1,7 +1,5 @@
 """Standard streams that are full, closed or not UTF-8, below commands as processes."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

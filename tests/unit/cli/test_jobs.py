@@ -1,7 +1,5 @@
 """A job is its command under spark-submit: the same declaration, on Spark, in JSON, with a log."""
 
-from __future__ import annotations
-
 import json
 import logging
 import re

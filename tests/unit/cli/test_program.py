@@ -1,7 +1,5 @@
 """How people find a command: by its group in the help, or by a key in the shell."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Ctrl-C ends the program with one line and exit code 130, whenever it comes."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

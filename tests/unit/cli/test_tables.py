@@ -1,7 +1,5 @@
 """Tables of commands at 80 columns: what stays, what leaves, and that nothing is folded."""
 
-from __future__ import annotations
-
 from io import StringIO
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The sizes and times that `seglake topics` shows are those of the records that are there."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """`--version` of every command that reads: a number, or the name of a tag."""
 
-from __future__ import annotations
-
 import inspect
 from pathlib import Path
 

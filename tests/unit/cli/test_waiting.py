@@ -1,7 +1,5 @@
 """A command that has nothing to say for a while shows that it lives, on a terminal alone."""
 
-from __future__ import annotations
-
 import sys
 import time
 from io import StringIO

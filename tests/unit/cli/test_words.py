@@ -1,7 +1,5 @@
 """What commands say to people: whole commands, whole paths, what is visible, and what to do."""
 
-from __future__ import annotations
-
 import base64
 import json
 import logging

@@ -1,7 +1,5 @@
 """What Spark would get from a reader, without Spark: tasks read one by one, as records."""
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Iterable
 

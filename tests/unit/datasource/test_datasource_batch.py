@@ -1,7 +1,5 @@
 """Batch reads through the reader that Spark would use, against the plain list of records."""
 
-from __future__ import annotations
-
 import pickle
 import tempfile
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Searches through the reader that Spark would use, against json and the plain list of records."""
 
-from __future__ import annotations
-
 import base64
 import itertools
 import json

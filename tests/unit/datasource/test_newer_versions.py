@@ -1,7 +1,5 @@
 """Tasks whose logs a vacuum removed after the plan: a newer version has the records, or not."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Streaming reads under a model of Spark's engine: a checkpoint, micro-batches, kills, restarts."""
 
-from __future__ import annotations
-
 import json
 import re
 import tempfile

@@ -1,7 +1,5 @@
 """Record batches against the model: encoding byte by byte, decoding, and every kind of damage."""
 
-from __future__ import annotations
-
 import itertools
 import random
 from contextlib import suppress

@@ -4,8 +4,6 @@ Each test names the cases it answers for. What a store of immutable files has no
 in `NOT_APPLICABLE`, with the reason.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections.abc import Callable

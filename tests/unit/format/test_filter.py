@@ -1,7 +1,5 @@
 """Filtered record batches against a model that writes them byte by byte."""
 
-from __future__ import annotations
-
 import struct
 
 import numpy as np

@@ -1,7 +1,5 @@
 """docs/format.md says what the code does: its tables and its example are compared with it."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

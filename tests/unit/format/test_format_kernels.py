@@ -1,7 +1,5 @@
 """What numba asks of modules with kernels."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 from typing import Any

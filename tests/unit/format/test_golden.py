@@ -3,8 +3,6 @@
 Their zone maps in tests/golden/zonemaps-1 are what version 1 of the format wrote; they stay.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import struct

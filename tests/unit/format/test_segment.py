@@ -1,7 +1,5 @@
 """Indexes, zone maps and rolling against models of Kafka's append path and against brute force."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """The comparison of records' keys with the keys that are searched for."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """`seglake.append`: inferred settings, an ingest by the rules of `ingest`, and clear refusals."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import tempfile

@@ -3,8 +3,6 @@
 Every inferred pipeline is tried with `check`, which reads the rows as an ingest does.
 """
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import io

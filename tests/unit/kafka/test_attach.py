@@ -1,7 +1,5 @@
 """Logs attached where they lie: they read as the log that was copied, and nothing touches them."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Export: what a lake holds comes back from the folders as it was, every record at its offset."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Import of a broker's folders: what comes in is what a consumer with read_committed gets."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

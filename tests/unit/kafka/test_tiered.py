@@ -1,7 +1,5 @@
 """Manifests of tiered storage, and which of several copies of a log count."""
 
-from __future__ import annotations
-
 import base64
 import json
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Logs outside the lake: any range of any chunks, and whatever is damaged."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from tempfile import TemporaryDirectory
 

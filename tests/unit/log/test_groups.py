@@ -1,7 +1,5 @@
 """Which segments are merged, and how often a record is copied."""
 
-from __future__ import annotations
-
 import math
 import random
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The key index: no key is missed, and its bytes depend on the records alone."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Key indexes are read page by page: what the blocks in question need, and each page once."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Joined record batches hold the same records, in as few batches as the limit allows."""
 
-from __future__ import annotations
-
 import itertools
 import struct
 

@@ -1,7 +1,5 @@
 """Segments written again, against plain lists of what they hold."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace

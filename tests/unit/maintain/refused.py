@@ -1,7 +1,5 @@
 """A store that answers 403 for some objects."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

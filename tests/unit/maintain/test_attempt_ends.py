@@ -1,7 +1,5 @@
 """An attempt that ends without a commit gives itself up, and leaves no files."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

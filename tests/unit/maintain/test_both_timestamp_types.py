@@ -3,8 +3,6 @@
 Whatever maintains such a topic keeps each record with its own timestamp and type.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path

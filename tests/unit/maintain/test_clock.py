@@ -1,7 +1,5 @@
 """Lengths of time that people give: what cannot be meant is refused, and nothing is touched."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from itertools import product

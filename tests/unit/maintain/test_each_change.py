@@ -1,7 +1,5 @@
 """What is true of each command that changes a topic: history, races, bad input."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path

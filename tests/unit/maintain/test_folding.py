@@ -1,7 +1,5 @@
 """Old manifests are archived, then go: a rebuild, an undo and `verify` know no difference."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Whoever dies between a commit and its mark, the catalog can be rebuilt from what is left."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from functools import partial

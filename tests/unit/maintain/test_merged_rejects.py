@@ -1,7 +1,5 @@
 """Maintenance of merged rejects: the same goes, and the same stays, as without table."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial

@@ -1,7 +1,5 @@
 """Merged segments hold the same bytes and give the same answers, whatever runs beside the merge."""
 
-from __future__ import annotations
-
 import json
 import tempfile
 from pathlib import Path

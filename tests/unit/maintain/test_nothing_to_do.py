@@ -1,7 +1,5 @@
 """A command that finds nothing to do needs no right to write, and writes nothing."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable

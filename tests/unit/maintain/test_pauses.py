@@ -1,7 +1,5 @@
 """A process pauses before a commit, however long: no commit names what a vacuum deletes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Rows of maintenance: what every reader of the catalog reads, and what only the caller gets."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

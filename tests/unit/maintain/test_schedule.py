@@ -1,7 +1,5 @@
 """What a schedule runs: what the settings ask for, and the rest even if a part fails."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

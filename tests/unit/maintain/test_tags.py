@@ -1,7 +1,5 @@
 """Tags: the version that one names answers with its records, whatever became of the lake."""
 
-from __future__ import annotations
-
 import math
 import pickle
 import shutil

@@ -1,7 +1,5 @@
 """`alter` and `describe`: the catalog's settings of a topic, changed without a run."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import tempfile

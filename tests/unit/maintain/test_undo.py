@@ -1,7 +1,5 @@
 """Runs undone and replaced, against plain lists of what each run brought in."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """A vacuum beside what still runs: whoever decides first, no version names what is deleted."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

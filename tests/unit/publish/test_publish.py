@@ -1,7 +1,5 @@
 """A published table has exactly the records of the version of the lake that it names."""
 
-from __future__ import annotations
-
 import json
 import random
 import shutil

@@ -1,7 +1,5 @@
 """Publishers that race, pause, die or lose replies, next to erasures and other publishers."""
 
-from __future__ import annotations
-
 import itertools
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Reads of an object store: what is asked before its turn, how much of it, and in which order."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Records around many moments, against the plain list of records."""
 
-from __future__ import annotations
-
 import datetime as dt
 import itertools
 import multiprocessing

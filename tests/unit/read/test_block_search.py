@@ -1,7 +1,5 @@
 """One record of an index block: the kernel, the long way and a plain search agree."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from typing import Any
 

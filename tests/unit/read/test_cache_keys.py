@@ -1,7 +1,5 @@
 """What is unpickled answers for the lake that was pickled, whatever is at its root by now."""
 
-from __future__ import annotations
-
 import pickle
 import shutil
 from pathlib import Path

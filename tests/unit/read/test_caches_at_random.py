@@ -4,8 +4,6 @@ Lakes have the same topics and offsets with other records, and are made anew at 
 question is asked of readers with caches, of one without, and of the plain list of records.
 """
 
-from __future__ import annotations
-
 import pickle
 import random
 import shutil

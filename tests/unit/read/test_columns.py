@@ -1,7 +1,5 @@
 """Columns that are filled again and again: what they gave away stays as it is."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import hypothesis.strategies as st

@@ -1,7 +1,5 @@
 """What lookups and windows cost: requests, bytes, memory."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from itertools import pairwise

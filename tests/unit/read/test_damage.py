@@ -1,7 +1,5 @@
 """Bad bytes: found and named in a log, survived in a zone map."""
 
-from __future__ import annotations
-
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`Log.dataset`: scans by pyarrow, DuckDB, Polars and pandas, against a plain table."""
 
-from __future__ import annotations
-
 import functools
 import json
 import operator

@@ -1,7 +1,5 @@
 """Reads give the records of the reference decoder, or find the damage that it finds."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import crc32c

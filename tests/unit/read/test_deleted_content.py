@@ -1,7 +1,5 @@
 """What is deleted leaves caches and open files of readers that nobody asks anew."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 A negative timestamp is no time: such a record is in no window, but in every read of all records.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path

@@ -5,8 +5,6 @@ and the damaged batch. Two batches whose offsets overlap do not tell which is wr
 offsets are outside the checksum: then it may be the next one.
 """
 
-from __future__ import annotations
-
 import logging
 from bisect import bisect_right
 from collections.abc import Callable, Iterable

@@ -1,7 +1,5 @@
 """A log that is open while its version goes: each question is answered, or says that it expired."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import time

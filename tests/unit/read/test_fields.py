@@ -1,7 +1,5 @@
 """Fields of values: as columns, and as conditions; the judge is Python's json, record by record."""
 
-from __future__ import annotations
-
 import json
 import math
 import tempfile

@@ -1,7 +1,5 @@
 """`Log.find` and `Log.last`: against the plain list of records, with key indexes and without."""
 
-from __future__ import annotations
-
 import logging
 import tempfile
 import threading

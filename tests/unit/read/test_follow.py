@@ -1,7 +1,5 @@
 """The last records of a log, and the ones that come."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import tempfile

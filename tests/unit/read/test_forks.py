@@ -1,7 +1,5 @@
 """Processes that fork: what goes on in the child, what is refused there, and the parent's peace."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import sys

@@ -3,8 +3,6 @@
 The answers over gaps of every kind are those of test_oracle.py and test_lookup_service.py.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from pathlib import Path

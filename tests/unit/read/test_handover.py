@@ -3,8 +3,6 @@
 Polars keeps up to 12 bytes of an item beside its length; of longer ones it refers to the buffer.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

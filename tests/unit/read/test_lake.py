@@ -1,7 +1,5 @@
 """The façade: versions, refresh, other processes and threads, and answers that need no property."""
 
-from __future__ import annotations
-
 import datetime as dt
 import pickle
 import re

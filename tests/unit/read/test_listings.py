@@ -1,7 +1,5 @@
 """What a lake shows of itself: tables as text and as HTML, lists as Arrow tables."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 from pathlib import Path
 from typing import Any

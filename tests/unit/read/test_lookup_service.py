@@ -3,8 +3,6 @@
 And the same answers from many threads, after a fork, and out of a pickle.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import pickle
 import random

@@ -1,7 +1,5 @@
 """What a process needs to read much more than its memory setting."""
 
-from __future__ import annotations
-
 import pickle
 import subprocess
 import sys

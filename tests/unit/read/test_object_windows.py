@@ -1,7 +1,5 @@
 """Windows of many small blocks far apart, read from an object store: bytes, requests, memory."""
 
-from __future__ import annotations
-
 import pickle
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Every lookup and every read against the plain list of records, over generated lakes."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The cache of decompressed batches: what is there is right, bounded, and leaves in its turn."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import hypothesis.strategies as st

@@ -1,7 +1,5 @@
 """Fetching, decoding and keeping against the plain list, however small the parts and the memory."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

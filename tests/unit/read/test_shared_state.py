@@ -1,7 +1,5 @@
 """What readers share: caches that count what they hold, readers under threads."""
 
-from __future__ import annotations
-
 import gc
 import sys
 import tracemalloc

@@ -1,7 +1,5 @@
 """Fields of values of every format: searches, indexes and columns, against csv, re and json."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """A window is an object: it shows itself unread, is read again, and libraries take it as it is."""
 
-from __future__ import annotations
-
 import builtins
 import sys
 from pathlib import Path

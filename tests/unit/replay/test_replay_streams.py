@@ -1,7 +1,5 @@
 """Streams of a replay: nothing lost, offset order kept, and nobody ahead of the others."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Records over time, compared with a count of one record after another."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

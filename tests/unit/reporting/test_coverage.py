@@ -1,7 +1,5 @@
 """Coverage by intervals, compared with a set of covered points."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,7 +1,5 @@
 """Metrics: the figures of the report, as a Prometheus server parses them, in a file and pushed."""
 
-from __future__ import annotations
-
 import sys
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path

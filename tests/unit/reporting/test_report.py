@@ -1,7 +1,5 @@
 """The report of a lake: its figures against the records, its alerts, its JSON, its page."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

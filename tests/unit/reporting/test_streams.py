@@ -1,7 +1,5 @@
 """What the report's charts show of streams that are steady, bursty, late or have an empty hour."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """An ingest tells of itself where the environment says so, and is never the worse for it."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """The state machine of a consumer group, under any order of joins, leaves and silences."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """docs/server.md says what there is: each setting of the server, and the versions of each API."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a fetch brings: every batch as it is stored, from any offset, at any size and version."""
 
-from __future__ import annotations
-
 import errno
 import os
 import time

@@ -1,7 +1,5 @@
 """Well-formed requests with any values: each is answered with a code, none closes a connection."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterator
 from typing import Any

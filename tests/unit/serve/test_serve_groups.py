@@ -1,7 +1,5 @@
 """Consumer groups over the wire: every version of every API, commits, restarts."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 import time

@@ -1,7 +1,5 @@
 """TLS and SASL: who gets in, who does not, and what is answered before."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import logging

@@ -1,7 +1,5 @@
 """Many topics, slow plans, large windows, attached logs: whoever else asks is answered."""
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
 from typing import Any

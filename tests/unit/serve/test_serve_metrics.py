@@ -1,7 +1,5 @@
 """The page of metrics and the health page of a server, as Prometheus and a probe see them."""
 
-from __future__ import annotations
-
 import json
 import urllib.error
 import urllib.request

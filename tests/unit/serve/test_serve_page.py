@@ -1,7 +1,5 @@
 """docs/serve.md tells which clients are tested, and what is true of them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests.clients.families import written

@@ -1,7 +1,5 @@
 """What stands on storage: damage is named and never sent; lost files are no end."""
 
-from __future__ import annotations
-
 import logging
 import shutil
 import threading

@@ -1,7 +1,5 @@
 """Nothing for whoever has no name: no request costs more than it is long, none holds the others."""
 
-from __future__ import annotations
-
 import gc
 import resource
 import socket

@@ -1,7 +1,5 @@
 """Topics of tags: `web.q3-train` is `web` in the version that the tag names, while it names it."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Large answers are sent in turns, so clients with small requests do not wait for them."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Topics that a name makes: windows of time, exactly; versions."""
 
-from __future__ import annotations
-
 import tempfile
 from itertools import pairwise
 from pathlib import Path

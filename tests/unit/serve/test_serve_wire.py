@@ -1,7 +1,5 @@
 """The protocol itself: versions, refusals, bounds, and requests that are none."""
 
-from __future__ import annotations
-
 import logging
 import random
 import socket

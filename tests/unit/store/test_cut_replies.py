@@ -1,7 +1,5 @@
 """Replies of an object store that end early: asked for again, and no sign of damage."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

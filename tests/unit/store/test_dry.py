@@ -1,7 +1,5 @@
 """A dry store reads what is there, and what was written to it; nothing reaches the storage."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A request whose connection ends at any stage is made again, if that is safe: eight tries."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from typing import Any

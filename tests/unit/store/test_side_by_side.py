@@ -1,7 +1,5 @@
 """Long listings of an object store are what short ones are, and their parts run side by side."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path

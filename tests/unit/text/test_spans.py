@@ -1,7 +1,5 @@
 """Texts that come from Arrow: the same as Arrow says, and not copied where that is not needed."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Bad disks: a call of the system fails, now and then or for good; an ingest survives it."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

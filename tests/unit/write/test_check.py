@@ -1,7 +1,5 @@
 """`seglake check`: what it says of files and rows is what an ingest makes of them."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

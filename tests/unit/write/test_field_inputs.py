@@ -1,7 +1,5 @@
 """Small inputs from bug reports, in the folder of real logs: `check` and an ingest read them."""
 
-from __future__ import annotations
-
 import json
 import tomllib
 from pathlib import Path

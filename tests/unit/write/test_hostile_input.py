@@ -1,7 +1,5 @@
 """What data may not do: choose a path or rights, fill the memory, be code."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import io

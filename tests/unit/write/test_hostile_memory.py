@@ -3,8 +3,6 @@
 Every task has its default bounds, and every file is larger than one chunk of them.
 """
 
-from __future__ import annotations
-
 import gzip
 import io
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Whole ingests against a reading of the raw files, record for record and byte for byte."""
 
-from __future__ import annotations
-
 import json
 import tempfile
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Times in another unit than the pipeline says lie in January 1970, or after the year 9999."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What ingest writes as key indexes is what a re-index makes of the logs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

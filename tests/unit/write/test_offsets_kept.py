@@ -4,8 +4,6 @@ The judge is a list of the rows that were written, and a reader of raw log bytes
 of this project's format.
 """
 
-from __future__ import annotations
-
 import json
 import tempfile
 from base64 import b64encode

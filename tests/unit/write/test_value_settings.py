@@ -1,7 +1,5 @@
 """An ingest that makes a topic of raw lines tells how their fields are found, and no other does."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Whole batches by one kernel are, byte for byte, those that are compressed one by one."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Libraries by address: one that gives wrong answers, or is not here, is called through Python."""
 
-from __future__ import annotations
-
 import ctypes
 import logging
 import multiprocessing

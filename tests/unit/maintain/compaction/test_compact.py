@@ -1,7 +1,5 @@
 """Any history of records, deletions and compactions against plain lists."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 

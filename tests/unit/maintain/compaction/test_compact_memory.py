@@ -1,7 +1,5 @@
 """A compaction needs the memory of a bucket, however many keys there are."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Sequence

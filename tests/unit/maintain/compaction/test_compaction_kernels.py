@@ -1,7 +1,5 @@
 """Hashes of keys, and the table of the last record of each key."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st

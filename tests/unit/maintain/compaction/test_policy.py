@@ -1,7 +1,5 @@
 """What is due: the rules in plain words, at their edges."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """An attempt that has begun, and written nothing yet, is no secret: an erasure knows of it."""
 
-from __future__ import annotations
-
 import datetime as dt
 import re
 import threading

@@ -1,7 +1,5 @@
 """Erased keys: afterwards nothing below the root has one, and everything else is as it was."""
 
-from __future__ import annotations
-
 import base64
 import itertools
 import json

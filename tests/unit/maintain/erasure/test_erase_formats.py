@@ -1,7 +1,5 @@
 """Erased keys of every input format and type: no spelling of them is left below the root."""
 
-from __future__ import annotations
-
 import base64
 import csv
 import io

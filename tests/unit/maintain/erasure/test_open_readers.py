@@ -1,7 +1,5 @@
 """Readers that are open while an erasure deletes what they read: they let go of it."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from pathlib import Path

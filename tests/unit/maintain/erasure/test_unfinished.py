@@ -1,7 +1,5 @@
 """An erasure that dies between its two commits keeps its promise, whatever is erased after it."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Rejected rows are chosen by the keys that stand in them, however the row spells them."""
 
-from __future__ import annotations
-
 import base64
 import csv
 import io

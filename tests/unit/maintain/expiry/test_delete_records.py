@@ -1,7 +1,5 @@
 """delete-records moves the log start, and every reader sees it at once."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Retention does to every log what Kafka's rules do, and says what is in its way."""
 
-from __future__ import annotations
-
 import tempfile
 from itertools import accumulate
 from pathlib import Path

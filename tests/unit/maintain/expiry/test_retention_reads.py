@@ -1,7 +1,5 @@
 """What retention reads of the catalog does not grow with the log partitions."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

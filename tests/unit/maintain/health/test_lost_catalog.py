@@ -1,7 +1,5 @@
 """Whatever happens to the catalog, a scheduled run neither begins anew nor ingests a file twice."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Which manifests a rebuild of the catalog trusts: what was committed comes back, no more."""
 
-from __future__ import annotations
-
 import shutil
 from functools import partial
 from pathlib import Path

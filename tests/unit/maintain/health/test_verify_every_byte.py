@@ -1,7 +1,5 @@
 """`seglake verify` finds every damaged byte and every missing end, in each of a segment's files."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Runs that fail: what stops them, what is kept of them, and how it is found."""
 
-from __future__ import annotations
-
 import json
 import logging
 import re

@@ -1,7 +1,5 @@
 """Runs that lose race after race: how often segments are copied, and what stays between them."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Planning against brute force: pieces, counts, routes, packing."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Several runs at once on one topic, each in a process of its own."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Segments that move behind those of another run: what is damaged by then is found, not moved."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Sequence

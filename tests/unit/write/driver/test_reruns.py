@@ -1,7 +1,5 @@
 """The same run again, other runs after it, and what must not be ingested twice."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

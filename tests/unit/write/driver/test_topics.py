@@ -1,7 +1,5 @@
 """A topic's settings: seeded by the pipeline that makes it, then the catalog's own."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

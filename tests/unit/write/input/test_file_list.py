@@ -1,7 +1,5 @@
 """A list of input files in columns is what a list of objects would be, and takes less memory."""
 
-from __future__ import annotations
-
 import copy
 import hashlib
 import tracemalloc

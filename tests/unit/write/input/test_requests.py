@@ -1,7 +1,5 @@
 """What reading a bucket's input files costs: requests, and how many are under way at once."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import random

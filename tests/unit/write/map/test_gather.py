@@ -1,7 +1,5 @@
 """What large runs gather: the sizes of it, what comes back, and a disk that does not take it."""
 
-from __future__ import annotations
-
 import tracemalloc
 from collections import Counter
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Merging against a sort of everything, and the memory that it holds."""
 
-from __future__ import annotations
-
 import tracemalloc
 import weakref
 from collections.abc import Iterator

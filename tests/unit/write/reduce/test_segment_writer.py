@@ -1,7 +1,5 @@
 """Batches and segments on the reduce side: nothing depends on how records were buffered."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Text in other encodings: the same records as of the UTF-8 file, however it is cut."""
 
-from __future__ import annotations
-
 import codecs
 import importlib
 import json

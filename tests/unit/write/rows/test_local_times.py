@@ -1,7 +1,5 @@
 """Local times around a change of clocks: the same in every input format."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from pathlib import Path
 from typing import Any

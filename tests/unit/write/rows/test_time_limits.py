@@ -1,7 +1,5 @@
 """Limits of event time: the same in every input format, and for the whole of a run."""
 
-from __future__ import annotations
-
 import json
 import tempfile
 from pathlib import Path

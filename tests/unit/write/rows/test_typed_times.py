@@ -1,7 +1,5 @@
 """Times of typed columns, in any unit and far out of range, against Python's big integers."""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 import tempfile

@@ -1,7 +1,5 @@
 """Blobs between the stages: what comes back, what damage does, what stays behind."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import suppress

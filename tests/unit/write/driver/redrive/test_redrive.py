@@ -1,7 +1,5 @@
 """Rejects are ingested later, each once, whatever happens between."""
 
-from __future__ import annotations
-
 import dataclasses
 import gzip
 import itertools

@@ -1,7 +1,5 @@
 """Avro: records as JSON, against the records that fastavro wrote; blocks, codecs, damage."""
 
-from __future__ import annotations
-
 import base64
 import datetime as dt
 import io

@@ -1,7 +1,5 @@
 """Events in arrays of JSON documents, against Python's json."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

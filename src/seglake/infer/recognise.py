@@ -301,7 +301,7 @@ def _csv(heads: Sequence[FirstLines], lines: Sequence[str]) -> Sample | None:
         other = f"[^{re.escape(delimiter)}]"
         # An escaped quote is after a backslash, and neither ends a field nor is doubled.
         escaped = re.compile(rf'(?<!{other})"(?:[^"]|"")*?\\"(?!"){other}').search
-        in_quotes = re.compile(rf'(?<!{other})"[^"]*\\\\[^"]*"(?!{other})').search
+        doubled = re.compile(rf'(?<!{other})"[^"]*\\\\[^"]*"(?!{other})').search
         null = re.compile(rf"(?<!{other})\\N(?!{other})")
         # Also try the escape if there is no match, because the quote may be in another line than
         # the beginning of its field.
@@ -326,11 +326,10 @@ def _csv(heads: Sequence[FirstLines], lines: Sequence[str]) -> Sample | None:
             if width > 1 and sum(len(row) == width for row in rows) >= _MOST * len(rows):
                 found = _table(rows, delimiter, escape, lines, others)
                 if found is not None and found.settings["format"] == "csv":
-                    if escape:
-                        found.settings["escape"] = escape
-                    elif count := sum(in_quotes(line) is not None for line in lines):
-                        finding = Finding("two-backslashes", count=count)
-                        found = found._replace(findings=(*found.findings, finding))
+                    found.settings.update({"escape": escape} if escape else {})
+                    count = 0 if escape else sum(doubled(line) is not None for line in lines)
+                    own = [Finding("two-backslashes", count=count)] if count else []
+                    found = found._replace(findings=(*found.findings, *own))
                     if any(map(null.search, lines)):
                         found.settings["null_values"] = [r"\N"]
                 return found

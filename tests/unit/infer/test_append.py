@@ -152,7 +152,7 @@ KEYS = TABLE.append_column("host", [[f"h{n % 5}" for n in range(50)]])
         (NAIVE, {}, UsageError, "Give zone"),
         (TABLE.slice(0, 0), {}, InputError, "no rows"),
         (iter(()), {}, InputError, "no rows"),
-        ([], {}, InputError, "no path"),
+        ([], {}, InputError, "paths"),
         (7, {}, UsageError, "int"),
         ([*TABLE.to_batches(), *NAIVE.to_batches()], {}, UsageError, "same columns"),
     ],

@@ -150,8 +150,8 @@ def _ingest(
         with announcement, store_failure(store, report) as sample:
             try:
                 # A replacement copies records of the version `base`.
-                if replacement and table.refresh(base) is not base:
-                    raise ReplanRequired("a commit came before the announcement")
+                if replacement:
+                    _require_newest(table, base)
                 naming = _naming_the_run(table, base, report)
                 with report.step("list input", progress, "listing the input"), naming:
                     left = input_of(
@@ -205,6 +205,12 @@ def _naming_the_run(table: CatalogTable, base: Snapshot, report: Report) -> Iter
         under = "" if mine else f"pipeline.name = {runs[-1].pipeline!r} and "
         run = f"{under}--run-id {quote((mine or runs)[-1].run_id)}"
         raise ChangedFiles(changed.paths, run) from None
+
+
+def _require_newest(table: CatalogTable, base: Snapshot) -> None:
+    """Raise ReplanRequired if `base` is no longer the newest version. Raises StoreError."""
+    if table.refresh(base) is not base:
+        raise ReplanRequired("a commit came before the announcement")
 
 
 def _already_committed(

@@ -30,7 +30,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (pipeline,) = blocks("toml")
     (folder / "web.toml").write_text(pipeline)
     with contextlib.chdir(folder):
-        report = ingest_files(LocalEngine(), load("web.toml"), DeclaredRun("2026-11-20T01"))
+        report = ingest_files(LocalEngine(), load("web.toml"), DeclaredRun("demo"))
     assert report.records == 20_000
     assert report.input_rows == report.records + report.quarantined
     return folder

@@ -234,17 +234,14 @@ def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
 
 
 def _settings(master: str | None, conf: Mapping[str, str], *, delta: bool) -> dict[str, str]:
-    settings = {"spark.master": master or "local[*]", **SETTINGS, **_quiet_log()}
+    log4j = Path(__file__).resolve().with_name("log4j2.properties").as_uri()
+    settings = {"spark.master": master or "local[*]", **SETTINGS}
+    settings["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={log4j}"
     if settings["spark.master"].startswith("local"):
         settings |= _OF_ONE_MACHINE
     if delta and not _is_submitted():
         settings["spark.jars"] = ",".join(map(str, delta_jars()))
     return settings | (DELTA_SETTINGS if delta else {}) | dict(conf)
-
-
-def _quiet_log() -> dict[str, str]:
-    log4j = Path(__file__).resolve().with_name("log4j2.properties")
-    return {"spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log4j.as_uri()}"}
 
 
 def _is_submitted() -> bool:

@@ -128,10 +128,8 @@ def _pipelines(folder: Path) -> Iterator[Settings]:
     yield {**jsonl, **user, **headers, **cut}
     events = {"records": "a[].b[]", "inherit": ["c"]}
     (folder / "documents").write_text('{"a":[{"c":1,"b":[{"ts":1700000000000}]}]}\n' * EVENTS)
-    yield {
-        **_time("epoch_ms"),
-        "input": {"paths": [str(folder / "documents")], "format": "jsonl", **events},
-    }
+    documents = {"paths": [str(folder / "documents")], "format": "jsonl", **events}
+    yield {**_time("epoch_ms"), "input": documents}
     csv = {**_input(folder, "csv"), **_time("iso8601"), **columns}
     topic = {"partition_field": "p", "compression.type": "lz4"}  # the others: zstd
     yield {**csv, "topic": topic, "key": {"fields": ["user", "p"]}}
@@ -150,17 +148,13 @@ def _input(folder: Path, form: str, settings: Settings | None = None) -> Setting
 
 
 def _parquet_settings(folder: Path) -> Settings:
-    return {**_parquet(folder), **_time(None)}
-
-
-def _parquet(folder: Path) -> Settings:
     path, numbers = folder / "parquet", range(EVENTS)
     times = pa.array([START_MS + 7 * i for i in numbers], pa.timestamp("ms"))
     user = [f"é{i}" if i % 3 else None for i in numbers]
     columns: dict[str, Any] = {"ts": times, "user": user}
     columns |= {"raw": [b"\xff"] * EVENTS, "list": [[1.5, None]] * EVENTS}
     pq.write_table(pa.table(columns), path)
-    return {"input": {"paths": [str(path)], "format": "parquet"}}
+    return {"input": {"paths": [str(path)], "format": "parquet"}, "timestamp": {"field": "ts"}}
 
 
 def _with_offsets(folder: Path) -> Settings:
@@ -183,18 +177,13 @@ def _with_offsets(folder: Path) -> Settings:
     }  # fmt: skip
 
 
-def _time(form: str | None) -> Settings:
-    return {"timestamp": {"field": "ts"} if form is None else {"field": "ts", "format": form}}
+def _time(form: str) -> Settings:
+    return {"timestamp": {"field": "ts", "format": form}}
 
 
 def _round_trip(root: Path, settings: Settings) -> None:
-    topic = {
-        "name": "warm",
-        "partitions": 2,
-        "batch.size": 2048,
-        "index.keys": True,
-        **settings.get("topic", {}),
-    }
+    topic = {"name": "warm", "partitions": 2, "batch.size": 2048, "index.keys": True}
+    topic |= settings.get("topic", {})
     tables = {**settings, "name": "warm", "root": str(root), "topic": topic}
     tables["max_quarantine_ratio"] = 0.5
     pipeline = Pipeline.model_validate(tables)

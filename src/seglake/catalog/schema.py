@@ -45,10 +45,9 @@ class SegmentId(NamedTuple):
 
     def key(self, suffix: Suffix) -> str:
         """Return the object key of one of the segment's files."""
-        attempt_id = self.attempt_id if suffix == "log" else self.index_attempt_id
-        return segment_key(
-            SegmentFile(self.topic, self.partition, attempt_id, self.base_offset, suffix)
-        )
+        owner = self.attempt_id if suffix == "log" else self.index_attempt_id
+        file = SegmentFile(self.topic, self.partition, owner, self.base_offset, suffix)
+        return segment_key(file)
 
 
 class WithSegmentId:
@@ -66,11 +65,10 @@ class WithSegmentId:
 
         For a log outside the lake, this is the key of its link.
         """
-        if suffix == "log" and self.external:
-            return segment_key(
-                SegmentFile(self.topic, self.partition, self.attempt_id, self.base_offset, LINK)
-            )
-        return SegmentId.key(self, suffix)
+        if suffix != "log" or not self.external:
+            return SegmentId.key(self, suffix)
+        link = SegmentFile(self.topic, self.partition, self.attempt_id, self.base_offset, LINK)
+        return segment_key(link)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -124,11 +122,8 @@ class SegmentRow(WithSegmentId):
     @property
     def index_policy(self) -> IndexPolicy:
         """Return the policy by which the segment was indexed."""
-        return IndexPolicy(self.index_interval_kind, self.index_interval, self._subjects)
-
-    @property
-    def _subjects(self) -> Subjects:
-        return () if self.keyindex_bytes is None else subjects_in(self.keyindex_of)
+        subjects = () if self.keyindex_bytes is None else subjects_in(self.keyindex_of)
+        return IndexPolicy(self.index_interval_kind, self.index_interval, subjects)
 
     @property
     def suffixes(self) -> tuple[Suffix, ...]:

@@ -54,7 +54,7 @@ class Decoded(NamedTuple):
         """Return the records at the positions `rows`, over the same buffer."""
         keys, values = self.records.keys.take(rows), self.records.values.take(rows)
         headers = self.records.headers
-        some = None if headers is None else _headers_at(headers, rows)
+        some = None if headers is None else headers.take(rows)
         records = Records(self.records.timestamps[rows], keys, values, some)
         return Decoded(records, self.offsets[rows], self.timestamp_types[rows], self.batch[rows])
 
@@ -242,13 +242,6 @@ def headers_of(
         raise damage_of(batch_of(bad), decode_kernels.BAD_HEADER)
     keys = Spans(data, key_starts, key_lengths)
     return Headers(firsts, keys, Spans(data, value_starts, value_lengths))
-
-
-def _headers_at(headers: Headers, rows: Int64s) -> Headers:
-    counts = headers.firsts[rows + 1] - headers.firsts[rows]
-    firsts = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
-    items = np.arange(firsts[-1]) + np.repeat(headers.firsts[rows] - firsts[:-1], counts)
-    return Headers(firsts, headers.keys.take(items), headers.values.take(items))
 
 
 def with_extremes(table: BatchTable, decoded: Decoded) -> BatchTable:

@@ -171,14 +171,18 @@ def encode_batches(
     firsts, sizes = _cut(timestamps, offsets, stamped, bodies, encoding)
     table = _describe(timestamps, offsets, firsts)
     table["attributes"] = encoding.attributes | LOG_APPEND_TIME * stamped[firsts[:-1]]
-    framing = Framing(timestamps, offsets, *bodies[:3], firsts, *_bases(table))
+    bases = fixed(table["base_timestamp"]), fixed(table["base_offset"])
+    framing = Framing(timestamps, offsets, *bodies[:3], firsts, *bases)
     data, table["size"] = framing.framed(
         table["attributes"], sizes, {encoding.codec: encoding.compress}
     )
     table["position"] = np.cumsum(table["size"], dtype=np.int64) - table["size"]
     if encoding.append_time_ms is not None:
-        _stamp(table, encoding.append_time_ms)
-    _write_headers(data, table)
+        # The append time replaces the timestamps of the records.
+        table["min_timestamp"] = table["max_timestamp"] = encoding.append_time_ms
+        table["offset_of_max"], table["lateness"] = table["base_offset"], 0
+    batch_kernels.put_headers(fixed(table), _starts(table), data)
+    write_crcs(data, table)
     keys = KeyHashes.from_bodies(*bodies[:3]) if encoding.hash_keys else None
     return EncodedBatches(data, table, keys)
 
@@ -217,21 +221,6 @@ def _describe(timestamps: Int64s, offsets: Int64s, firsts: Int64s) -> BatchTable
     return table
 
 
-def _bases(table: BatchTable) -> tuple[Int64s, Int64s]:
-    return fixed(table["base_timestamp"]), fixed(table["base_offset"])
-
-
-def _stamp(table: BatchTable, append_time_ms: int) -> None:
-    """Set the append time in the batch table, because it replaces the records' timestamps."""
-    table["min_timestamp"] = table["max_timestamp"] = append_time_ms
-    table["offset_of_max"], table["lateness"] = table["base_offset"], 0
-
-
-def _write_headers(data: Bytes, table: BatchTable) -> None:
-    batch_kernels.put_headers(fixed(table), _starts(table), data)
-    write_crcs(data, table)
-
-
 def write_crcs(data: Bytes, table: BatchTable) -> None:
     """Put the checksum of each batch into its header. `data` begins with the first batch."""
     starts, sizes = _starts(table), table["size"].astype(np.int64)
@@ -263,8 +252,7 @@ def rebase(data: Any, table: BatchTable, delta: int) -> EncodedBatches:
 def restamp(batches: EncodedBatches, append_time_ms: int) -> EncodedBatches:
     """Return LogAppendTime batches with another append time. Max timestamp and CRC change."""
     data, table = batches.data.copy(), batches.table.copy()
-    for name in ("min_timestamp", "max_timestamp"):
-        table[name] = append_time_ms
+    table["min_timestamp"] = table["max_timestamp"] = append_time_ms
     stamps = np.full(len(table), append_time_ms, np.int64)
     encode_kernels.put_big_endians(data, _starts(table), MAX_TIMESTAMP_AT, stamps, 8)
     write_crcs(data, table)

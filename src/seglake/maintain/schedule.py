@@ -25,23 +25,18 @@ from seglake.limits import GRACE_HOURS
 from seglake.maintain.commit import Clock, MaintenanceReport, check_hours
 from seglake.maintain.compaction.compact import CompactResult, compact_in
 from seglake.maintain.expiry.retention import RetainResult, expire_rejects, retain_topic
-from seglake.maintain.merge import MergeResult, merge_in
+from seglake.maintain.merge import merge_in
 from seglake.maintain.publish.publish import Publisher
 from seglake.maintain.vacuum import vacuum
 from seglake.store import open_store
 from seglake.store.dry import dry_store, keeping_segments
+from seglake.write.driver.report import Progress, silent
 from seglake.write.driver.topics import topic_from_row
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _log = logging.getLogger(__name__)
-
-PartCallback = Callable[[str], None]  # called with the name of each part when the part begins
-
-
-def ignore_part(_part: str) -> None:
-    """Ignore the name of a part."""
 
 
 @dataclass
@@ -96,7 +91,7 @@ def maintain_lake(
     grace_hours: float = GRACE_HOURS,
     spark: SparkSession | None = None,
     storage_options: Mapping[str, str] | None = None,
-    progress: PartCallback = ignore_part,
+    progress: Progress = silent,
 ) -> MaintainResult:
     """Maintain every topic, or one topic, and then vacuum the lake.
 
@@ -158,33 +153,26 @@ def _of_topic(
     """
     name, spark = settings.name, None if dry_run else spark
 
-    def retention() -> RetainResult:
-        report = retain_topic(table, name, clock, dry_run=False)
-        report.dry_run, report.version = dry_run, -1 if dry_run else report.version
-        return report
-
-    def compaction() -> CompactResult:
+    def committed(do: Callable[[], RetainResult | CompactResult]) -> MaintenanceReport:
+        # In a dry run, the part commits to the `DryStore`.
         with keeping_segments(table.store):
-            report = compact_in(table, name, spark)
+            report = do()
         report.dry_run, report.version = dry_run, -1 if dry_run else report.version
         return report
-
-    def merging() -> MergeResult:
-        return merge_in(
-            table, name, SegmentTasks.from_session(table.store, spark, None), dry_run=dry_run
-        )
 
     if settings.retention_ms >= 0 or settings.retention_bytes >= 0:
-        yield "retain", retention
+        retention = partial(retain_topic, table, name, clock, dry_run=False)
+        yield "retain", partial(committed, retention)
     if "compact" in settings.cleanup_policy:
-        yield "compact", compaction
-    yield "merge", merging
+        yield "compact", partial(committed, partial(compact_in, table, name, spark))
+    tasks = SegmentTasks.from_session(table.store, spark, None)
+    yield "merge", partial(merge_in, table, name, tasks, dry_run=dry_run)
     if settings.quarantine_retention_ms >= 0:
         yield "expire-rejects", partial(expire_rejects, table, name, clock, dry_run=dry_run)
 
 
 def _done(
-    operation: str, topic: str | None, do: Callable[[], MaintenanceReport], progress: PartCallback
+    operation: str, topic: str | None, do: Callable[[], MaintenanceReport], progress: Progress
 ) -> MaintenancePart:
     """Run an operation, and return a part with its report, or with the error if it failed."""
     part = MaintenancePart(operation, topic)
@@ -193,7 +181,7 @@ def _done(
     try:
         report = do()
         part.report = report.as_dict()
-        if getattr(report, "exit_code", 0):
+        if report.exit_code:
             part.error = f"{operation} skipped damaged files, which its report lists"
     except SeglakeError as error:
         part.error = str(error)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Set
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,7 +13,6 @@ from seglake.catalog.version.snapshot import Snapshot
 from seglake.config import Topic, combined_topic
 from seglake.config.topic import DEFAULTS, IDENTITY
 from seglake.errors import UsageError
-from seglake.format.index import Subject
 from seglake.maintain.commit import MaintenanceReport, TopicReport, commit_change
 from seglake.maintain.expiry.retention import LogStartChange, expired
 from seglake.store import open_store
@@ -119,11 +118,18 @@ def alter(
         old = base.topic(topic)
         stored = {k: v for k, v in stored_settings(old).items() if k not in delete}
         new = combined_topic(stored, {"name": topic, **settings})
-        report.changes = _changes(topic_from_row(old).settings, new.settings)
+        before, after = topic_from_row(old).settings, new.settings
+        both = {
+            key: [settings.get(key, DEFAULTS[key]) for settings in (before, after)]
+            for key in {**before, **after}
+        }
+        report.changes = {key: values for key, values in both.items() if values[0] != values[1]}
         if not report.changes:
             return None
         added = {*new.index_subjects} - {*old.index_subjects}
-        report.unindexed = _without(added, table, base, topic) if added else 0
+        rows = table.segments(base, topic) if added else []
+        have = ({*row.index_policy.subjects} for row in rows if row.record_count)
+        report.unindexed = sum(not added <= subjects for subjects in have)
         if _RETENTION & report.changes.keys():
             report.expired = expired(table, base, topic, new)
         text = settings_json(new, json.loads(old.settings))
@@ -132,12 +138,6 @@ def alter(
 
     commit_change(table, report, plan, dry_run=dry_run)
     return report
-
-
-def _without(subjects: Set[Subject], table: CatalogTable, base: Snapshot, topic: str) -> int:
-    """Count the segments that have records and whose key index does not cover all subjects."""
-    rows = (row for row in table.segments(base, topic) if row.record_count)
-    return sum(not subjects <= {*row.index_policy.subjects} for row in rows)
 
 
 def _check(settings: Mapping[str, Any], delete: Collection[str]) -> None:
@@ -153,10 +153,3 @@ def _check(settings: Mapping[str, Any], delete: Collection[str]) -> None:
             raise UsageError(f"{key} is both set and deleted. Keep one")
     for key in delete:
         combined_topic({}, {"name": "any", key: DEFAULTS.get(key)})
-
-
-def _changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, list[Any]]:
-    pairs = {
-        key: [settings.get(key, DEFAULTS[key]) for settings in (old, new)] for key in {**old, **new}
-    }
-    return {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}

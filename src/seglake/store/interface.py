@@ -192,7 +192,9 @@ def store_errors(uri: str, key: str, failure: type[Exception] = OSError) -> Iter
             raise StoreError(
                 f"the link {link} in {uri} leads to a folder above it. Remove the link"
             ) from cause
-        raise StoreError(f"{uri}/{key}: {reason(error)}{_remedy(error)}") from cause
+        remedy = _REMEDIES.get(getattr(error, "errno", None) or 0)
+        advice = f". {remedy}" if remedy else ""
+        raise StoreError(f"{uri}/{key}: {reason(error)}{advice}") from cause
 
 
 def _loop(error: Exception) -> Path | None:
@@ -201,12 +203,6 @@ def _loop(error: Exception) -> Path | None:
         return None
     path = Path(getattr(error, "filename", None) or "")
     return next((each for each in (*reversed(path.parents), path) if each.is_symlink()), None)
-
-
-def _remedy(error: Exception) -> str:
-    """Return advice to append to the message of a system error, or "" without advice."""
-    remedy = _REMEDIES.get(getattr(error, "errno", None) or 0)
-    return f". {remedy}" if remedy else ""
 
 
 def reason(error: Exception) -> str:
@@ -290,7 +286,8 @@ def explain_permission(root: str, key: str) -> str:
     found = next(each for each in (path, *path.parents) if _is_seen(each))
     folder = root if _is_seen(Path(root)) else found
     user, owner = _name(os.geteuid()), _name(found.stat().st_uid)
-    right, wanted = ("write", "read and write") if _may_read(found) else ("read", "read")
+    may_read = os.access(found, os.R_OK | (os.X_OK if found.is_dir() else 0))
+    right, wanted = ("write", "read and write") if may_read else ("read", "read")
     remedy = f"Give {user} the right to {wanted} everything in {folder}"
     other = f", or run as {owner}, its owner" if owner != user else ""
     return f"user {user} may not {right} {'it' if found == path else found}. {remedy}{other}"
@@ -299,10 +296,6 @@ def explain_permission(root: str, key: str) -> str:
 def _is_seen(path: Path) -> bool:
     # `Path.exists` raises an error if a folder above the path forbids access.
     return os.path.exists(path)  # noqa: PTH110
-
-
-def _may_read(path: Path) -> bool:
-    return os.access(path, os.R_OK | (os.X_OK if path.is_dir() else 0))
 
 
 def _name(user: int) -> str:

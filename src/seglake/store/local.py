@@ -327,7 +327,10 @@ class _LocalWriter:
                 self._failed = True
                 raise
         if self._durable and self._written - self._begun >= _EARLY_BYTES:
-            _begin_to_sync(self._file.fileno(), self._begun, self._written)
+            # Start to write the new bytes to the disk. Errors are reported by the sync.
+            if (call := _sync_file_range()) is not None:
+                more = self._written - self._begun
+                call(self._file.fileno(), self._begun, more, _SYNC_FILE_RANGE_WRITE)
             self._begun = self._written
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -361,12 +364,6 @@ def _sync_file_range() -> Any:
     if function is not None:
         function.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
     return function
-
-
-def _begin_to_sync(fd: int, start: int, end: int) -> None:
-    """Start to write a range of a file to the disk. Ignore errors, which a later sync reports."""
-    if (call := _sync_file_range()) is not None:
-        call(fd, start, end - start, _SYNC_FILE_RANGE_WRITE)
 
 
 def _sync(path: Path) -> None:

@@ -120,12 +120,6 @@ class _ObjectStore:
         return _ObjectStore, (self.uri, self.public_options)
 
     @property
-    def _begins_anywhere(self) -> bool:
-        """Return whether a listing can start after a key without listing earlier keys."""
-        # S3's directory buckets, whose names end with --x-s3, cannot do that.
-        return self.uri.startswith(_BEGINS_ANYWHERE) and not _EXPRESS.match(self.uri)
-
-    @property
     def client(self) -> Any:
         """Return obstore's client. Raises UsageError in a forked process that must not use it."""
         _OBSTORE.use(self)
@@ -217,11 +211,11 @@ class _ObjectStore:
         """Do nothing, because an object store syncs every object itself."""
 
     def list(self, prefix: str = "", after: str = "") -> Iterator[Listed]:
+        # S3's directory buckets, whose names end with --x-s3, cannot start a listing after a key.
+        cuts = self.uri.startswith(_BEGINS_ANYWHERE) and not _EXPRESS.match(self.uri)
         with store_errors(self.uri, prefix, BaseError):
             try:
-                yield from ObjectListing(
-                    self.client, prefix.rstrip("/"), cuts=self._begins_anywhere, after=after
-                )
+                yield from ObjectListing(self.client, prefix.rstrip("/"), cuts=cuts, after=after)
             except InvalidPathError as error:  # obstore refuses the whole page
                 key = next(iter(_INVALID_PATH.findall(str(error))), "")
                 raise RefusedKey(self.uri, key, "nothing next to it can be listed") from None

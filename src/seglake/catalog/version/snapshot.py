@@ -55,13 +55,6 @@ class Segment(WithSegmentId):
     keyindex_kinds: int  # bit k: the key index has a subject of kind k
 
 
-def _sizes(details: Any) -> dict[Suffix, int]:
-    """Return the sizes of a segment's files in bytes."""
-    sizes: dict[Suffix, int] = dict(zip(layout.SUFFIXES, details["sizes"].tolist(), strict=True))
-    keys = int(details["keyindex_bytes"])
-    return sizes | {layout.KEY_INDEX: keys} if keys else sizes
-
-
 @dataclass(frozen=True, eq=False)
 class PartitionView:
     """A log partition in one version of the catalog. Immutable.
@@ -159,6 +152,9 @@ class PartitionView:
         base, end, smallest, largest, details = (column[index] for column in self.segments.columns)
         log, indexes = map(self.segments.attempts.name, details["attempts"].tolist())
         relative = int(details["relative_offset_of_max"])
+        sizes = dict(zip(layout.SUFFIXES, details["sizes"].tolist(), strict=True))
+        if details["keyindex_bytes"]:
+            sizes[layout.KEY_INDEX] = int(details["keyindex_bytes"])
         return Segment(
             topic=self.topic,
             partition=self.partition,
@@ -172,7 +168,7 @@ class PartitionView:
             offset_of_max_timestamp=int(base) + relative if relative >= 0 else -1,
             timestamp_type=TIMESTAMP_TYPES[details["timestamp_type"]],
             codec=compression.NAMES[details["codec"]],
-            sizes=_sizes(details),
+            sizes=sizes,
             external=bool(details["external"]),
             keyindex_kinds=int(details["keyindex_kinds"]),
         )
@@ -391,11 +387,8 @@ class Snapshot:
         """
         count = self.topic(topic).partitions
         if not isinstance(partition, int | np.integer):
-            what = (
-                f"partition {partition!r} of topic {topic!r} is not a number. Write it without "
-                f"quotes"
-            )
-            raise UsageError(what)
+            what = f"partition {partition!r} of topic {topic!r} is not a number"
+            raise UsageError(f"{what}. Write it without quotes")
         if not 0 <= partition < count:
             raise UnknownTopic(f"topic {topic!r} has partitions 0 to {count - 1}, not {partition}")
         view = self._partitions.get((topic, partition))

@@ -149,12 +149,8 @@ def _lz4_bound(data, start, end):
     return NOT_HERE
 
 
-def _no_batch(*arguments):
-    return arguments[5]  # `row`
-
-
 @njit(cache=True, nogil=True)
-@meanwhile(_no_batch)
+@meanwhile(lambda *arguments: arguments[5])  # `row`
 def decompress(log, table, bounds, addresses, out, row, enough_bytes, out_ends, sizes):
     """Decompress batches from `row` on into `out`, one after another.
 

@@ -110,10 +110,6 @@ def decompress(codec: int, data: Any, max_bytes: int) -> bytes:
         raise CorruptData(f"{NAMES[codec]} payload cannot be decompressed: {err}") from err
 
 
-def _gunzip(data: Any, max_bytes: int) -> bytes:
-    return _drain(lambda: zlib.decompressobj(_GZIP), data, max_bytes)
-
-
 def _unsnappy(data: Any, max_bytes: int) -> bytes:
     view = memoryview(data)
     if bytes(view[:8]) != _XERIAL[:8]:  # some clients send a raw block without xerial framing
@@ -195,7 +191,9 @@ _LIBRARY_ERRORS = (
     zlib.error, zstandard.ZstdError, cramjam.DecompressionError, RuntimeError, ValueError, EOFError,
 )  # fmt: skip
 
-_DECOMPRESSORS: tuple[Callable[[Any, int], bytes], ...] = (_gunzip, _unsnappy, _unlz4, _unzstd)
+_DECOMPRESSORS: tuple[Callable[[Any, int], bytes], ...] = (
+    partial(_drain, partial(zlib.decompressobj, _GZIP)), _unsnappy, _unlz4, _unzstd,
+)  # fmt: skip
 
 
 def _require(condition: bool, problem: str) -> None:

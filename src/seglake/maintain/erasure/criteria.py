@@ -21,7 +21,7 @@ import base64
 import binascii
 import codecs
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import reduce
@@ -77,7 +77,11 @@ class ErasureCriteria:
         rows = RejectTexts.from_raw(
             raw.combine_chunks() if isinstance(raw, pa.ChunkedArray) else raw
         )
-        matches = pc.or_(rows.contains_any(filter(None, self.keys)), self._contains_text(rows))
+        matches = rows.contains_any(filter(None, self.keys))
+        if self.text:
+            pattern = _spellings(self.text)
+            for view in (rows.raw, rows.decoded, rows.wide):
+                matches = pc.or_(matches, _matches(view, pattern))
         joined = [key for key in sorted(self.keys) if _SEPARATOR in key]
         near = rows.contains_word(max(key.split(_SEPARATOR), key=len) for key in joined)
         some = pc.indices_nonzero(pc.and_not(near, matches))
@@ -87,13 +91,6 @@ class ErasureCriteria:
             go = pc.or_(go, left.contains_fields(key))
         also = pc.is_in(pa.array(range(len(rows.raw)), pa.uint64()), some.filter(go))
         return pc.or_(matches, also)
-
-    def _contains_text(self, rows: RejectTexts) -> pa.BooleanArray:
-        if not self.text:
-            return _all_false(rows.raw)
-        pattern = _spellings(self.text)
-        views = rows.raw, rows.decoded, rows.wide
-        return reduce(pc.or_, (_matches(view, pattern) for view in views))
 
 
 @dataclass(frozen=True)
@@ -107,15 +104,16 @@ class RejectTexts:
     @staticmethod
     def from_raw(raw: Any) -> RejectTexts:
         """Decode rejected rows from an Arrow array of bytes."""
-        decoded: list[bytes | None] = [None] * len(raw)
-        places: list[Any] = pc.indices_nonzero(_matches(raw, _MAY_BE_BASE64)).to_pylist()
-        for at in places:
-            decoded[at] = b"\n".join(_encoded_in(raw[at].as_py()))
-        wide: list[bytes | None] = [None] * len(raw)
-        with_zeros: list[Any] = pc.indices_nonzero(_matches(raw, r"\x00")).to_pylist()
-        for at in with_zeros:
-            wide[at] = _wide_text(raw[at].as_py())
-        return RejectTexts(raw, *(pa.array(each, pa.large_binary()) for each in (decoded, wide)))
+
+        def converted(pattern: str, convert: Callable[[bytes], bytes]) -> Any:
+            rows: list[bytes | None] = [None] * len(raw)
+            places: list[Any] = pc.indices_nonzero(_matches(raw, pattern)).to_pylist()
+            for at in places:
+                rows[at] = convert(raw[at].as_py())
+            return pa.array(rows, pa.large_binary())
+
+        decoded = converted(_MAY_BE_BASE64, lambda row: b"\n".join(_encoded_in(row)))
+        return RejectTexts(raw, decoded, converted(r"\x00", _wide_text))
 
     def take(self, places: Any) -> RejectTexts:
         """Return the rows at the positions `places`, in all three forms."""
@@ -131,7 +129,10 @@ class RejectTexts:
         matches = pc.or_(_has_any(self.raw, every), _has_any(self.wide, every))
         matches = pc.or_(matches, _has_any(self.decoded, filter(_is_distinctive, every)))
         short = frozenset(word for word in every if not _is_distinctive(word))
-        return pc.or_(matches, self._encode_one(short)) if short else matches
+        if not short:
+            return matches
+        encoded = [not short.isdisjoint(fields) for fields in self._encoded]
+        return pc.or_(matches, pa.array(encoded, pa.bool_()))
 
     def contains_word(self, words: Iterable[bytes]) -> pa.BooleanArray:
         """Return, for each row, whether any of its forms has one of the words as a whole word.
@@ -155,10 +156,6 @@ class RejectTexts:
         rows = (empty.union(fields, (part for part in flags if flags[part][row]))
                 for row, fields in enumerate(self._encoded))  # fmt: skip
         return pa.array([_is_made_of(key, fields) for fields in rows], pa.bool_())
-
-    def _encode_one(self, words: frozenset[bytes]) -> pa.BooleanArray:
-        """Return, for each row, whether one of its base64 strings encodes one of the words."""
-        return pa.array([not words.isdisjoint(fields) for fields in self._encoded], pa.bool_())
 
     @cached_property
     def _encoded(self) -> list[list[bytes]]:

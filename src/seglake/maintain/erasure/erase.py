@@ -39,6 +39,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
@@ -53,7 +54,6 @@ from seglake.catalog.published import published_tables
 from seglake.catalog.quarantine.files import only_attempt, read_all_rejects, writing_attempt
 from seglake.catalog.quarantine.open_rejects import (
     ERASE,
-    PendingRemovals,
     erasures,
     join_lists,
     unfinished_lists,
@@ -64,14 +64,14 @@ from seglake.catalog.retention import UnreferencedFiles
 from seglake.catalog.schema import SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change
-from seglake.catalog.transaction import announce, transact_upkeep
+from seglake.catalog.transaction import announce
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.clock import now_ms
 from seglake.engine import Amounts, Engine, Progress, SegmentTasks
 from seglake.errors import CorruptData, MissingObject, UsageError
 from seglake.layout import TOPICS, WHOLE_LAKE, new_attempt, rejects_key
 from seglake.limits import GRACE_HOURS, HOUR_MS
-from seglake.maintain.commit import TopicReport, check_hours, retry, storage_time_ms
+from seglake.maintain.commit import TopicReport, check_hours, commit_change, retry, storage_time_ms
 from seglake.maintain.erasure.criteria import ErasureCriteria
 from seglake.maintain.erasure.logs import (
     LogErasure,
@@ -255,7 +255,12 @@ class OldObjects:
         `gone` are the keys of files that are about to be replaced, so that they count as old.
         Raises StoreError and CorruptData.
         """
-        return [*self._logs(tasks, gone), *self._rejects(tasks.engine, gone), *self._left()]
+        left = [
+            item for item in self._attempts.remaining_objects
+            if "/blobs/" in item.key
+            or (TEMPORARY.fullmatch(item.key) and not _WITHOUT_EVENTS.search(item.key))
+        ]  # fmt: skip
+        return [*self._logs(tasks, gone), *self._rejects(tasks.engine, gone), *left]
 
     def _logs(self, tasks: SegmentTasks, gone: Collection[str]) -> Iterator[Listed]:
         if not self._criteria.keys:
@@ -281,11 +286,9 @@ class OldObjects:
         """Return the files of all segments of the topic, from all attempts, by key."""
         by_key = {}
         for item in self._table.store.list(layout.TOPICS):
-            try:
+            with suppress(CorruptData):  # not the file of a segment
                 if layout.parse_segment_key(item.key).topic == self._topic:
                     by_key[item.key] = item
-            except CorruptData:  # not the file of a segment
-                continue
         return by_key
 
     def _live(self) -> set[str]:
@@ -309,13 +312,6 @@ class OldObjects:
             return False
         named = self._attempts.named_rejects
         return key in named or self._attempts.has_ended(writing_attempt(key) or "")
-
-    def _left(self) -> Iterable[Listed]:
-        return (
-            item for item in self._attempts.remaining_objects
-            if "/blobs/" in item.key
-            or (TEMPORARY.fullmatch(item.key) and not _WITHOUT_EVENTS.search(item.key))
-        )  # fmt: skip
 
 
 class _HasRejects(NamedTuple):
@@ -521,18 +517,18 @@ class _Erasure:
         self._erase_samples()
         self._clear_tables(vacuum=False)
 
+    def _erase_samples(self) -> None:
+        """Remove rows from samples, including samples of attempts that failed since `_find`."""
+        store = self._table.store
+        for failed, _ in samples_to_erase(store, self.report.topic, self._criteria):
+            rewrite_failed_run(store, failed)
+
     def _clear_tables(self, *, vacuum: bool) -> None:
         report = self.report
         if self._criteria.keys:
             rows = published_tables(self._table, self._newest, report.topic)
             report.tables = clear_tables(self._table, rows, self._tasks, vacuum=vacuum)
         report.uncleared = sorted(report.tables) if vacuum else []
-
-    def _erase_samples(self) -> None:
-        """Remove rows from samples, including samples of attempts that failed since `_find`."""
-        store = self._table.store
-        for failed, _ in samples_to_erase(store, self.report.topic, self._criteria):
-            rewrite_failed_run(store, failed)
 
     def _note_running(self) -> TopicAttempts:
         """Return the present attempts at the topic.
@@ -549,8 +545,7 @@ class _Erasure:
     def _commit(self, before: TopicAttempts) -> None:
         """Remove the records, then the rejects. The erasure must have been announced."""
         report = self.report
-        version = transact_upkeep(self._table, report.topic, report.attempt_id, self._plan)
-        report.version = -1 if version is None else version
+        commit_change(self._table, report, self._plan, dry_run=False)
         self._rejects.erase(report.attempt_id, before.to_abandon)
         delete_objects(self._table.store, sorted(self._lists))
 
@@ -640,17 +635,14 @@ class _Erasure:
         report, rows = self.report, self._logs.find(base)
         report.tags = self._tags.find(base)
         report.segments, report.records = len(rows), self._logs.count(rows)
-        report.rejects, report.rejects_left = self._rejects.find(self._left_by_others(base))
+        # Earlier erasures listed these rejects, and may not have erased them.
+        upkeep = self._table.maintenance(base, report.topic)
+        lists = unfinished_lists(self._table.store, erasures(upkeep))
+        self._lists |= lists.keys()
+        report.rejects, report.rejects_left = self._rejects.find(join_lists(lists.values()))
         samples = samples_to_erase(self._table.store, report.topic, self._criteria)
         report.samples = sum(rows for _, rows in samples)
         return rows
-
-    def _left_by_others(self, base: Snapshot) -> PendingRemovals:
-        """Return the rejects that earlier erasures listed and may not have erased."""
-        upkeep = self._table.maintenance(base, self.report.topic)
-        lists = unfinished_lists(self._table.store, erasures(upkeep))
-        self._lists |= lists.keys()
-        return join_lists(lists.values())
 
     def _plan(self, base: Snapshot) -> Change | None:
         self._base_runs, rows, report = self._runs(base), self._find(base), self.report

@@ -12,7 +12,6 @@ import dataclasses
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -252,7 +251,7 @@ class RunRemoval:
 
     def runs(self, base: Snapshot) -> list[RunRow]:
         """Return the runs to remove and their redrives."""
-        committed = self._table.runs(base, self._topic) if self._has_topic(base) else []
+        committed = self._table.runs(base, self._topic) if base.find_topic(self._topic) else []
         by_attempt: dict[str, RunRow] = {}
         for run in self._choose(base):
             chain = redrive_chain(run, committed)
@@ -260,9 +259,6 @@ class RunRemoval:
             for row in of_run[of_run.index(run) :]:
                 by_attempt[row.attempt_id] = row
         return list(by_attempt.values())
-
-    def _has_topic(self, base: Snapshot) -> bool:
-        return any(row.topic == self._topic for row in base.topics())
 
     def place(self, base: Snapshot) -> RunPlace:
         """Return the runs to remove, with their offsets and segments.
@@ -284,9 +280,8 @@ class RunRemoval:
 
     def change(self, base: Snapshot) -> Change:
         """Write the new segments, and return the change that removes the runs from a version."""
-        has_topic = self._has_topic(base)
-        subjects = base.topic(self._topic).index_subjects if has_topic else ()
-        return self.change_of(self.place(base), subjects)
+        row = base.find_topic(self._topic)
+        return self.change_of(self.place(base), row.index_subjects if row else ())
 
     def change_of(self, place: RunPlace, subjects: Subjects) -> Change:
         """Write the new segments, and return the change that removes the runs of `place`.
@@ -467,35 +462,21 @@ def replace_files(
     """Replace runs like `replace`, on an engine."""
 
     def removal(table: CatalogTable, attempt_id: str) -> RunRemoval:
-        choose = partial(_runs, table, pipeline, run, whole_interval=whole_interval)
+        topic = pipeline.topic.name
+
+        def choose(base: Snapshot) -> list[RunRow]:
+            """Return the run with the new run's id, and the runs inside the interval."""
+            runs = [other for other in table.runs(base, topic) if other.pipeline == pipeline.name]
+            same = [other for other in runs if other.run_id == run.run_id]
+            inside = _inside(runs, *run.interval) if whole_interval and run.interval else []
+            return list({other.run_id: other for other in [*same, *inside]}.values())
+
         return RunRemoval(
-            table,
-            pipeline.topic.name,
-            attempt_id,
-            choose,
-            engine,
-            force=force,
-            with_nothing=with_nothing,
-            state="replaced",
-        )
+            table, topic, attempt_id, choose, engine,
+            force=force, with_nothing=with_nothing, state="replaced",
+        )  # fmt: skip
 
     return ingest_files(engine, pipeline, run, progress, removal)
-
-
-def _runs(
-    table: CatalogTable,
-    pipeline: Pipeline,
-    run: DeclaredRun,
-    base: Snapshot,
-    *,
-    whole_interval: bool,
-) -> list[RunRow]:
-    """Return the runs to replace: the run with the new run's id, and runs inside the interval."""
-    of_topic = table.runs(base, pipeline.topic.name)
-    runs = [other for other in of_topic if other.pipeline == pipeline.name]
-    same = [other for other in runs if other.run_id == run.run_id]
-    inside = _inside(runs, *run.interval) if whole_interval and run.interval else []
-    return list({other.run_id: other for other in [*same, *inside]}.values())
 
 
 def _inside(runs: Iterable[RunRow], start_ms: int, end_ms: int) -> list[RunRow]:

@@ -151,7 +151,7 @@ def vacuum(
     times = own if dry_run else _by_storage(table, own)
     if times is None:
         return report
-    archived = archived_since(store, times.archives_since_ms)
+    archived = archived_since(store, times.oldest_ms - _ARCHIVE_HOURS * HOUR_MS)
     old = {attempt_id for attempt_id, ms in archived.items() if ms <= times.oldest_ms}
     times = times._replace(archived=old)
     mark = table.attempts_without_marker if dry_run else table.mark_committed
@@ -237,11 +237,6 @@ class _Cutoffs(NamedTuple):
         A commit may still need objects that were written after this time.
         """
         return self.now_ms - self.grace_hours * HOUR_MS
-
-    @property
-    def archives_since_ms(self) -> float:
-        """Return the time (ms) since which manifest archives are read."""
-        return self.oldest_ms - _ARCHIVE_HOURS * HOUR_MS
 
 
 def _by_storage(table: CatalogTable, own: _Cutoffs) -> _Cutoffs | None:
@@ -525,10 +520,6 @@ class NamedFiles(NamedTuple):
             attempt_id in self.attempts and attempt_id not in self.expired
         )
 
-    def has_rejects(self, key: str) -> bool:
-        """Return whether the quarantine needs the file with this key."""
-        return self.counts(only_attempt(key)) and (self.rejects is None or key in self.rejects)
-
     def needs(self, file: layout.SegmentFile) -> bool:
         """Return whether a segment row names this log, or the set of index files with this file."""
         name = (file.topic, file.partition, file.base_offset, file.attempt_id, file.is_log)
@@ -594,7 +585,8 @@ def _place(key: str, named: NamedFiles) -> tuple[str, bool]:
         return writer, writer in named.tags
     if key.startswith(f"{layout.CATALOG}/"):
         writer = writing_attempt(key)
-        return writer or "", writer is None or named.has_rejects(key)
+        named_there = named.rejects is None or key in named.rejects
+        return writer or "", writer is None or (named_there and named.counts(only_attempt(key)))
     if key.startswith(f"{layout.TOPICS}/"):
         file = layout.parse_segment_key(key)
         return file.attempt_id, named.needs(file)

@@ -40,7 +40,7 @@ from seglake.errors import (
     corrupt_unless_parsed,
 )
 from seglake.limits import REQUESTS
-from seglake.store import Store
+from seglake.store import Listed, Store
 
 CHECKPOINT_INTERVAL = 25
 _A_DAY_MS = 86_400_000  # the shortest retention of commits that the contract allows
@@ -220,9 +220,13 @@ class DeltaLog:
 
         Times are by the clock of storage.
         """
-        listed = self.store.list(f"{self.folder}/_delta_log")
-        matches = ((_COMMIT.fullmatch(item.key), item.modified_ms) for item in listed)
-        return sorted((int(match[1]), ms) for match, ms in matches if match)
+        return sorted((version, item.modified_ms) for version, item in self._listed(_COMMIT))
+
+    def _listed(self, pattern: re.Pattern[str]) -> Iterator[tuple[int, Listed]]:
+        """Yield (version, object) for each object of the log whose key matches `pattern`."""
+        for item in self.store.list(f"{self.folder}/_delta_log"):
+            if match := pattern.fullmatch(item.key):
+                yield int(match[1]), item
 
     def has(self, version: int) -> bool:
         """Return whether the log still has the commit that made a version."""
@@ -304,9 +308,7 @@ class DeltaLog:
 
     def check_all(self) -> None:
         """Check every retained commit, even if Seglake made a later commit."""
-        listed = self.store.list(f"{self.folder}/_delta_log")
-        matches = (_VERSION.fullmatch(item.key) for item in listed if item.key.endswith(".json"))
-        last = min((int(match[1]) for match in matches if match), default=0) - 1
+        last = min((version for version, _ in self._listed(_COMMIT)), default=0) - 1
         while commits := self._after(last, _READ_AT_ONCE):
             self._check(commits)
             last = commits[-1].version
@@ -365,9 +367,7 @@ class DeltaLog:
         # A new commit must not get the number of a deleted one.
         if self._is_recent(base):
             return
-        listed = self.store.list(f"{self.folder}/_delta_log")
-        matches = (_VERSION.fullmatch(item.key) for item in listed)
-        newest = max(int(match[1]) for match in matches if match)
+        newest = max(version for version, _ in self._listed(_VERSION))
         if base != newest and not self._is_recent(base + 1):
             raise CommitConflict(f"version {base} of {self.table_uri} is too old. Run again")
 

@@ -111,22 +111,16 @@ class TableContract(NamedTuple):
     def _problems(self, definition: Definition) -> Iterator[str]:
         """Yield a description of each part of a definition that Seglake does not support."""
         if definition.reader > READER or definition.writer > WRITER or definition.features:
-            features = ", ".join(sorted(definition.features)) or _WRITERS.get(
-                definition.writer, "unnamed"
-            )
+            of_writer = _WRITERS.get(definition.writer, "unnamed")
+            features = ", ".join(sorted(definition.features)) or of_writer
             protocol = f"reader {definition.reader}, writer {definition.writer} ({features})"
-            yield (
-                f"{self.name} has Delta's protocol {protocol}, but Seglake supports reader 1, "
-                f"writer 2"
-            )
+            supported = "Seglake supports reader 1, writer 2"
+            yield f"{self.name} has Delta's protocol {protocol}, but {supported}"
         if list(definition.partition_by) != list(self.partition_by):
             yield f"{self.name} is partitioned by {', '.join(definition.partition_by) or 'nothing'}"
-        yield from (
-            f"{self.name} {problem}" for problem in self._schema_problems(definition.schema)
-        )
-        yield from (
-            f"{self.name} {problem}" for problem in _property_problems(definition.properties)
-        )
+        problems = self._schema_problems(definition.schema)
+        for problem in chain(problems, _property_problems(definition.properties)):
+            yield f"{self.name} {problem}"
         if self.guards and LAKE not in definition.properties:
             yield f"{self.name} has no property {LAKE}"
 

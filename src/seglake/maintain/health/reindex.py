@@ -286,7 +286,8 @@ def reindex_rows(
 
     The segments get key indexes of `subjects`. If it is None, each segment keeps its own subjects.
     If a log is damaged, nothing is committed, unless `leave_damaged` is set. Then the other
-    segments are committed.
+    segments are committed. Segments that other commits changed in the meantime are skipped. The
+    report's version remains -1 if there is nothing to commit.
     """
     work = partial(write_indexes, policy=policy, subjects=subjects, attempt_id=report.attempt_id)
     asked = len(rows)
@@ -302,7 +303,18 @@ def reindex_rows(
             for row, result in zip(rows, results, strict=True)
             if isinstance(result, SegmentRow)
         }
-        _commit(table, renewed, report, dry_run=dry_run)
+
+        def plan(base: Snapshot) -> Change | None:
+            live = set(table.segments(base, report.topic))
+            done = [old for old in renewed if old in live]
+            report.segments, report.skipped = len(done), len(renewed) - len(done)
+            report.index_bytes_before = sum(map(_index_bytes, done))
+            report.index_bytes = sum(_index_bytes(renewed[old]) for old in done)
+            replaced = [(old.partition, old.base_offset) for old in done]
+            new = [renewed[old] for old in done]
+            return Change([*new, report.row("reindex")], replaced) if done else None
+
+        commit_change(table, report, plan, dry_run=dry_run)
     report.skipped += asked - len(rows)
 
 
@@ -331,32 +343,6 @@ def write_indexes(
         keyindex_of=None,
     )
     return replace(renewed, **put_indexes(store, renewed.id, sealed))
-
-
-def _commit(
-    table: CatalogTable,
-    renewed: Mapping[SegmentRow, SegmentRow],
-    work: ReindexResult,
-    *,
-    dry_run: bool,
-) -> None:
-    """Replace each old row that is still live by its new row, in one commit.
-
-    Fill in the report. Its version remains -1 if no old row is live. Raises CommitConflict after
-    many lost races, and StoreError.
-    """
-
-    def plan(base: Snapshot) -> Change | None:
-        live = set(table.segments(base, work.topic))
-        done = [old for old in renewed if old in live]
-        work.segments, work.skipped = len(done), len(renewed) - len(done)
-        work.index_bytes_before = sum(map(_index_bytes, done))
-        work.index_bytes = sum(_index_bytes(renewed[old]) for old in done)
-        replaced = [(old.partition, old.base_offset) for old in done]
-        rows = [renewed[old] for old in done]
-        return Change([*rows, work.row("reindex")], replaced) if done else None
-
-    commit_change(table, work, plan, dry_run=dry_run)
 
 
 def _index_bytes(row: SegmentRow) -> int:

@@ -118,7 +118,7 @@ _SENTENCES = {
     "set input.comment = '#'.",
     "continued-times": "Found {count:line} with a time at the start, but inside an event. If a new "
     "event begins at such a line, correct input.multiline_start_pattern and input.pattern.",
-    "two-backslashes": "Found {count:line} with two backslashes in quotes, which stay two. If the "
+    "two-backslashes": "Found {count:line} with two backslashes in quotes. Both are kept. If the "
     "writer escapes a backslash with another one, as Spark and MySQL do, set input.escape = '\\'.",
     "absent-field": "{subject} {name!r} is not a field of any row. {near_or_has}",
     "object-as-key": "key.fields: {subject!r} is an object, so its JSON text is the key. Set a "

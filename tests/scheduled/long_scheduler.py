@@ -225,7 +225,7 @@ def test_bad_input_fails_without_retries(
     assert states(scheduler, run)["ingest"] == ("failed", 1)
     log = scheduler.log(DAG, run, "ingest")
     assert reason in log
-    assert "so a retry is useless" in log
+    assert "then clear the task" in log
     assert states(scheduler, run)["run_status"][0] == "failed"
     assert hourly.runs() == before
     hourly.write(hour)

@@ -156,7 +156,7 @@ print(invalid_utf8(*Spans.from_list([b"a", b"\\xff"])).tolist())
 def test_it_is_told_once_for_an_installation(tmp_path: Path) -> None:
     """Not by each process that has to wait; another place for kernels is another one."""
     _, errors = fresh(tmp_path, COUNTED + NOTHING_BESIDE + FIRST)
-    assert "once for each installation" in errors
+    assert "first use of an installation" in errors
     other = """
 from seglake.format.records import Spans
 from seglake.text.utf8 import invalid_utf8

@@ -50,7 +50,7 @@ class SeglakeRetryPolicy(RetryPolicy):
         if code not in _HOPELESS:
             return RetryDecision.default()
         why = f"exit code {code}: {_HOPELESS[code]}"
-        return RetryDecision.fail(f"{why}, so a retry is useless. Correct it and clear the task")
+        return RetryDecision.fail(f"{why}. Correct the cause, then clear the task")
 
     def _stored_code(self, context: Context) -> int | None:
         """Return the exit code of an attempt that failed since this try began."""

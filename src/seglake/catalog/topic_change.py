@@ -197,7 +197,7 @@ def check_change(change: Change, topic: str, base: Snapshot) -> TopicChange:
     if topic != layout.WHOLE_LAKE:
         layout.check_topic(topic)
     if not rows or any(row.topic != topic for row in rows):
-        raise UsageError(f"a commit to {topic!r} must have rows of this topic only")
+        raise UsageError(f"a commit to {topic!r} must only have rows of this topic")
     for row in rows:
         _check_row(row, base)
     removed = {(topic, each): offsets for each, offsets in _by_partition(replaced).items()}

@@ -481,7 +481,7 @@ def publish(
 
 def _show_published(report: PublishResult) -> None:
     for change in report.mended:
-        print(f"mended: {change}")
+        print(f"corrected: {change}")
     for column, count in report.misfits.items():
         print(f"{counted(count, 'value')} did not fit column {column!r}, and became null.")
     if report.forgotten:

@@ -139,7 +139,7 @@ class KernelCache(caching.NullCache):
             return
         if writable.parent == own_folder():
             _warn_not_kept(
-                f"they are kept in {writable}. To use another folder, set NUMBA_CACHE_DIR"
+                f"they are stored in {writable}. To use another folder, set NUMBA_CACHE_DIR"
             )
         with suppress(OSError):
             self._files[-1].save_overload(sig, data)  # type: ignore[no-untyped-call]
@@ -155,8 +155,8 @@ def _files(function: Callable[..., Any], folder: Path) -> _Files:
 @cache
 def _warn_not_kept(what_happens: str) -> None:
     _log.warning(
-        "compiled kernels can be kept neither next to their sources nor in the user's cache: %s. "
-        "To keep them, run `seglake warm` where the package is installed",
+        "compiled kernels cannot be stored next to their sources or in the user's cache, so %s. To "
+        "store them next to the sources, run `seglake warm` as a user who may write there",
         what_happens,
     )
 
@@ -263,5 +263,5 @@ def own_folder() -> Path | None:
     try:
         return _writable(Path(tempfile.gettempdir(), f"seglake-kernels-{user}"))
     except OSError as error:
-        _log.info("no folder for kernels among the temporary files: %s", error)
+        _log.info("cannot create a folder for kernels among the temporary files: %s", error)
         return None

@@ -117,8 +117,8 @@ def _say_that_it_waits(kernel: str) -> None:
     if _is_told("waits"):
         return
     _log.warning(
-        "the first use of Seglake here waits for the compiler of its kernels (now: %s), up to half"
-        " a minute in all, once for each installation; `seglake warm` compiles them ahead of time",
+        "the first use of an installation waits for the compiler, up to half a minute in all "
+        "(kernel %s). To compile all kernels ahead of time, run `seglake warm`",
         kernel,
     )
 
@@ -185,9 +185,9 @@ class _CompilerBeside:
         if _is_told("beside"):
             return True
         _log.warning(
-            "first use of Seglake here: a background process compiles its kernels, which takes "
-            "about a minute of one core, once for each installation. Until then, reads are "
-            "slower; `seglake warm` compiles them ahead of time"
+            "the first use of an installation compiles all kernels in a background process, for "
+            "about a minute. Until then, reads are slower. To compile them ahead of time, run "
+            "`seglake warm`"
         )
         return True
 

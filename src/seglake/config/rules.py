@@ -157,7 +157,7 @@ def _time_format(text: str) -> str:
         directives = " ".join(f"%{d}" for d in SUPPORTED)
         raise ValueError(f"%{unknown[0]} is not supported. Use {directives}")
     if len(alternatives(text)) > _ALTERNATIVES:
-        raise ValueError("at most three parts may be in brackets. Write fewer")
+        raise ValueError("at most three parts may be in brackets. Remove some brackets")
     return text
 
 

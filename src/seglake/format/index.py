@@ -147,7 +147,7 @@ class OffsetIndex:
         if np.any(np.diff(offsets) <= 0):
             raise CorruptData("offsets of an offset index must increase strictly")
         if len(positions) and not 0 <= positions.min() <= positions.max() <= INT32_MAX:
-            raise CorruptData(f"a position is not in 0..{INT32_MAX}")
+            raise CorruptData(f"a position is not between 0 and {INT32_MAX}")
         return cls(base_offset, offsets, positions)
 
     def __len__(self) -> int:
@@ -259,4 +259,4 @@ def _check_length(data: Any, dtype: np.dtype[Any]) -> None:
 def _check_relative(base_offset: int, offsets: Int64s) -> None:
     for offset in (int(offsets.min()), int(offsets.max())) if len(offsets) else ():
         if not 0 <= offset - base_offset <= INT32_MAX:
-            raise CorruptData(f"offset {offset} does not fit a segment with base {base_offset}")
+            raise CorruptData(f"offset {offset} is out of range for base offset {base_offset}")

@@ -259,7 +259,7 @@ def _intact(task: LogToScan, batch_range: SurveyedRange, result: Scan) -> Survey
         if end < folder.recovery_point:
             raise damage.within("", batch_range.position) from damage
         position = batch_range.position + damage.position
-        result.cut = _cut(task, position, "hold no sound record batch")
+        result.cut = _cut(task, position, "contain no valid record batch")
         return batch_range._replace(table=rows)
     return batch_range
 
@@ -277,7 +277,7 @@ def _require_torn(task: LogToScan, damage: CorruptData, log_end: int) -> str:
         return _cut(task, position, "are the beginning of a record batch")
     written = INT64_MAX if folder.clean or folder.recovery_point is None else folder.recovery_point
     if magic not in {b"\0", b"\1"} and max(log_end, log.base_offset) >= written:
-        return _cut(task, position, "hold no sound record batch")
+        return _cut(task, position, "contain no valid record batch")
     raise damage
 
 

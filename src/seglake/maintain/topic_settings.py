@@ -146,8 +146,8 @@ def _check(settings: Mapping[str, Any], delete: Collection[str]) -> None:
     for key in (*settings, *delete):
         if key in _OF_IDENTITY:
             raise UsageError(
-                f"alter cannot change {key}. A pipeline can raise the number of partitions "
-                f"(topic.partitions). The others were final when the topic was created"
+                f"alter cannot change {key}, which is fixed when a topic is created. Only a "
+                "pipeline can raise the number of partitions (topic.partitions)"
             )
         if key in settings and key in delete:
             raise UsageError(f"{key} is both set and deleted. Keep one")

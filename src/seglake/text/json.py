@@ -63,19 +63,10 @@ def _quote(data: Bytes, starts: Int64s, lengths: Int32s, short: Bytes) -> tuple[
     return out, ends
 
 
-def _escape_letters() -> Bytes:
-    """Return, for each byte value, the letter after the backslash in its JSON escape.
-
-    It is 0 for bytes that are not escaped.
-    """
-    letters = np.zeros(256, np.uint8)
-    letters[:0x20] = ord("u")
-    for byte, letter in zip(b'"\\\b\f\n\r\t', b'"\\bfnrt', strict=True):
-        letters[byte] = letter
-    return letters
-
-
-_LETTERS = _escape_letters()
+# For each byte value, the letter after the backslash in its JSON escape, or 0 without an escape.
+_LETTERS = np.zeros(256, np.uint8)
+_LETTERS[:0x20] = ord("u")
+_LETTERS[[*b'"\\\b\f\n\r\t']] = [*b'"\\bfnrt']
 
 
 def quote_texts(texts: Spans) -> Spans:
@@ -98,9 +89,7 @@ def base64(spans: Spans) -> Spans:
 
 
 @njit(cache=True, nogil=True)
-def _encode_base64(
-    data: Bytes, starts: Int64s, lengths: Int32s, letters: Bytes, out: Bytes
-) -> None:
+def _encode_base64(data: Bytes, starts: Int64s, lengths: Int32s, table: Bytes, out: Bytes) -> None:
     """Write the items in base64 to `out`, one after another."""
     at = 0
     for row in range(len(starts)):
@@ -111,10 +100,10 @@ def _encode_base64(
                 bits |= np.int64(data[start + k + 1]) << 8
             if k + 2 < size:
                 bits |= np.int64(data[start + k + 2])
-            out[at] = letters[bits >> 18]
-            out[at + 1] = letters[(bits >> 12) & 63]
-            out[at + 2] = letters[(bits >> 6) & 63] if k + 1 < size else 0x3D
-            out[at + 3] = letters[bits & 63] if k + 2 < size else 0x3D
+            out[at] = table[bits >> 18]
+            out[at + 1] = table[(bits >> 12) & 63]
+            out[at + 2] = table[(bits >> 6) & 63] if k + 1 < size else 0x3D
+            out[at + 3] = table[bits & 63] if k + 2 < size else 0x3D
             at += 4
 
 

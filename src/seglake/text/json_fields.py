@@ -57,13 +57,9 @@ class FieldNames:
         texts = [b"" if entry is None else (entry[-1:] or ("",))[0].encode() for entry in entries]
         ends = np.cumsum([len(text) for text in texts])
         self.names = np.frombuffer(b"".join(texts) + bytes(PADDING), np.uint8)
-        self.tree = np.array(
-            [
-                [end - len(text), len(text), *self._entry(entry, entries)]
-                for entry, text, end in zip(entries, texts, ends.tolist(), strict=True)
-            ],
-            np.int64,
-        )
+        rows = zip(entries, texts, ends.tolist(), strict=True)
+        tree = [[end - len(t), len(t), *self._entry(entry, entries)] for entry, t, end in rows]
+        self.tree = np.array(tree, np.int64)
 
     def _entry(self, path: FieldPath | None, entries: Sequence[FieldPath | None]) -> list[int]:
         """Return the columns of a path's tree entry, from SLOT to HIGH; see `json_kernels`."""
@@ -103,7 +99,7 @@ class Scalars(NamedTuple):
 class JsonFields:
     """The fields of a column of JSON texts, which must be in a padded buffer.
 
-    `verdicts` has FINE, NOT_JSON or NOT_UTF8 for each text.
+    `verdicts` has FINE, NOT_JSON or NOT_UTF8 for each text. `fine` marks the JSON objects.
     """
 
     def __init__(self, texts: Spans, fields: FieldNames) -> None:
@@ -111,12 +107,7 @@ class JsonFields:
         self._begins, self._sizes, self.verdicts = scan_texts(
             texts.data, texts.starts, texts.lengths, fields.names, fields.tree, len(fields.slots)
         )
-
-    @property
-    def fine(self) -> Flags:
-        """Return, for each text, whether it is a JSON object."""
-        fine: Flags = self.verdicts == FINE
-        return fine
+        self.fine: Flags = self.verdicts == FINE
 
     def text(self, name: str) -> Spans:
         """Return, for each text, the value of a field, or null if it is missing or null.
@@ -154,9 +145,8 @@ class JsonFields:
         rows, begins, kinds = rows[:count], begins[:count], (sizes[:count] & 7).astype(np.int8)
         nested = (kinds == RAW) & np.isin(self._data[begins], _NESTED)
         chosen = np.flatnonzero((kinds != NONE) & ~nested)
-        texts = self._resolved(
-            begins[chosen], (sizes[:count] >> 3).astype(np.int32)[chosen], kinds[chosen]
-        )
+        lengths = (sizes[:count] >> 3).astype(np.int32)
+        texts = self._resolved(begins[chosen], lengths[chosen], kinds[chosen])
         return Scalars(arrays[rows[chosen]], texts, kinds[chosen] == RAW)
 
     def _resolved(self, starts: Int64s, lengths: Int32s, kinds: Int8s) -> Spans:

@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from seglake.compile.jit import njit
-from seglake.format.records import NULL, Bytes, Int32s, Int64s, Spans, fixed
+from seglake.format.records import NULL, Bytes, Flags, Int32s, Int64s, Spans, fixed
 from seglake.limits import INT32_MAX
 from seglake.text.simd import PADDING, byte_at, padded
 
@@ -51,7 +50,7 @@ def join_rows(parts: Sequence[Spans]) -> Spans:
     return Spans(out, ends - total, _lengths(total))
 
 
-def where_null(spans: Spans, null: npt.NDArray[np.bool_]) -> Spans:
+def where_null(spans: Spans, null: Flags) -> Spans:
     """Return the column with null instead of the items for which `null` is true."""
     lengths = spans.lengths.copy()
     lengths[null] = NULL
@@ -79,10 +78,8 @@ def _one_buffer(columns: Sequence[Spans]) -> list[Spans]:
     sizes = [len(column.data) for column in packed]
     data = np.concatenate([column.data for column in packed])
     firsts = np.cumsum(sizes) - sizes
-    return [
-        Spans(data, new.starts + first, old.lengths)
-        for new, old, first in zip(packed, columns, firsts, strict=True)
-    ]
+    triples = zip(packed, columns, firsts, strict=True)
+    return [Spans(data, new.starts + first, old.lengths) for new, old, first in triples]
 
 
 def join_fields(fields: Sequence[Spans], separator: bytes) -> Spans:
@@ -147,9 +144,8 @@ def to_arrow(spans: Spans, kind: Any = _TEXT) -> Any:
     np.cumsum(np.maximum(spans.lengths, 0), out=offsets[1:])
     valid = spans.lengths >= 0
     bits = None if valid.all() else np.packbits(valid, bitorder="little")
-    buffers = [
-        None if part is None else pa.py_buffer(part.data) for part in (bits, offsets, packed.data)
-    ]
+    parts = (bits, offsets, packed.data)
+    buffers = [None if part is None else pa.py_buffer(part.data) for part in parts]
     return pa.Array.from_buffers(kind, len(spans), buffers)
 
 
@@ -180,9 +176,7 @@ def unsigned_integers(data: Bytes, starts: Int64s, lengths: Int32s, bound: int) 
 
 
 @njit(cache=True, nogil=True)
-def signed_integers(
-    data: Bytes, starts: Int64s, lengths: Int32s
-) -> tuple[Int64s, npt.NDArray[np.bool_]]:
+def signed_integers(data: Bytes, starts: Int64s, lengths: Int32s) -> tuple[Int64s, Flags]:
     """Parse signed 64-bit decimal integers. Return (numbers, whether each text is valid)."""
     base = data.ctypes.data
     numbers, read = np.zeros(len(starts), np.int64), np.zeros(len(starts), np.bool_)
@@ -214,11 +208,11 @@ def fnv_hashes(data: Bytes, starts: Int64s, lengths: Int32s) -> Int64s:
     return hashes
 
 
-def is_one_of(values: Spans, texts: Sequence[bytes]) -> npt.NDArray[np.bool_]:
+def is_one_of(values: Spans, texts: Sequence[bytes]) -> Flags:
     """Return, for each value, whether it is one of `texts`. Lengths and hashes are compared."""
     choices = Spans.from_list(list(texts))
     same = np.isin(fnv_hashes(*values.fixed()), fnv_hashes(*choices.fixed()))
-    chosen: npt.NDArray[np.bool_] = same & np.isin(values.lengths, choices.lengths)
+    chosen: Flags = same & np.isin(values.lengths, choices.lengths)
     return chosen
 
 
@@ -230,7 +224,7 @@ def null_if(values: Spans, texts: Sequence[str]) -> Spans:
 
 
 @njit(cache=True, nogil=True)
-def with_line_feed(data: Bytes, starts: Int64s, lengths: Int32s) -> npt.NDArray[np.bool_]:
+def with_line_feed(data: Bytes, starts: Int64s, lengths: Int32s) -> Flags:
     """Return, for each item, whether it contains a line feed."""
     mask = np.zeros(len(starts), np.bool_)
     for row in range(len(starts)):

@@ -1,10 +1,9 @@
 """Check whether texts in a buffer are valid UTF-8."""
 
 import numpy as np
-import numpy.typing as npt
 
 from seglake.compile.jit import njit
-from seglake.format.records import Bytes, Int32s, Int64s
+from seglake.format.records import Bytes, Flags, Int32s, Int64s
 from seglake.text.simd import WIDTH, byte_at, high_mask, lowest_bit
 
 
@@ -35,7 +34,7 @@ def utf8_sequence(base: int, position: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def invalid_utf8(data: Bytes, starts: Int64s, lengths: Int32s) -> npt.NDArray[np.bool_]:
+def invalid_utf8(data: Bytes, starts: Int64s, lengths: Int32s) -> Flags:
     """Return, for each item of the padded buffer `data`, whether it is invalid UTF-8."""
     base = data.ctypes.data
     invalid = np.zeros(len(starts), np.bool_)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Protocol, cast
@@ -21,51 +20,12 @@ from seglake.text.patterns import match_groups, named_groups
 from seglake.text.spans import from_arrow, from_ends, to_arrow, where_null
 from seglake.text.utf8 import invalid_utf8
 
-# ---------------- untyped fields
-# Find fields whose values are texts without a type, as in CSV and lines of text.
-
-_RAW_JSON = r"^(true|false|-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?)$"
-
-
-class UntypedFields(ABC):
-    """A base class of `ValueFields` for formats whose fields have no types.
-
-    `fine` marks the values in which fields can be found.
-    """
-
-    fine: Flags
-
-    @abstractmethod
-    def text(self, name: str) -> Spans:
-        """Return, for each value, the text of a field, or null if it is empty or missing."""
-
-    def json(self, name: str) -> Spans:
-        """Return, for each value, the text of a field as a JSON string, or null if missing."""
-        return quote_texts(self.text(name))
-
-    def scalars(self, name: str) -> Scalars:
-        """Return the text of a field in each row that has it.
-
-        `raw` is true for a text that is also a valid JSON number, true or false.
-        """
-        texts = self.text(name)
-        rows = np.flatnonzero(texts.lengths >= 0)
-        some = texts.take(rows)
-        raw = pc.match_substring_regex(to_arrow(some), _RAW_JSON)
-        return Scalars(rows, some, raw.to_numpy(zero_copy_only=False))
-
-    def is_null(self, name: str) -> Flags:
-        """Return, for each value, whether it can be parsed and its field is missing or empty."""
-        null: Flags = self.fine & (self.text(name).lengths < 0)
-        return null
-
 
 class ValueFields(Protocol):
     """The fields of a column of record values. Results have one item for each value."""
 
-    @property
-    def fine(self) -> Flags:
-        """Return, for each value, whether it can be parsed. A null value cannot."""
+    fine: Flags
+    """For each value, whether it can be parsed. A null value cannot."""
 
     def text(self, name: str) -> Spans:
         """Return, for each value, the text of a field without its type, or null if missing."""
@@ -107,6 +67,36 @@ def declared_names(value_format: ValueFormat) -> list[str]:
     parts: dict[str, Any] = json.loads(value_format or "{}")
     declared = parts.get("columns") or named_groups(parts.get("pattern") or "")
     return [name for name in declared if name]
+
+
+# ---------------- untyped fields
+# Find fields whose values are texts without a type, as in CSV and lines of text.
+
+_RAW_JSON = r"^(true|false|-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?)$"
+
+
+class UntypedFields(ValueFields):
+    """A base class for formats whose fields have no types. An empty field is null."""
+
+    def json(self, name: str) -> Spans:
+        """Return, for each value, the text of a field as a JSON string, or null if missing."""
+        return quote_texts(self.text(name))
+
+    def scalars(self, name: str) -> Scalars:
+        """Return the text of a field in each row that has it.
+
+        `raw` is true for a text that is also a valid JSON number, true or false.
+        """
+        texts = self.text(name)
+        rows = np.flatnonzero(texts.lengths >= 0)
+        some = texts.take(rows)
+        raw = pc.match_substring_regex(to_arrow(some), _RAW_JSON)
+        return Scalars(rows, some, raw.to_numpy(zero_copy_only=False))
+
+    def is_null(self, name: str) -> Flags:
+        """Return, for each value, whether it can be parsed and its field is missing or empty."""
+        null: Flags = self.fine & (self.text(name).lengths < 0)
+        return null
 
 
 # ---------------- csv fields
@@ -164,9 +154,8 @@ class CsvFields(UntypedFields):
         self._values, self._columns = values, columns
         read = where_null(values, invalid_utf8(*values))
         self.fine: Flags
-        self.fine, self._places = scan_values(
-            *read, columns.marks, columns.by_column, len(columns.slots)
-        )
+        count = len(columns.slots)
+        self.fine, self._places = scan_values(*read, columns.marks, columns.by_column, count)
 
     def text(self, name: str) -> Spans:
         """Return, for each value, the text of a column, or null if it is empty.

@@ -1,7 +1,8 @@
 """Find the formats that a text may be in, if it is a time.
 
 A format is a date, a separator, a clock and a zone. The tables below have the dates, clocks and
-zones; every combination of them is a candidate. A new way to write dates is one row of `_DATES`.
+zones; every combination of them is a candidate. To recognise another form of dates, add a row to
+`_DATES`.
 """
 
 from __future__ import annotations
@@ -97,7 +98,13 @@ def candidates_at_start(text: str) -> list[Candidate]:
         >>> [each.form for each in candidates_at_start("20/11/2026 10:30 started")]
         ['%d/%m/%Y %H:%M', '%m/%d/%Y %H:%M', '%d/%m/%Y', '%m/%d/%Y']
     """
-    found = [*_iso(text), *_numbers(text)]
+    found = list[Candidate]()
+    iso, number = _ISO.match(text), _NUMBER.match(text)
+    if iso is not None and not text[iso.end() : iso.end() + 1].isdigit():
+        found.append(Candidate(ISO, iso.end()))
+    digits = len(re.split("[.,]", number[0])[0]) if number else 0
+    if number is not None and digits in _EPOCH_DIGITS:
+        found.append(Candidate(_EPOCH_DIGITS[digits], number.end()))
     for forms, expression in _DATES:
         date = expression.match(text)
         if date is not None:
@@ -155,20 +162,6 @@ def expression_for(form: str) -> str:
         else re.sub(" +", " +", re.escape(part).replace("\\ ", " "))
         for part in literal
     )
-
-
-def _iso(text: str) -> Iterator[Candidate]:
-    match = _ISO.match(text)
-    if match is not None and not text[match.end() : match.end() + 1].isdigit():
-        yield Candidate(ISO, match.end())
-
-
-def _numbers(text: str) -> Iterator[Candidate]:
-    match = _NUMBER.match(text)
-    if match is not None:
-        form = _EPOCH_DIGITS.get(len(re.split("[.,]", match[0])[0]))
-        if form is not None:
-            yield Candidate(form, match.end())
 
 
 def _after_date(text: str, at: int) -> Iterator[tuple[str, int, str]]:

@@ -1,7 +1,8 @@
 """Define the grammar of times in events: formats by name, and the directives of strptime patterns.
 
-`seglake.config` checks settings against these tables, and `patterns` compiles patterns from them.
-A new directive is one row of DIRECTIVES.
+`seglake.config` checks settings against these tables, and `readers` compiles patterns with them. To
+add a directive, add a row to DIRECTIVES. `candidates` has the formats that Seglake recognises
+without a setting.
 """
 
 import re
@@ -24,11 +25,8 @@ MONTHS = ("january", "february", "march", "april", "may", "june", "july", "augus
 SHORT_MONTHS = tuple(name[:3] for name in MONTHS)
 WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 SHORT_WEEKDAYS = tuple(name[:3] for name in WEEKDAYS)
-HALVES = (
-    "am",
-    "pm",
-    *(f"{half}.{blank}m." for blank in ("", " ", "\u00a0", "\u202f") for half in "ap"),
-)
+_BLANKS = ("", " ", "\u00a0", "\u202f")
+HALVES = ("am", "pm", *(f"{half}.{blank}m." for blank in _BLANKS for half in "ap"))
 UTC_NAMES = ("utc", "gmt", "z")
 
 
@@ -37,8 +35,8 @@ class TimeFormat(NamedTuple):
 
     `text` is a format by name, a strptime pattern, or None for columns of a time type. Times
     without a zone are local to `zone` (IANA); patterns without a year use `year`. With `any_year`,
-    times of a time type may be after the year 9999, or -1 (no timestamp). `ambiguous` chooses the
-    instant of a local time that clocks show twice, and `nonexistent` of one that clocks skip.
+    times of a time type may be after the year 9999, or -1 (no timestamp). `ambiguous` selects the
+    instant for a local time that clocks show twice, and `nonexistent` for one that clocks skip.
     """
 
     text: str | None

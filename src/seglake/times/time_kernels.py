@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 
 from seglake.compile.jit import njit
-from seglake.format.records import Bytes, Int32s, Int64s
+from seglake.format.records import Bytes, Flags, Int32s, Int64s
 from seglake.text.simd import byte_at
 from seglake.times.grammar import (
     BLANKS,
@@ -236,9 +236,7 @@ def _iso(base: int, position: int, end: int, parts: Int64s) -> bool:
 
 
 @njit(cache=True, nogil=True)
-def read_iso(
-    data: Bytes, starts: Int64s, lengths: Int32s
-) -> tuple[Int64s, Codes, npt.NDArray[np.bool_]]:
+def read_iso(data: Bytes, starts: Int64s, lengths: Int32s) -> tuple[Int64s, Codes, Flags]:
     """Read ISO 8601 texts. Return milliseconds, codes, and a mask of texts without a zone."""
     base = data.ctypes.data
     ms, codes = np.zeros(len(starts), np.int64), np.full(len(starts), UNREADABLE, np.int8)
@@ -325,7 +323,7 @@ def _step(
 @njit(cache=True, nogil=True)
 def read_pattern(
     data: Bytes, starts: Int64s, lengths: Int32s, steps: Steps, names: Names, year: int
-) -> tuple[Int64s, Codes, npt.NDArray[np.bool_]]:
+) -> tuple[Int64s, Codes, Flags]:
     """Read texts of one pattern. Return milliseconds, codes, and a mask of texts without a zone.
 
     `year` is the year of texts without a year. If the pattern has a year, `year` is -1.

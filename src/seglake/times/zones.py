@@ -13,9 +13,8 @@ from functools import cache
 from zoneinfo import ZoneInfo
 
 import numpy as np
-import numpy.typing as npt
 
-from seglake.format.records import Int64s
+from seglake.format.records import Flags, Int64s
 from seglake.times.grammar import TimeFormat
 from seglake.times.time_kernels import AMBIGUOUS, MAX_MS, NONEXISTENT, Codes
 
@@ -28,11 +27,7 @@ _UTC = frozenset({"UTC", "Etc/UTC"})
 
 
 def to_utc(
-    ms: Int64s,
-    local: npt.NDArray[np.bool_],
-    zone: str,
-    ambiguous: str = "earliest",
-    nonexistent: str = "latest",
+    ms: Int64s, local: Flags, zone: str, ambiguous: str = "earliest", nonexistent: str = "latest"
 ) -> Int64s:
     """Return the times in UTC. Times that are `local` are converted from `zone`."""
     if zone in _UTC or not local.any():
@@ -54,7 +49,7 @@ def to_utc(
     return result
 
 
-def read_local(ms: Int64s, codes: Codes, local: npt.NDArray[np.bool_], form: TimeFormat) -> Int64s:
+def read_local(ms: Int64s, codes: Codes, local: Flags, form: TimeFormat) -> Int64s:
     """Return the times in UTC. Set the codes of ambiguous or skipped times that `form` rejects."""
     if "reject" in (form.ambiguous, form.nonexistent):
         first = to_utc(ms, local, form.zone)

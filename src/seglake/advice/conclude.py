@@ -109,11 +109,8 @@ def _absent_fields(pipeline: Pipeline, observed: Observations) -> Iterator[Findi
     names = observed.absent.names
     for setting, fields in settings.items():
         for name in (each for each in fields if each and each in absent):
-            facts = {
-                "name": name,
-                "near": nearest_two(name, reversed(names)),
-                "has": [*names[:_LISTED]],
-            }
+            near = nearest_two(name, reversed(names))
+            facts = {"name": name, "near": near, "has": [*names[:_LISTED]]}
             yield Finding("absent-field", setting, facts)
 
 
@@ -240,35 +237,18 @@ def _years(pipeline: Pipeline, observed: Observations) -> Iterator[Finding]:
 
     Then the file has lines of two years.
     """
-    if not lacks_years(pipeline):
-        return
-    back = {
-        path: times
-        for path, times in observed.files.items()
-        if times.from_ms - times.to_ms > HALF_A_YEAR_MS
-    }
-    for path, times in islice(back.items(), 1):
-        facts = {
-            "from": format_ms(times.from_ms),
-            "to": format_ms(times.to_ms),
-            "year": pipeline.timestamp.year,
-        }
-        yield Finding("times-go-back", path, facts, len(back))
-
-
-def lacks_years(pipeline: Pipeline) -> bool:
-    """Return whether the times in files have no year, so that `timestamp.year` is used."""
     stamped = pipeline.topic.message_timestamp_type == "LogAppendTime"
-    return pipeline.timestamp.year is not None and pipeline.input.kind.in_files and not stamped
+    if pipeline.timestamp.year is None or not pipeline.input.kind.in_files or stamped:
+        return
+    files = observed.files.items()
+    back = {path: each for path, each in files if each.from_ms - each.to_ms > HALF_A_YEAR_MS}
+    for path, times in islice(back.items(), 1):
+        facts = {"from": format_ms(times.from_ms), "to": format_ms(times.to_ms)}
+        year = {"year": pipeline.timestamp.year}
+        yield Finding("times-go-back", path, facts | year, len(back))
 
 
 Rule = Callable[[Pipeline, Observations], Iterator[Finding]]
 RULES: tuple[Rule, ...] = (
-    _absent_fields,
-    _rows,
-    _without_times,
-    _without_keys,
-    _unread_times,
-    _january_1970,
-    _years,
-)
+    _absent_fields, _rows, _without_times, _without_keys, _unread_times, _january_1970, _years,
+)  # fmt: skip

@@ -40,14 +40,10 @@ class FileTimes(NamedTuple):
         steps = np.diff(timestamps)
         at = int(steps.argmin()) if len(steps) else 0
         goes_back = len(steps) > 0 and steps[at] < 0
-        return FileTimes(
-            int(timestamps.max()),
-            int(((timestamps >= 0) & (timestamps < FEBRUARY_MS)).sum()),
-            len(timestamps),
-            int(timestamps[0]),
-            int(timestamps[-1]),
-            *((int(timestamps[at]), int(timestamps[at + 1])) if goes_back else (-1, -1)),
-        )
+        step = (int(timestamps[at]), int(timestamps[at + 1])) if goes_back else (-1, -1)
+        early = int(((timestamps >= 0) & (timestamps < FEBRUARY_MS)).sum())
+        newest, first, last = int(timestamps.max()), int(timestamps[0]), int(timestamps[-1])
+        return FileTimes(newest, early, len(timestamps), first, last, *step)
 
     def merge(self, later: FileTimes) -> FileTimes:
         """Return the summary of these records followed by the records of `later`."""
@@ -56,11 +52,7 @@ class FileTimes(NamedTuple):
         steps = [(self.from_ms, self.to_ms), (later.from_ms, later.to_ms)]
         if later.first_ms < self.last_ms:
             steps.append((self.last_ms, later.first_ms))
-        return FileTimes(
-            max(self.newest_ms, later.newest_ms),
-            self.early + later.early,
-            self.records + later.records,
-            self.first_ms,
-            later.last_ms,
-            *max(steps, key=lambda step: step[0] - step[1]),
-        )
+        largest = max(steps, key=lambda step: step[0] - step[1])
+        newest, records = max(self.newest_ms, later.newest_ms), self.records + later.records
+        early = self.early + later.early
+        return FileTimes(newest, early, records, self.first_ms, later.last_ms, *largest)

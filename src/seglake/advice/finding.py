@@ -1,7 +1,7 @@
 """Define `Finding`, a problem that `init`, `check` or a run noticed, and a sentence for each kind.
 
-A sentence describes the problem and its remedy. `{count:row}` in a template is replaced by the
-count with its noun, such as "1 row" or "12 rows".
+`_SENTENCES` has the sentence for each code: the problem and its remedy. `{count:row}` in a sentence
+is replaced by the count with its noun, such as "1 row" or "12 rows".
 """
 
 from __future__ import annotations
@@ -29,8 +29,18 @@ class Finding:
     count: int = 0
 
     def __str__(self) -> str:
-        """Return the finding as a sentence."""
-        return describe(self.code, self.subject, self.facts, self.count)
+        """Return the finding as a sentence.
+
+        Example:
+            >>> str(Finding("no-zone", "ts", {"rows": 40}, 12))
+            "12 of 40 times of ts have no zone. Set timestamp.zone if it is not 'UTC'."
+        """
+        values = {"subject": self.subject, "count": self.count, **self.facts}
+        if self.code == "absent-field":
+            near, has = " or ".join(map(repr, values["near"])), ", ".join(map(repr, values["has"]))
+            question = f"Did you mean {near}?"
+            values["near_or_has"] = question if near else f"A row has {has or 'no field'}."
+        return _Words().vformat(_SENTENCES[self.code], (), values)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the finding as a dictionary of JSON values."""
@@ -201,19 +211,3 @@ class _Words(string.Formatter):
         if isinstance(value, list):
             return ", ".join(map(str, value)) or "none"
         return str(super().format_field(value, format_spec))
-
-
-def describe(code: str, subject: str, facts: Mapping[str, Any], count: int) -> str:
-    """Return the sentence for a finding with these values; see `Finding`.
-
-    Example:
-        >>> describe("no-zone", "ts", {"rows": 40}, 12)
-        "12 of 40 times of ts have no zone. Set timestamp.zone if it is not 'UTC'."
-    """
-    values = {"subject": subject, "count": count, **facts}
-    if code == "absent-field":
-        near, has = " or ".join(map(repr, values["near"])), ", ".join(map(repr, values["has"]))
-        values["near_or_has"] = (
-            f"Did you mean {near}?" if near else f"A row has {has or 'no field'}."
-        )
-    return _Words().vformat(_SENTENCES[code], (), values)

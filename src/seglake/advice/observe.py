@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -23,14 +22,14 @@ from seglake.text.spans import to_arrow
 from seglake.text.utf8 import invalid_utf8
 from seglake.times.candidates import candidate_formats, date_orders, without_fraction
 from seglake.times.grammar import TimeFormat
-from seglake.times.readers import read_times
+from seglake.times.readers import Times, read_times
 from seglake.times.time_kernels import AMBIGUOUS, NONEXISTENT, READ
 from seglake.times.zones import is_near_a_change
 
 PLAUSIBLE_MS = range(100_000_000_000, 4_102_444_800_000)  # 1973 to 2099
 PARQUET_MARK = b"PAR1"
 _UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
-_LOOKED_AT = 20  # limit of unparseable rows that are examined in one chunk
+_EXAMINED = 20  # limit of unparseable rows that are examined in one chunk
 _FORMATS = 3  # limit of time formats that are tried in one chunk
 _TIME_IN_EVENT = (
     r"\n\W?(?:\d{4}[-/.]\d{2}[-/.]\d{2}[T ]\d{2}:\d{2}"
@@ -63,8 +62,8 @@ class ObservedChunk(NamedTuple):
 
     `unparseable` and `not_utf8` mark rows that were rejected for these reasons. `good` marks rows
     that were not rejected. `unread_times` has the texts of times that cannot be read. `timestamps`
-    are in ms. `local` marks good rows whose time has no zone in its text. `strict_codes` parses the
-    times again with another format, and returns a code for each, such as READ or AMBIGUOUS.
+    are in ms. `local` marks good rows whose time has no zone in its text. `read_again` reads
+    the times of all rows in another format.
     """
 
     rows: ObservedRows
@@ -76,29 +75,29 @@ class ObservedChunk(NamedTuple):
     unread_times: Spans | None
     timestamps: Int64s
     local: Flags
-    strict_codes: Callable[[TimeFormat], npt.NDArray[np.int8]]
+    read_again: Callable[[TimeFormat], Times]
 
 
 def observe(chunk: ObservedChunk, pipeline: Pipeline) -> list[Finding]:
     """Return the findings about the encoding, format, times and zones of a chunk's rows."""
-    found = [*_of_encoding(chunk, pipeline)]
+    found = [*_encoding_findings(chunk, pipeline)]
     if pipeline.input.format == "jsonl":
         # The first lines of a file are checked only if each line is an event.
         lines = chunk if pipeline.input.records is None else chunk._replace(is_first=False)
-        found += _of_json(lines, found_before=bool(found))
+        found += _json_findings(lines, found_before=bool(found))
     if documents := getattr(chunk.rows, "documents", 0):
         found.append(Finding("documents", count=documents))
     if pipeline.input.format == "text":
-        found += _of_patterns(chunk, pipeline.input.multiline_start_pattern)
+        found += _pattern_findings(chunk, pipeline.input.multiline_start_pattern)
     if pipeline.input.format in {"csv", "text"}:
-        found += _of_marks(chunk, pipeline.input)
-    return [*found, *_of_formats(chunk, pipeline), *_of_zones(chunk, pipeline)]
+        found += _character_findings(chunk, pipeline.input)
+    return [*found, *_format_findings(chunk, pipeline), *_zone_findings(chunk, pipeline)]
 
 
 # ---------------------------------------------------------------- rows
 
 
-def _of_encoding(chunk: ObservedChunk, pipeline: Pipeline) -> Iterator[Finding]:
+def _encoding_findings(chunk: ObservedChunk, pipeline: Pipeline) -> Iterator[Finding]:
     settings = pipeline.input
     if settings.columnar or settings.recoded or not len(chunk.rows.numbers):
         return
@@ -114,16 +113,16 @@ def _of_encoding(chunk: ObservedChunk, pipeline: Pipeline) -> Iterator[Finding]:
         yield Finding("not-utf-8", chunk.path, count=1)
 
 
-def _of_json(chunk: ObservedChunk, *, found_before: bool) -> Iterator[Finding]:
+def _json_findings(chunk: ObservedChunk, *, found_before: bool) -> Iterator[Finding]:
     wrong = np.flatnonzero(chunk.unparseable)
     events, rows = None, len(chunk.unparseable)
     first_row = _first(chunk.rows) if chunk.is_first and rows else b""
     if first_row and (chunk.unparseable[0] or BEGINS_WITH_AN_ARRAY.match(first_row)):
-        first = chunk.rows.take_raw(np.arange(min(rows, _LOOKED_AT))).tolist()
+        first = chunk.rows.take_raw(np.arange(min(rows, _EXAMINED))).tolist()
         events = events_of(b"\n".join(raw or b"" for raw in first).decode("utf-8", "replace"))
     if events is not None:
         yield Finding("json-documents", chunk.path, {"records": events.records}, 1)
-    some = chunk.rows.take_raw(wrong[:_LOOKED_AT]).tolist()
+    some = chunk.rows.take_raw(wrong[:_EXAMINED]).tolist()
     if any(has_constants(raw or b"") for raw in some):
         yield Finding("nan-constants")
     elif (
@@ -136,7 +135,7 @@ def _of_json(chunk: ObservedChunk, *, found_before: bool) -> Iterator[Finding]:
         yield Finding("not-json-lines", chunk.path, {"rows": len(wrong)}, 1)
 
 
-def _of_patterns(chunk: ObservedChunk, start: str | None) -> Iterator[Finding]:
+def _pattern_findings(chunk: ObservedChunk, start: str | None) -> Iterator[Finding]:
     """Yield findings about text that does not match `input.pattern` or the pattern `start`."""
     rows = chunk.rows
     if chunk.is_first and rows.line_count and len(rows.numbers):
@@ -153,15 +152,13 @@ def _of_patterns(chunk: ObservedChunk, start: str | None) -> Iterator[Finding]:
         # continue the last event in the old format.
         several = np.flatnonzero(np.diff(rows.numbers, append=rows.line_count) > 1)
         texts = to_arrow(rows.take_raw(several))
-        lines = (
-            pc.sum(pc.count_substring_regex(texts, _TIME_IN_EVENT)).as_py() if len(several) else 0
-        )
-        if lines:
+        lines = pc.sum(pc.count_substring_regex(texts, _TIME_IN_EVENT)).as_py()
+        if lines:  # None without texts
             yield Finding("continued-times", count=int(lines))
 
 
-def _of_marks(chunk: ObservedChunk, settings: Input) -> Iterator[Finding]:
-    """Yield findings with the number of unreadable rows that have escaped quotes or are comments.
+def _character_findings(chunk: ObservedChunk, settings: Input) -> Iterator[Finding]:
+    """Yield findings that count unreadable rows with escaped quotes, and unreadable comments.
 
     Another setting would read or skip these rows.
     """
@@ -187,8 +184,8 @@ def _first(rows: ObservedRows) -> bytes:
 # ---------------------------------------------------------------- times
 
 
-def _of_formats(chunk: ObservedChunk, pipeline: Pipeline) -> Iterator[Finding]:
-    """Yield findings with the number of unread times that another format reads.
+def _format_findings(chunk: ObservedChunk, pipeline: Pipeline) -> Iterator[Finding]:
+    """Yield findings that count the unread times that another format reads.
 
     A format is inferred from the first unread time, then from the first time that this format
     cannot read, and so on. If days and months may be swapped, both formats are counted, and the
@@ -222,8 +219,8 @@ def _reads(values: Spans, form: TimeFormat) -> Flags:
     return plausible
 
 
-def _of_zones(chunk: ObservedChunk, pipeline: Pipeline) -> Iterator[Finding]:
-    """Yield findings with the number of times without a zone, and of ambiguous or skipped times.
+def _zone_findings(chunk: ObservedChunk, pipeline: Pipeline) -> Iterator[Finding]:
+    """Yield findings that count times without a zone, ambiguous times and skipped times.
 
     At a change of the zone's offset, clocks show some local times twice, or skip them.
     """
@@ -233,7 +230,7 @@ def _of_zones(chunk: ObservedChunk, pipeline: Pipeline) -> Iterator[Finding]:
     form = settings.time_format
     if not settings.names or not is_near_a_change(chunk.timestamps, form.zone):
         return
-    codes = chunk.strict_codes(form._replace(ambiguous="reject", nonexistent="reject"))
+    codes = chunk.read_again(form._replace(ambiguous="reject", nonexistent="reject")).codes
     for name, way, code in (
         ("ambiguous-times", form.ambiguous, AMBIGUOUS),
         ("nonexistent-times", form.nonexistent, NONEXISTENT),

@@ -36,7 +36,7 @@ from seglake.write.rows.rows import REASON_TEXTS, Rows, time_texts
 
 _SPLITS = 5  # number of splits in the sample
 _SPLIT_BYTES = 1 << 20  # bytes that the sample reads from a split that is part of a file
-_OF_KEYS = 100  # rows of a chunk whose keys are checked
+_KEY_ROWS = 100  # rows of a chunk whose keys are checked
 _FILES = 5  # number of files that are described one by one
 TEXT_BYTES = 200  # by default, a key, a header or a value is cut at this size
 
@@ -193,8 +193,7 @@ class _Sampler(NamedTuple):
         for left, number in zip(range(len(numbers), 0, -1), numbers, strict=True):
             enough, split = len(rows) + -(-(count - len(rows)) // left), full[number]
             for path, chunk, lines, texts, keys in self._chunks(split):
-                if chunk.absent is not None:
-                    absent = absent.merge(AbsentFields.from_row(*chunk.absent))
+                absent = absent.merge(chunk.absent)
                 timestamps = chunk.records.timestamps
                 times.append((split.file.path, FileTimes.from_timestamps(timestamps)))
                 found = merge_findings([*found, *chunk.findings, *keys])
@@ -251,9 +250,8 @@ class _Sampler(NamedTuple):
             else:
                 reason = chunk.rejects.reasons[at]
                 value = _text(chunk.rejects.raw, at, self.text_bytes)
-                time = None
-                if times is not None and reason in UNREAD_TIMES:
-                    time = _text(times, place, None)
+                unread = times is not None and reason in UNREAD_TIMES
+                time = _text(times, place, None) if times is not None and unread else None
                 yield SampledRow(*where, str(REASON_TEXTS[reason]), value, time_value=time)
 
     def _record(
@@ -262,26 +260,18 @@ class _Sampler(NamedTuple):
         most = self.text_bytes
         headers: Headers = []
         if records.headers is not None:
-            first, end = records.headers.firsts[at : at + 2].tolist()
+            numbers = range(*records.headers.firsts[at : at + 2].tolist())
             names, values = records.headers.keys, records.headers.values
-            headers = [
-                (_text(names, k, most) or "", _text(values, k, most)) for k in range(first, end)
-            ]
+            headers = [(_text(names, k, most) or "", _text(values, k, most)) for k in numbers]
         by_run = self.pipeline.topic.message_timestamp_type == "LogAppendTime"
-        return SampledRow(
-            *where,
-            reason="",
-            value=_text(records.values, at, most),
-            timestamp=None if by_run else int(records.timestamps[at]),
-            key=_text(records.keys, at, most),
-            partition=partition,
-            headers=headers,
-        )
+        value, key = (_text(spans, at, most) for spans in (records.values, records.keys))
+        timestamp = None if by_run else int(records.timestamps[at])
+        return SampledRow(*where, "", value, timestamp, key, partition, headers)
 
 
 def _objects_as_keys(rows: Rows, pipeline: Pipeline) -> Iterator[Finding]:
     """Yield a finding for each key field that has an object as its value in one of the rows."""
-    first = np.arange(min(len(rows.numbers), _OF_KEYS))
+    first = np.arange(min(len(rows.numbers), _KEY_ROWS))
     for name in chain(*pipeline.key.choices) if pipeline.input.format == "jsonl" else ():
         texts = rows.field(name).take(first).tolist()
         at = next((at for at, text in enumerate(texts) if text and text[:1] == b"{"), None)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -29,11 +29,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from seglake.cached import cached_property
 from seglake.catalog.failed_run import failed_runs
 from seglake.catalog.quarantine.files import FILE_SCHEMA as QUARANTINE_SCHEMA
 from seglake.catalog.quarantine.files import FILES, read_rejects
 from seglake.catalog.quarantine.open_rejects import (
-    PendingRemovals,
     RedriveChain,
     erasures_for_attempt,
     expired_attempts,
@@ -68,7 +68,7 @@ from seglake.text.spans import constant, fnv_hashes, from_arrow, join_rows, with
 from seglake.times.grammar import TimeFormat
 from seglake.times.readers import Times
 from seglake.write.driver.attempt import Attempt, DeclaredRun, ReplanRequired
-from seglake.write.driver.report import Progress, Report, silent, store_failure
+from seglake.write.driver.report import Progress, RejectSample, Report, silent, store_failure
 from seglake.write.driver.run import check_input, count_splits, execute_attempt
 from seglake.write.driver.run_input import FileInput, InputSelection, Sources, plan_splits
 from seglake.write.input.content import InputStore, unreadable_error
@@ -86,17 +86,9 @@ from seglake.write.map.unit import (
 from seglake.write.quarantine import KeepRefused, places_by_file
 from seglake.write.rows.formats.registry import FORMATS
 from seglake.write.rows.lines import REJECTED_BYTES, LineChunk, LineFormat
-from seglake.write.rows.records import ExtractedChunk, extract, read_rows
-from seglake.write.rows.rows import MissingFields, Reason, Rows
-from seglake.write.spool.spool import (
-    REFUSED,
-    Blob,
-    SpoolWriter,
-    filter_kinds,
-    pack_rows,
-    read_blobs,
-    unpack_rows,
-)
+from seglake.write.rows.records import Chunks, extract, read_rows
+from seglake.write.rows.rows import Reason, Rows
+from seglake.write.spool.spool import REFUSED, Blob, filter_kinds, read_blobs, unpack_rows
 
 
 @dataclass(repr=False)
@@ -209,11 +201,10 @@ class _RedriveCall:
         # The limits of event time count from the same time in a run and in its redrives.
         clock_ms = first.started_at_ms if first.interval_end_ms is None else first.interval_end_ms
         with ExitStack() as stack:
-            sample = list[dict[str, Any]]()
+            sample = RejectSample()
             if not self._dry_run:
-                stack.enter_context(
-                    announce(self._table, attempt_id, first.topic, moved, partitions=count)
-                )
+                context = announce(self._table, attempt_id, first.topic, moved, partitions=count)
+                stack.enter_context(context)
                 sample = stack.enter_context(store_failure(self._store, report))
             rejects = self._rejects(base, opened, report)
             attempt = Attempt(
@@ -269,17 +260,14 @@ class _RedriveCall:
         self._engine.start(lambda name: report.step(name, self._progress))
         with report.step("list rejects", self._progress):
             leaving = join_lists(unfinished_lists(self._store, open_rejects.erasures).values())
+            engine, store = self._engine, self._store
+            have_left, dry_run = partial(self._have_left, open_rejects), self._dry_run
             rejects = RedriveInput(
-                self._engine,
-                self._pipeline,
-                self._store,
-                chain,
-                sources,
-                partial(self._have_left, open_rejects),
-                dry_run=self._dry_run,
+                engine, self._pipeline, store, chain, sources, have_left, dry_run=dry_run
             )
-        too_many = open_rejects.left is not None and rejects.count > open_rejects.left
-        if too_many or rejects.has_one_of(leaving):
+        count = sum(map(len, rejects.lines.values()))
+        too_many = open_rejects.left is not None and count > open_rejects.left
+        if too_many or has_any_reject(leaving, chain.last.attempt_id, rejects.lines):
             raise CommitConflict(
                 f"an erasure of some of the rejects of run {chain.last.run_id!r} is not finished. "
                 f"Redrive when it has ended. If the erasure died, run `seglake erase` again first"
@@ -287,11 +275,7 @@ class _RedriveCall:
         return rejects
 
     def _read_again(
-        self,
-        attempt: Attempt,
-        rejects: RedriveInput,
-        report: RedriveReport,
-        sample: list[dict[str, Any]],
+        self, attempt: Attempt, rejects: RedriveInput, report: RedriveReport, sample: RejectSample
     ) -> RedriveReport:
         def before_commit() -> None:
             _count_refused(report, rejects)
@@ -388,9 +372,8 @@ def _nothing_gained(chain: RedriveChain, rejects: RedriveInput, report: Report) 
     why = {**report.reasons, **rejects.refused}
     counted = "; ".join(f"{reason}: {number}" for reason, number in sorted(why.items()))
     return QuarantineLimit(
-        f"none of the {chain.last.quarantined} open rejects of run {chain.first.run_id!r} "
-        f"becomes a record with these settings ({counted}). Nothing was committed. Correct the "
-        "settings"
+        f"none of the {chain.last.quarantined} open rejects of run {chain.first.run_id!r} becomes "
+        f"a record with these settings ({counted}). Nothing was committed. Correct the settings"
     )
 
 
@@ -414,14 +397,17 @@ class ChosenRejects(NamedTuple):
     keys: Sequence[str] = ()
 
 
+ChosenUnit = tuple[Unit, Mapping[int, ChosenRejects]]  # a unit, and its rejects by split number
+
+
 class RedriveInput(FileInput):
     """The open rejects of a run, as input of a redrive. `sources` are the topic's source rows.
 
-    `have_left` returns whether a newer version has other open rejects. `count` is the number of
-    rejects. `refused` counts the rejects that cannot be read again, by cause. It is complete after
-    `spool`, which writes nothing in a `dry_run`. A redrive commits no source rows, because the
-    first run has recorded the files. Raises InputError if an existing file cannot be read, or if
-    one run cannot read all files.
+    `have_left` returns whether a newer version has other open rejects. `lines` maps the path of
+    each file to the lines of its rejects. `refused` counts, by cause, the rejects that cannot be
+    read again. It is complete after `spool`, which writes nothing in a `dry_run`. A redrive commits
+    no source rows, because the first run has recorded the files. Raises InputError if an existing
+    file cannot be read, or if one run cannot read all files.
     """
 
     def __init__(
@@ -433,7 +419,7 @@ class RedriveInput(FileInput):
         sources: pa.Table,
         have_left: Callable[[Snapshot], bool],
         *,
-        dry_run: bool = False,
+        dry_run: bool,
     ) -> None:
         self._engine, self._pipeline, self._store = engine, pipeline, store
         self._chain, self._have_left, self._dry_run = chain, have_left, dry_run
@@ -443,8 +429,7 @@ class RedriveInput(FileInput):
         topic, attempt_id = chain.first.topic, chain.last.attempt_id
         self._keys = QuarantineTable(store).keys(topic, [attempt_id])
         listed = _by_path(engine.map(ListRejects(store, attempt_id), self._keys), self._keys)
-        self._lines: dict[str, Int64s] = {p: each.rejects["line"] for p, each in listed.items()}
-        self.count = sum(map(len, self._lines.values()))
+        self.lines: dict[str, Int64s] = {p: each.rejects["line"] for p, each in listed.items()}
         of_run = pc.equal(sources["attempt_id"], pa.scalar(chain.first.attempt_id))
         sources_of_run = rows_of(SourceRow, topic, sources.filter(of_run))
         files = InputStore(pipeline.storage, pipeline.input.compression, pipeline.input.encoding)
@@ -453,11 +438,9 @@ class RedriveInput(FileInput):
         self.selection = InputSelection(sorted(present), FileList.from_files([]), [])
         FORMATS[pipeline.input.format].check(self.selection.files, files, pipeline)
         rows = {row.path: row.rows for row in sources_of_run}
-        anew = [
-            file
-            for file in self.selection.files
-            if not chain.redrives and len(listed[file.path].rejects) == rows[file.path]
-        ]
+        # After a redrive, other rows of the file are records already.
+        may_be_whole = [] if chain.redrives else self.selection.files
+        anew = [f for f in may_be_whole if len(listed[f.path].rejects) == rows[f.path]]
         self._plan(listed, plan_splits(anew, files, pipeline))
 
     def _plan(self, listed: Mapping[str, ChosenRejects], anew: Sequence[Split]) -> None:
@@ -501,10 +484,6 @@ class RedriveInput(FileInput):
             self.refused[why] += len(lines)
             self._refused_lines.setdefault(path, []).append(lines)
 
-    def has_one_of(self, leaving: PendingRemovals) -> bool:
-        """Return whether an unfinished erasure will remove any of the rejects."""
-        return has_any_reject(leaving, self._chain.last.attempt_id, self._lines)
-
     def spool(self, settings: MapSettings) -> pa.Table:
         """Run the map tasks over all rejects, and return the SPOOLED rows."""
         shares = shared_units(self.splits, self._pipeline.task.split_bytes, self._engine)
@@ -542,15 +521,12 @@ class RedriveInput(FileInput):
             raise AssertionError(f"{written} are not the rows of {self.refused}")
         QuarantineTable(self._store).add_files([file for file, _ in written if file], attempt_id)
 
-    def is_taken(self, newest: Snapshot, sources: Sources) -> bool:
+    def is_taken(self, newest: Snapshot, _sources: Sources) -> bool:
         """Return whether a reject is no longer open, or belongs to another run now."""
-        del sources
         return self._have_left(newest)
 
 
-def _by_path(
-    lists: Sequence[Mapping[str, Rejected]], keys: Sequence[str]
-) -> dict[str, ChosenRejects]:
+def _by_path(lists: Sequence[Mapping[str, Rejected]], keys: list[str]) -> dict[str, ChosenRejects]:
     """Return, by path of the source file, its rejects and the quarantine files that contain them.
 
     `lists` has the rejects of each quarantine file in `keys`.
@@ -604,19 +580,17 @@ class MapRejects(NamedTuple):
     rejects_of: str  # the attempt whose rejects are read
     dry_run: bool
 
-    def __call__(self, units: Sequence[tuple[Unit, Mapping[int, ChosenRejects]]]) -> bytes:
+    def __call__(self, units: Sequence[ChosenUnit]) -> bytes:
         """Write the blobs of the units to the spool, and return their packed SPOOLED rows."""
-        store, files = self.settings.store, self.settings.files
-        raw_rows = RawRows(store, self.rejects_of)
-        with SpoolWriter(store, self.settings.attempt_id) as spool:
-            for unit, chosen in units:
-                for blob in self._blobs(unit, files, _RejectReader(chosen, raw_rows)):
-                    spool.add(blob._replace(data=b"") if self.dry_run else blob)
-        return pack_rows(spool.rows())
+        files, raw_rows = self.settings.files, RawRows(self.settings.store, self.rejects_of)
+        blobs = (
+            blob._replace(data=b"") if self.dry_run else blob
+            for unit, chosen in units
+            for blob in self._blobs(unit, files, _RejectReader(chosen, raw_rows))
+        )
+        return self.settings.write_blobs(blobs)
 
-    def amounts(
-        self, items: Sequence[Sequence[tuple[Unit, Mapping[int, ChosenRejects]]]]
-    ) -> Amounts:
+    def amounts(self, items: Sequence[Sequence[ChosenUnit]]) -> Amounts:
         """Return the bytes of each item's splits. A missing file has the size of its raw bytes."""
         return Amounts("bytes", [sum(unit.size_bytes for unit, _ in units) for units in items])
 
@@ -632,13 +606,9 @@ class _RejectReader:
 
     def __init__(self, chosen: Mapping[int, ChosenRejects], raw_rows: RawRows) -> None:
         self._chosen, self._raw_rows = chosen, raw_rows
-        self._hits: dict[int, RejectFlags] = {
-            split: np.zeros(len(rows.rejects), np.bool_) for split, rows in chosen.items()
-        }
+        self._hits = {n: np.zeros(len(rows.rejects), np.bool_) for n, rows in chosen.items()}
 
-    def __call__(
-        self, split: Split, files: InputStore, settings: MapSettings
-    ) -> Iterator[ExtractedChunk]:
+    def __call__(self, split: Split, files: InputStore, settings: MapSettings) -> Chunks:
         """Yield the records and rejects of a split in chunks. Raises InputError."""
         if split.number not in self._chosen:
             return read_every_row(split, files, settings)
@@ -646,9 +616,7 @@ class _RejectReader:
             return self._from_raw(split, settings)
         return require_unchanged(split, files, self._from_file(split, files, settings))
 
-    def _from_file(
-        self, split: Split, files: InputStore, settings: MapSettings
-    ) -> Iterator[ExtractedChunk]:
+    def _from_file(self, split: Split, files: InputStore, settings: MapSettings) -> Chunks:
         """Yield the records and rejects of the chosen rows of a file.
 
         Line numbers of rejects count from 0 in the file. Raises InputError, like `read_split`.
@@ -659,7 +627,7 @@ class _RejectReader:
             if len(chosen.numbers):
                 yield extract(chosen, pipeline, settings.limits, path, 0, path_line)
 
-    def _from_raw(self, split: Split, settings: MapSettings) -> Iterator[ExtractedChunk]:
+    def _from_raw(self, split: Split, settings: MapSettings) -> Chunks:
         """Yield the records and rejects of rows whose raw bytes are read from the quarantine."""
         pipeline, path = settings.pipeline, split.file.path
         rejects, keys = self._chosen[split.number]
@@ -671,7 +639,7 @@ class _RejectReader:
                 utf_8 = raw if encoding == UTF_8 else decode_rows(raw, encoding)
                 text = join_rows([utf_8, constant(b"\n", len(utf_8))])
                 end = int(np.sum(text.lengths, dtype=np.int64))
-                rows = form.row_maker(pipeline)(LineChunk(text.data, 0, end, False))
+                rows = form.rows(LineChunk(text.data, 0, end, False), pipeline)
                 chosen = self._choose(rows, lines[rows.numbers] - 1, split, pipeline)
                 yield extract(chosen, pipeline, settings.limits, path, 0)
 
@@ -768,14 +736,9 @@ REJECT = np.dtype(
     [("line", "i8"), ("hash", "i8"), ("length", "i4"), ("cut", "?"), ("line_feed", "?")]
 )
 # Reasons of rows that the quarantine may cut before 64 KiB, or that may contain other rows.
-_CUT = [
-    reason.text
-    for reason in Reason
-    if reason.name.endswith(("TOO_LARGE", "TOO_LONG", "NOT_IN_ARRAY"))
-]
+_CUT = [Reason.TOO_LARGE.text, Reason.EVENT_TOO_LONG.text, Reason.NOT_IN_ARRAY.text]
 
 Rejected = npt.NDArray[np.void]  # items of the type REJECT, in the order of lines
-RejectFlags = npt.NDArray[np.bool_]  # which of the rejects are found
 
 
 def reject_table(lines: Int64s, reasons: npt.NDArray[Any], raw: Spans) -> Rejected:
@@ -787,7 +750,7 @@ def reject_table(lines: Int64s, reasons: npt.NDArray[Any], raw: Spans) -> Reject
     return rows
 
 
-def _same(raw: Spans, rejects: Rejected) -> RejectFlags:
+def _same(raw: Spans, rejects: Rejected) -> Flags:
     """Return, for each row that was read again, whether it equals the reject at its position.
 
     Rows are compared by length and hash. The quarantine cuts long rows: a row of one line then only
@@ -800,20 +763,20 @@ def _same(raw: Spans, rejects: Rejected) -> RejectFlags:
     if line.any():
         line &= ~with_line_feed(*raw.fixed())
     whole = (raw.lengths == rejects["length"]) & (sizes < REJECTED_BYTES)
-    same: RejectFlags = alike & (line | whole)
+    same: Flags = alike & (line | whole)
     return same
 
 
-class ChosenRows:
-    """The rows of a chunk at the positions `at`, as `Rows`. They begin at the lines `numbers`."""
+class ChosenRows(Rows):
+    """The rows of a chunk at the positions `at`. They begin at the lines `numbers`."""
 
-    line_count = comment_lines = 0
+    line_count = 0
 
     def __init__(self, rows: Rows, at: Int64s, numbers: Int64s) -> None:
         self._rows, self._at = rows, at
         self.numbers, self.reasons = numbers, rows.reasons[at]
 
-    @property
+    @cached_property
     def raw(self) -> Spans:
         """Return the bytes of the rows, unchanged from the file."""
         return self._rows.raw.take(self._at)
@@ -839,8 +802,3 @@ class ChosenRows:
     def objects(self, names: Sequence[str]) -> Spans:
         """Return one JSON object per row with these fields. An empty `names` selects all fields."""
         return self._rows.objects(names).take(self._at)
-
-    def absent(self, names: Iterable[str]) -> MissingFields | None:
-        """Return None, because the chosen rows cannot show which fields are missing in all rows."""
-        del names
-        return None

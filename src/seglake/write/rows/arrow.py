@@ -1,15 +1,13 @@
 """Read the rows of an Arrow batch, from a Parquet file or a DataFrame."""
 
-import json
-from base64 import b64decode
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from seglake.cached import cached_property
 from seglake.errors import InputError
 from seglake.format.records import Flags, Headers, Int64s, Spans
 from seglake.limits import INT64_MAX
@@ -20,7 +18,7 @@ from seglake.times.grammar import TimeFormat
 from seglake.times.readers import Times, in_range, read_times
 from seglake.times.time_kernels import OUT_OF_RANGE, READ, UNREADABLE
 from seglake.times.zones import read_local
-from seglake.write.rows.rows import MissingFields, most_rows, similar_names_hint
+from seglake.write.rows.rows import Rows, most_rows, read_headers, similar_names_hint
 
 _MS = pa.timestamp("ms")
 _LAST_SECOND = INT64_MAX // 1000
@@ -60,25 +58,24 @@ def leaves(column: Any) -> Iterator[Any]:
 def item_count(column: Any) -> int:
     """Return the total number of items in the lists and maps of a column, at any depth."""
     if pa.types.is_struct(column.type):
-        return sum(
-            item_count(pc.struct_field(column, [at])) for at in range(column.type.num_fields)
-        )
+        fields = (pc.struct_field(column, [at]) for at in range(column.type.num_fields))
+        return sum(map(item_count, fields))
     if not any(test(column.type) for test in LISTS):
         return 0
     items = as_lists(column).flatten()
     return len(items) + item_count(items)
 
 
-class ArrowRows:
-    """The rows of an Arrow batch, as `Rows`. A row counts as a line."""
+class ArrowRows(Rows):
+    """The rows of an Arrow batch. A row counts as a line."""
 
     def __init__(self, path: str, batch: Any) -> None:
         self._path, self._batch = path, batch
-        self.line_count, self.comment_lines = batch.num_rows, 0
+        self.line_count = batch.num_rows
         self.numbers = np.arange(batch.num_rows, dtype=np.int64)
         self.reasons = np.zeros(batch.num_rows, np.int8)
 
-    @property
+    @cached_property
     def raw(self) -> Spans:
         """Return one JSON object per row, with all columns."""
         return self.objects(())
@@ -137,9 +134,8 @@ class ArrowRows:
                 "must be structs of key and value"
             )
         items = column.flatten()
-        keys, values = (
-            column_text(pc.struct_field(items, part), self._path) for part in ("key", "value")
-        )
+        parts = (pc.struct_field(items, part) for part in ("key", "value"))
+        keys, values = (column_text(part, self._path) for part in parts)
         sizes = column.value_lengths().fill_null(0).to_numpy()
         firsts = np.append(0, np.cumsum(sizes)).astype(np.int64)
         nameless = np.append(0, np.cumsum(keys.lengths < 0))
@@ -150,11 +146,6 @@ class ArrowRows:
         names = names or self._batch.schema.names
         texts = [column_json(self._column(each), f"{self._path}: column {each}") for each in names]
         return json_objects(names, texts, self.line_count)
-
-    def absent(self, names: Iterable[str]) -> MissingFields | None:
-        """Return None, because a missing column is an error."""
-        del names
-        return None
 
     def _column(self, name: str) -> Any:
         """Return the column `name`. Without such a column, "a.b" is field b of struct column a.
@@ -175,7 +166,7 @@ class ArrowRows:
                 f"{self._path} has no column {name!r}. Correct the settings or the file. "
                 f"{similar_names_hint(name, names, 'It')}"
             )
-        return without_extension(column)
+        return plain_column(column)
 
 
 def _floor_ms(column: Any) -> Int64s:
@@ -200,7 +191,6 @@ _BINARIES = (
     pa.types.is_fixed_size_binary,
 )
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
-_BYTES = (*_STRINGS, *_BINARIES)
 _LAST_YEAR = 32_767  # Arrow counts years in 16 bits, and writes wrong text for later ones
 _TIMES = (pa.types.is_timestamp, pa.types.is_date, pa.types.is_time)
 LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list, pa.types.is_map)
@@ -214,11 +204,9 @@ def column_text(column: Any, path: str) -> Spans:
     Strings and binaries are unchanged, times become ISO 8601, and other values become JSON. Errors
     name `path`.
     """
-    column = without_extension(column)
+    column = plain_column(column)
     kind = column.type
-    if pa.types.is_dictionary(kind):
-        return column_text(column.dictionary_decode(), path)
-    if any(test(kind) for test in _BYTES):
+    if any(test(kind) for test in (*_STRINGS, *_BINARIES)):
         return from_arrow(column)
     if any(test(kind) for test in _TIMES):
         return from_arrow(_iso(column))
@@ -233,12 +221,12 @@ def column_json(column: Any, path: str) -> Spans:
     in UTC if the type has a zone. Maps become arrays of {"key": …, "value": …}. Raises InputError,
     which names `path`, for a type that cannot be converted.
     """
-    column = without_extension(column)
+    column = plain_column(column)
     kind = column.type
-    if pa.types.is_dictionary(kind):
-        return column_json(column.dictionary_decode(), path)
-    if any(test(kind) for test in (*_BYTES, *_TIMES)):
-        return nulls_as(quote_texts(_string(column)), b"null")
+    if any(test(kind) for test in _BINARIES):
+        return nulls_as(quote_texts(base64(from_arrow(column))), b"null")
+    if any(test(kind) for test in (*_STRINGS, *_TIMES)):
+        return nulls_as(quote_texts(column_text(column, path)), b"null")
     if pa.types.is_struct(kind):
         names = [field.name for field in kind]
         fields = [column_json(pc.struct_field(column, [at]), path) for at in range(len(names))]
@@ -248,12 +236,14 @@ def column_json(column: Any, path: str) -> Spans:
     return _json_number(column, path)
 
 
-def without_extension(column: Any) -> Any:
-    """Convert a column of an extension type to text (UUID) or to its storage type (all others).
+def plain_column(column: Any) -> Any:
+    """Return a column without a dictionary and without an extension type.
 
-    Columns of Arrow's JSON type are kept. Their values are already JSON, and would be quoted as
-    strings.
+    UUIDs become text. Columns of Arrow's JSON type are kept, because their values are already JSON:
+    as strings, they would be quoted. Other extension types become their storage type.
     """
+    if pa.types.is_dictionary(column.type):
+        return plain_column(column.dictionary_decode())
     if not isinstance(column.type, pa.BaseExtensionType):
         return column
     name = column.type.extension_name
@@ -276,18 +266,11 @@ def _uuid_texts(column: Any) -> Any:
 
 
 def json_or_null(column: Any) -> Spans:
-    """Return the values of a column as JSON, or null for a type that cannot be converted."""
+    """Return the values of a column as JSON. All are null if the type cannot be converted."""
     try:
         return column_json(column, "")
     except InputError:
         return constant(b"null", len(column))
-
-
-def _string(column: Any) -> Spans:
-    """Return the text of strings, binaries (base64) or times (ISO 8601), before JSON quoting."""
-    if any(test(column.type) for test in _BINARIES):
-        return base64(from_arrow(column))
-    return from_arrow(_iso(column) if any(test(column.type) for test in _TIMES) else column)
 
 
 def _json_number(column: Any, path: str) -> Spans:
@@ -355,48 +338,3 @@ def _is_near(numbers: Any, unit: str) -> Any:
     low, high = (int(each.astype(np.int64)) * _PER_SECOND[unit] for each in years)
     bounds = [pa.scalar(max(-INT64_MAX, min(each, INT64_MAX)), pa.int64()) for each in (low, high)]
     return pc.and_(pc.greater_equal(numbers, bounds[0]), pc.less_equal(numbers, bounds[1]))
-
-
-# ---------------- header json
-# Parse record headers from JSON arrays, in the format that Seglake prints:
-#
-#     [{"key": "a", "value": null}, {"key": "c", "value": {"base64": "/w=="}}]
-#
-# Each distinct text is parsed only once.
-
-Header = tuple[bytes, bytes | None]
-
-
-def read_headers(texts: Spans) -> tuple[Headers, Flags]:
-    """Parse the record headers in each text. Return them, and which texts are invalid.
-
-    A null text has no headers.
-    """
-    encoded = to_arrow(texts).view("large_binary").dictionary_encode()
-    parsed = [_parsed(text) for text in encoded.dictionary.to_pylist()]
-    codes = encoded.indices.fill_null(len(parsed)).to_numpy(zero_copy_only=False)
-    lists = [[] if header_list is None else header_list for header_list in [*parsed, []]]
-    items = list(chain.from_iterable(lists))
-    firsts = np.append(0, np.cumsum([len(header_list) for header_list in lists])).astype(np.int64)
-    keys, values = (
-        Spans.from_list([key for key, _ in items]),
-        Spans.from_list([value for _, value in items]),
-    )
-    bad = np.array([header_list is None for header_list in [*parsed, []]])
-    return Headers(firsts, keys, values).take(codes.astype(np.int64)), bad[codes]
-
-
-def _parsed(text: bytes) -> list[Header] | None:
-    """Return the headers in a JSON array, or None if the text is not such an array."""
-    try:
-        return [(header["key"].encode(), _value(header["value"])) for header in json.loads(text)]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return None
-
-
-def _value(value: Any) -> bytes | None:
-    if value is None:
-        return None
-    if isinstance(value, str):
-        return value.encode()
-    return b64decode(value["base64"], validate=True)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from seglake.advice.conclude import AbsentFields
 from seglake.config import Pipeline
 from seglake.errors import InputError
 from seglake.format.records import Bytes, Int32s, Int64s, Spans
@@ -20,8 +21,8 @@ from seglake.text.spans import constant, join_rows, where_null
 from seglake.times.grammar import ISO, TimeFormat
 from seglake.times.readers import Times, read_times
 from seglake.times.time_kernels import READ
-from seglake.write.rows.lines import ChunkBounds, LineBuffer, LineRows, SplitStream
-from seglake.write.rows.rows import MissingFields, Reason
+from seglake.write.rows.lines import ChunkBounds, LineBuffer, SplitStream
+from seglake.write.rows.rows import Reason, Rows
 
 _REASONS = np.array([Reason.NONE, Reason.NOT_PARSEABLE, Reason.INVALID_UTF8], np.int8)
 # MongoDB's Extended JSON: {"$date": "2026-01-31T12:00:00Z"}, or milliseconds since 1970.
@@ -31,7 +32,7 @@ _DATE_NAMES = FieldNames({date for date, _ in _DATES})
 _CORRECT = "Correct the file, or leave it out with input.exclude"
 
 
-class JsonRows(LineRows):
+class JsonRows(Rows):
     """The rows of a chunk, parsed as JSON. A row that is not a valid JSON object is rejected."""
 
     documents = 0  # number of documents that end in the chunk; 0 if rows are lines
@@ -71,15 +72,16 @@ class JsonRows(LineRows):
                 times.local[at] = found.local[good]
         return times
 
-    def absent(self, names: Iterable[str]) -> MissingFields | None:
-        """Return the fields that no row has, not even as null, or None if no row can be parsed."""
+    def absent(self, names: Iterable[str]) -> AbsentFields:
+        """Return the fields that no row has, not even as null.
+
+        No field is checked if no row is valid.
+        """
         parsed = np.flatnonzero(self.reasons == Reason.NONE)
         if not len(parsed):
-            return None
+            return AbsentFields()
         fields = [name for name in names if not self._fields.has(name)]
-        return MissingFields(
-            fields, self.take_raw(parsed[:1]).tolist()[0] or b"" if fields else b""
-        )
+        return AbsentFields.from_row(fields, self.take_raw(parsed[:1]).tolist()[0] or b"")
 
 
 class EventPath:
@@ -113,9 +115,10 @@ class EventPath:
     def find(
         self, data: Bytes, begin: int, end: int, most: int, state: Int64s, *, final: bool
     ) -> tuple[int, int, int, Events]:
-        """Find up to `most` events in data[begin:end]; see `find_events` for the results.
+        """Find up to `most` events in data[begin:end]. Return (reason, end, complete, events).
 
-        `state` must have five zeros in the first call. If `final`, the text ends at `end`.
+        See `find_events` for the first three. `state` must have five zeros in the first call. If
+        `final`, the text ends at `end`.
         """
         verdict, stop, complete, rows, owners = kernels.find_events(
             data, begin, end, final, most, self.arrays, self._names, self._tree,
@@ -149,9 +152,8 @@ class EventPath:
             labels = where_null(constant(label + b":", len(rows)), ~has)
             parts += [commas, labels, where_null(Spans(data, starts, sizes), ~has)]
             begun |= has
-        commas = where_null(
-            constant(b",", len(rows)), ~begun | (rows[:, kernels.KIND] == kernels.EMPTY)
-        )
+        empty = rows[:, kernels.KIND] == kernels.EMPTY
+        commas = where_null(constant(b",", len(rows)), ~begun | empty)
         rest = Spans(data, own.starts + inherits, own.lengths - inherits)
         parts[0] = where_null(parts[0], ~inherits)
         return join_rows([*parts, commas, rest])

@@ -7,24 +7,20 @@ line is longer than `chunk_bytes`, its beginning is a rejected row, and its rest
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from seglake.config import Pipeline
-from seglake.format.records import Bytes, Flags, Headers, Int64s, Spans
-from seglake.text.json import json_objects, quote_texts
+from seglake.format.records import Bytes, Spans
 from seglake.text.newlines import first_newline, last_newline, skip_lines
 from seglake.text.simd import PADDING, padded
-from seglake.times.grammar import TimeFormat
-from seglake.times.readers import Times, read_times
 from seglake.write.input.content import InputStore
 from seglake.write.input.files import Split
 from seglake.write.input.streams import ByteStream
-from seglake.write.rows.arrow import read_headers
-from seglake.write.rows.rows import Codes, Format, MissingFields, Reason, Rows, most_rows
+from seglake.write.rows.rows import Format, Reason, RowChunks, Rows, most_rows
 
 REJECTED_BYTES = 64 * 1024  # the quarantine stores at most this much of a rejected row
 _TAIL_BYTES = 64 * 1024  # first step when reading on to the end of a split's last line
@@ -35,65 +31,22 @@ _WHOLE_FILE = 2**62
 class LineFormat(Format):
     """A format whose rows are single lines."""
 
-    def read(
-        self, split: Split, store: InputStore, pipeline: Pipeline
-    ) -> Iterator[tuple[str, Rows]]:
+    def read(self, split: Split, store: InputStore, pipeline: Pipeline) -> RowChunks:
         """Yield the rows of a split; see `Format.read`."""
-        rows_of, size = self.row_maker(pipeline), pipeline.task.chunk_bytes
         names = [*pipeline.fields(), *pipeline.input.groups()]
         for part in open_streams(split, store):
             bounds = ChunkBounds.for_file(names, part.path, pipeline)
-            for whole in line_chunks(part.stream, size, part.limit, partial=part.partial):
+            for whole in line_chunks(part, pipeline.task.chunk_bytes):
                 for chunk in bounds.parts(whole):
-                    yield part.path, TooLongRow(chunk) if chunk.too_long else rows_of(chunk)
+                    too_long = chunk.too_long
+                    yield part.path, TooLongRow(chunk) if too_long else self.rows(chunk, pipeline)
 
     @abstractmethod
-    def row_maker(self, pipeline: Pipeline) -> Callable[[LineChunk], Rows]:
-        """Return a function that converts a chunk of whole lines to its rows."""
+    def rows(self, chunk: LineChunk, pipeline: Pipeline) -> Rows:
+        """Return the rows of a chunk of whole lines."""
 
 
-class LineRows(ABC):
-    """A base class for `Rows` whose fields are text, from which times and headers are parsed."""
-
-    numbers: Int64s
-    line_count: int
-    comment_lines: int = 0
-    reasons: Codes
-    raw: Spans
-    all_names: Sequence[str] = ()  # names of all fields, if the input declares them
-
-    def take_raw(self, rows: Int64s) -> Spans:
-        """Return the raw bytes of the rows at these positions."""
-        return self.raw.take(rows)
-
-    @abstractmethod
-    def field(self, name: str) -> Spans:
-        """Return the values of a field as bytes, or null in rows without a value."""
-
-    def times(self, name: str, form: TimeFormat) -> Times:
-        """Return the values of a field as times, read in the format `form`."""
-        return read_times(self.field(name), form)
-
-    def headers(self, name: str) -> tuple[Headers, Flags]:
-        """Parse the values of a field, which are JSON arrays, as headers; see `Rows.headers`."""
-        return read_headers(self.field(name))
-
-    def json(self, name: str) -> Spans:
-        """Return the values of a field as JSON strings. A null value remains null."""
-        return quote_texts(self.field(name))
-
-    def objects(self, names: Sequence[str]) -> Spans:
-        """Return one JSON object per row with these fields. An empty `names` selects all fields."""
-        names = names or self.all_names
-        return json_objects(names, [self.json(name) for name in names], len(self.numbers))
-
-    def absent(self, names: Iterable[str]) -> MissingFields | None:
-        """Return None, because the format checks names before it reads rows."""
-        del names
-        return None
-
-
-class TooLongRow(LineRows):
+class TooLongRow(Rows):
     """The beginning of a line that is longer than a chunk, as a rejected row without fields."""
 
     def __init__(self, chunk: LineChunk) -> None:
@@ -155,19 +108,16 @@ class ChunkBounds(NamedTuple):
         most = most_rows([*names, *headers])
         return ChunkBounds(most, min(size, _COPIED_BYTES) if copied else size)
 
-    def end(self, data: Bytes, start: int, end: int) -> int:
-        """Return the end of the line in data[start:end] that reaches a bound, or `end`."""
-        if end - start > self.size_bytes:
-            end = min(first_newline(data, start + self.size_bytes, end) + 1, end)
-        return skip_lines(data, start, end, self.rows)
-
     def parts(self, chunk: LineChunk) -> Iterator[LineChunk]:
-        """Divide a chunk into chunks within the bounds."""
-        start = chunk.start
+        """Divide a chunk at the ends of the lines that reach a bound."""
+        data, start, end, too_long = chunk
         while start < chunk.end:
-            end = chunk.end if chunk.too_long else self.end(chunk.data, start, chunk.end)
-            yield chunk._replace(start=start, end=end)
-            start = end
+            if not too_long and chunk.end - start > self.size_bytes:
+                end = min(first_newline(data, start + self.size_bytes, chunk.end) + 1, chunk.end)
+            if not too_long:
+                end = skip_lines(data, start, end, self.rows)
+            yield LineChunk(data, start, end, too_long)
+            start, end = end, chunk.end
 
 
 class LineBuffer:
@@ -213,11 +163,6 @@ class LineBuffer:
         return self.begin == 0 and self.filled == self._size
 
     @property
-    def has_line(self) -> bool:
-        """Return whether a line ends among the bytes that are not consumed."""
-        return first_newline(self.data, self.begin, self.filled) < self.filled
-
-    @property
     def done(self) -> bool:
         """Return whether every line that begins before the limit is consumed."""
         return self.position + self.begin >= self._limit
@@ -256,15 +201,15 @@ class LineChunk(NamedTuple):
     too_long: bool
 
 
-def line_chunks(stream: ByteStream, size: int, limit: int, *, partial: bool) -> Iterator[LineChunk]:
-    """Yield the lines that begin in the first `limit` bytes of `stream`, as chunks of whole lines.
+def line_chunks(part: SplitStream, size: int) -> Iterator[LineChunk]:
+    """Yield the lines that begin in the first `part.limit` bytes, as chunks of whole lines.
 
     A chunk has at most `size` bytes. If a line is longer, a chunk has only its beginning. If
-    `partial`, the stream begins inside the last line of the previous split, or with the LF of that
-    line, and the line is skipped.
+    `part.partial`, the stream begins inside the last line of the previous split, or with the LF of
+    that line, and the line is skipped.
     """
-    buffer = LineBuffer(stream, size, limit)
-    skipping = partial
+    buffer = LineBuffer(part.stream, size, part.limit)
+    skipping = part.partial
     while not buffer.done and buffer.fill():
         if skipping:
             skipping = not buffer.skip_line()

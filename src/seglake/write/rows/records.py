@@ -1,17 +1,19 @@
 """Convert rows to records and rejects, chunk by chunk.
 
+`extract` finds the timestamp, key, value, headers and log partition of each row of a chunk.
 Every row of the input becomes one record, or one reject with a reason. A row is a line that is not
 empty, a CSV record other than the header, or a row of a Parquet file or a DataFrame.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from seglake.advice.conclude import AbsentFields
 from seglake.advice.finding import Finding
 from seglake.advice.observe import ObservedChunk, observe
 from seglake.config import Pipeline
@@ -35,7 +37,7 @@ from seglake.write.input.encodings import with_bytes
 from seglake.write.input.files import Split
 from seglake.write.rows.formats.registry import FORMATS
 from seglake.write.rows.lines import REJECTED_BYTES
-from seglake.write.rows.rows import Codes, MissingFields, Reason, Rows, read_row_times, time_texts
+from seglake.write.rows.rows import Codes, Reason, Rows, read_row_times, time_texts
 
 SOURCE_FILE, SOURCE_LINE = b"seglake.source.file", b"seglake.source.line"
 _RECORD_BYTES = OVERHEAD + 21  # 21 is Kafka's DefaultRecord.MAX_RECORD_OVERHEAD
@@ -76,7 +78,7 @@ class RowLimits(NamedTuple):
 
 
 class BrokerFields(NamedTuple):
-    """The offset that each record keeps, and whether its timestamp is a broker's append time."""
+    """The offset that each record keeps, and a flag: its timestamp is a broker's append time."""
 
     offsets: Int64s
     stamped: Flags
@@ -97,19 +99,21 @@ def join_broker_fields(parts: Sequence[BrokerFields]) -> BrokerFields | None:
 class ExtractedChunk:
     """The records and rejects of one chunk of a split.
 
-    `partitions` has the log partition of each record if `topic.partition_field` is set, else None.
-    `line_count` includes empty lines and headers. `absent` has the fields that are missing in all
-    rows, or None if the rows cannot show that. `broker_fields` has the offsets if
-    `topic.offset_field` is set, else None. `skipped` counts the rows that are neither
-    records nor rejects, because the log already has their offset. `findings` are observations
-    about the rows. `comment_lines` counts the lines that begin with `input.comment`.
+    - `partitions` has the log partition of each record, or is None without `topic.partition_field`.
+    - `line_count` includes empty lines and headers.
+    - `absent` has the fields that no row has.
+    - `broker_fields` has the offsets, or is None without `topic.offset_field`.
+    - `skipped` counts the rows that are neither records nor rejects, because the log already has
+      their offset.
+    - `findings` are observations about the rows.
+    - `comment_lines` counts the lines that begin with `input.comment`.
     """
 
     records: Records
     partitions: Int32s | None
     line_count: int
     rejects: RejectedRows
-    absent: MissingFields | None = None
+    absent: AbsentFields
     broker_fields: BrokerFields | None = None
     skipped: int = 0
     findings: Sequence[Finding] = ()
@@ -129,34 +133,29 @@ class ExtractedChunk:
         return sum({id(each.data): len(each.data) for each in spans}.values())
 
 
-class SplitRows(NamedTuple):
-    """The rows of a chunk, which begins at line `first_line` (from 0) of its split.
+Chunks = Iterator[ExtractedChunk]
 
-    `path` is the path of the file or of an archive's member. `path_line` is the line of the split
-    at which the member begins.
+
+def read_rows(
+    split: Split, store: InputStore, pipeline: Pipeline
+) -> Iterator[tuple[str, Rows, int, int]]:
+    """Yield (path, rows, first line, path line) for each chunk of a split, in order.
+
+    The path is the path of the file or of an archive's member. The chunk begins at its first line,
+    and the member at the path line. Both are lines of the split, from 0. Raises what `read_split`
+    raises.
     """
-
-    path: str
-    rows: Rows
-    first_line: int
-    path_line: int
-
-
-def read_rows(split: Split, store: InputStore, pipeline: Pipeline) -> Iterator[SplitRows]:
-    """Yield the rows of a split in the order of the file. Raises what `read_split` raises."""
     first_line = path_line = 0
     current = split.file.path
     for path, rows in FORMATS[pipeline.input.format].read(split, store, pipeline):
         if path != current:
             current, path_line = path, first_line
         line_count = rows.line_count
-        yield SplitRows(path, rows, first_line, path_line)
+        yield path, rows, first_line, path_line
         first_line += line_count
 
 
-def read_split(
-    split: Split, store: InputStore, pipeline: Pipeline, limits: RowLimits
-) -> Iterator[ExtractedChunk]:
+def read_split(split: Split, store: InputStore, pipeline: Pipeline, limits: RowLimits) -> Chunks:
     """Yield the records and rejects of a split, chunk by chunk, in the order of the file.
 
     Memory is a few times `chunk_bytes`, whatever the size of the file. The result depends only on
@@ -170,12 +169,7 @@ def read_split(
 
 
 def extract(
-    rows: Rows,
-    pipeline: Pipeline,
-    limits: RowLimits,
-    path: str,
-    first_line: int,
-    path_line: int = 0,
+    rows: Rows, pipeline: Pipeline, limits: RowLimits, path: str, first: int, path_line: int = 0
 ) -> ExtractedChunk:
     """Return the records and the rejects of a chunk, both in the order of the rows.
 
@@ -184,11 +178,11 @@ def extract(
         pipeline: The settings.
         limits: The limits for times and offsets.
         path: The path for errors and source headers.
-        first_line: The line of the split (from 0) at which the chunk begins.
+        first: The line of the split (from 0) at which the chunk begins.
         path_line: The line of the split (from 0) at which an archive's member begins. Line numbers
             in source headers count from there.
     """
-    lines = rows.numbers + first_line
+    lines = rows.numbers + first
     reasons = np.zeros(len(lines), np.int8)
     timestamps, local = _timestamps(rows, pipeline, limits.event_times, reasons)
     keys = _keys(rows, pipeline, reasons)
@@ -223,25 +217,24 @@ def extract(
         firsts = np.arange(len(records) + 1, dtype=np.int64) * len(names)
         headers = Headers(firsts, name_spans, interleave(columns))
         records = Records(records.timestamps, records.keys, records.values, headers)
-    raw = _raw_rejects(rows, reasons, pipeline.input.encoding)
     bad = np.flatnonzero(reasons)
+    raw = _raw_rejects(rows, bad, reasons[bad], pipeline.input.encoding)
     rejects = RejectedRows(lines[bad], reasons[bad], raw, path, path_line)
-    absent = rows.absent(pipeline.fields())
-    chunk = _chunk(rows, pipeline, reasons, timestamps, local, path, is_first=first_line == 0)
+    observed = _observed(rows, pipeline, reasons, timestamps, local, path, is_first=first == 0)
     return ExtractedChunk(
         records,
         partitions,
         rows.line_count,
         rejects,
-        absent,
+        rows.absent(pipeline.fields()),
         broker_fields,
         len(skipped),
-        observe(chunk, pipeline),
+        observe(observed, pipeline),
         rows.comment_lines,
     )
 
 
-def _chunk(
+def _observed(
     rows: Rows,
     pipeline: Pipeline,
     reasons: Codes,
@@ -253,19 +246,12 @@ def _chunk(
 ) -> ObservedChunk:
     """Create the input of `observe` for a chunk."""
     settings = pipeline.timestamp
-    wrong = np.flatnonzero(np.isin(reasons, UNREAD_TIMES))
-    good = reasons == Reason.NONE
+    unparseable, not_utf8 = reasons == Reason.NOT_PARSEABLE, reasons == Reason.INVALID_UTF8
+    good, wrong = reasons == Reason.NONE, np.flatnonzero(np.isin(reasons, UNREAD_TIMES))
+    unread = time_texts(rows, settings).take(wrong) if len(wrong) and settings.names else None
+    again = partial(read_row_times, rows, settings)
     return ObservedChunk(
-        rows,
-        path,
-        is_first,
-        reasons == Reason.NOT_PARSEABLE,
-        reasons == Reason.INVALID_UTF8,
-        good,
-        time_texts(rows, settings).take(wrong) if len(wrong) and settings.names else None,
-        timestamps,
-        local & good,
-        lambda form: read_row_times(rows, settings, form).codes,
+        rows, path, is_first, unparseable, not_utf8, good, unread, timestamps, local & good, again
     )
 
 
@@ -309,9 +295,7 @@ def _timestamps(
 def _keys(rows: Rows, pipeline: Pipeline, reasons: Codes) -> Spans:
     if not pipeline.key.fields:
         return Spans.nulls(len(reasons))
-    fields = [
-        reduce(choose, [rows.field(name) for name in names]) for names in pipeline.key.choices
-    ]
+    fields = [reduce(choose, map(rows.field, names)) for names in pipeline.key.choices]
     keys = join_fields(fields, pipeline.key.separator.encode())
     if pipeline.key.required:
         _reject(reasons, keys.lengths < 0, Reason.KEY_MISSING)
@@ -391,7 +375,10 @@ def _headers(
 
 
 def _sizes(records: Records, names: list[bytes], columns: list[Spans]) -> Int64s:
-    """Return, for each record, an upper bound in bytes for an uncompressed batch with only it."""
+    """Return, for each record, an upper bound for the bytes of a batch with only this record.
+
+    The batch is not compressed.
+    """
     spans = [records.keys, records.values, *columns]
     sizes = np.full(len(records), _RECORD_BYTES + _LENGTH_BYTES * len(spans), np.int64)
     for span in spans:
@@ -403,11 +390,9 @@ def _sizes(records: Records, names: list[bytes], columns: list[Spans]) -> Int64s
     return sizes + sum(_LENGTH_BYTES + len(name) for name in names)
 
 
-def _raw_rejects(rows: Rows, reasons: Codes, encoding: str) -> Spans:
-    """Return the beginnings (64 KiB) of the rejected rows, in the original bytes of the file."""
-    bad = np.flatnonzero(reasons)
+def _raw_rejects(rows: Rows, bad: Int64s, reasons: Codes, encoding: str) -> Spans:
+    """Return the first 64 KiB of each row at the positions `bad`, in the file's own encoding."""
     raw = rows.take_raw(bad) if len(bad) else Spans.nulls(0)
-    undecoded = np.flatnonzero(reasons[bad] == Reason.NOT_IN_ENCODING)
-    if len(undecoded):
+    if len(undecoded := np.flatnonzero(reasons == Reason.NOT_IN_ENCODING)):
         raw = with_bytes(raw, undecoded, encoding)
     return Spans(raw.data, raw.starts, np.minimum(raw.lengths, REJECTED_BYTES))

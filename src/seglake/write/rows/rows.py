@@ -5,18 +5,23 @@ A format returns the rows of each chunk as `Rows`. `formats.registry` lists all 
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
+from base64 import b64decode
 from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
-from typing import Any, NamedTuple, Protocol
+from itertools import chain
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from seglake.advice.conclude import AbsentFields
 from seglake.config import Pipeline, Timestamp
 from seglake.format.records import Flags, Headers, Int64s, Spans
 from seglake.terminal import wording
-from seglake.text.spans import join_fields
+from seglake.text.json import json_objects, quote_texts
+from seglake.text.spans import join_fields, to_arrow
 from seglake.times.grammar import TimeFormat
 from seglake.times.readers import Times, read_times
 from seglake.write.input.content import InputStore
@@ -35,8 +40,8 @@ _LISTED = 10  # number of names in a message
 def most_rows(names: Iterable[str]) -> int:
     """Return the largest number of rows in a chunk. `names` are the fields that the records use.
 
-    Short rows may take more memory than bytes in the file: for their columns, and for the field
-    names, which a JSON object or headers repeat in every record.
+    The number is limited because short rows take more memory than their bytes in the file: their
+    columns need memory, and every record repeats the field names in its JSON object or headers.
     """
     cells = sum(1 + len(name) // _CELL_BYTES for name in names)
     return max(1, min(MOST_ROWS, _MOST_CELLS // max(cells, 1)))
@@ -95,59 +100,62 @@ def similar_names_hint(name: str, names: Sequence[str], where: str) -> str:
     return f"{where} has {', '.join(map(repr, names[:_LISTED])) or 'no field'}{more}"
 
 
-class MissingFields(NamedTuple):
-    """The fields that are missing in all rows of a chunk, and one row as an example."""
+class Rows(ABC):
+    """The rows of one chunk. Arrays have one item for each row.
 
-    fields: list[str]
-    row: bytes
+    The default methods are for formats whose fields are text.
+    """
 
+    numbers: Int64s
+    """The line number of each row, 0-based from the beginning of the chunk."""
+    line_count: int
+    """The number of lines of the chunk. Empty lines and headers count, too."""
+    comment_lines: int = 0
+    """The number of lines that are skipped because they begin with `input.comment`."""
+    reasons: Codes
+    """For each row, the `Reason` why it cannot be read, or Reason.NONE."""
+    raw: Spans
+    """The bytes of each row in the file. A row of columns is one JSON object."""
+    all_names: Sequence[str] = ()
+    """The names of all fields, if the input declares them."""
 
-class Rows(Protocol):
-    """The rows of one chunk. Arrays have one item for each row."""
-
-    @property
-    def numbers(self) -> Int64s:
-        """Return the line number of each row, 0-based from the beginning of the chunk."""
-
-    @property
-    def line_count(self) -> int:
-        """Return the number of lines of the chunk. Empty lines and headers count, too."""
-
-    @property
-    def comment_lines(self) -> int:
-        """Return the number of lines that are skipped because they begin with `input.comment`."""
-
-    @property
-    def reasons(self) -> Codes:
-        """Return, for each row, the `Reason` why it cannot be read, or Reason.NONE."""
-
-    @property
-    def raw(self) -> Spans:
-        """Return the bytes of each row in the file. A row of columns is one JSON object."""
+    @abstractmethod
+    def field(self, name: str) -> Spans:
+        """Return the values of a field as bytes, or null in rows without a value."""
 
     def take_raw(self, rows: Int64s) -> Spans:
         """Return the raw bytes of the rows at these positions, for the quarantine."""
-
-    def field(self, name: str) -> Spans:
-        """Return the values of a field as bytes, or null in rows without a value."""
+        return self.raw.take(rows)
 
     def headers(self, name: str) -> tuple[Headers, Flags]:
         """Return (values of a field as record headers, which rows have unreadable headers).
 
-        A row without a value has no headers.
+        A row without a value has no headers. By default, values are JSON; see `read_headers`.
         """
+        return read_headers(self.field(name))
 
     def times(self, name: str, form: TimeFormat) -> Times:
         """Return the values of a field as times, read in the format `form`."""
+        return read_times(self.field(name), form)
+
+    def json(self, name: str) -> Spans:
+        """Return the values of a field as JSON, by default as strings. A null value stays null."""
+        return quote_texts(self.field(name))
 
     def objects(self, names: Sequence[str]) -> Spans:
         """Return one JSON object per row with these fields. An empty `names` selects all fields."""
+        names = names or self.all_names
+        return json_objects(names, [self.json(name) for name in names], len(self.numbers))
 
-    def absent(self, names: Iterable[str]) -> MissingFields | None:
-        """Return the fields that no row has, not even as null.
+    def absent(self, _names: Iterable[str]) -> AbsentFields:
+        """Return the fields of `_names` that no row has, not even as null.
 
-        Return None if the format checks names beforehand, or if no row can be parsed.
+        By default no field is checked, because the format checks names before it reads rows.
         """
+        return AbsentFields()
+
+
+RowChunks = Iterator[tuple[str, Rows]]  # (path of the file or archive member, rows)
 
 
 def time_texts(rows: Rows, settings: Timestamp) -> Spans:
@@ -171,19 +179,19 @@ class Format(ABC):
     The default methods are for text files that are independent of each other.
     """
 
-    def check(self, files: Sequence[SourceFile], store: InputStore, pipeline: Pipeline) -> None:
+    def check(  # noqa: B027  # most formats have nothing to check
+        self, _files: Sequence[SourceFile], _store: InputStore, _pipeline: Pipeline
+    ) -> None:
         """Raise InputError unless one run can ingest all these files."""
-        del files, store, pipeline
 
     def value_settings(
-        self, files: Sequence[SourceFile], store: InputStore, pipeline: Pipeline
+        self, _files: Sequence[SourceFile], _store: InputStore, _pipeline: Pipeline
     ) -> dict[str, Any]:
-        """Return the value format, as settings, of values that are raw lines of these files.
+        """Return the `value.*` settings of a topic whose values are raw lines of these files.
 
         Return {} if the lines are JSON objects, which need no setting, or if they have no known
         fields. Raises InputError.
         """
-        del files, store, pipeline
         return {}
 
     def can_split(self, file: SourceFile, store: InputStore, _pipeline: Pipeline) -> bool:
@@ -191,11 +199,51 @@ class Format(ABC):
         return store.can_be_cut(file)
 
     @abstractmethod
-    def read(
-        self, split: Split, store: InputStore, pipeline: Pipeline
-    ) -> Iterator[tuple[str, Rows]]:
+    def read(self, split: Split, store: InputStore, pipeline: Pipeline) -> RowChunks:
         """Yield (path of the file or archive member, rows) for each chunk of a split.
 
         Chunks depend only on the file's bytes, the split and the settings. A chunk takes a few
         times `chunk_bytes` of memory, and has at most `most_rows` rows. Raises InputError.
         """
+
+
+# ---------------- header json
+# Parse record headers from JSON arrays, in the format that Seglake prints:
+#
+#     [{"key": "a", "value": null}, {"key": "c", "value": {"base64": "/w=="}}]
+#
+# Each distinct text is parsed only once.
+
+Header = tuple[bytes, bytes | None]
+
+
+def read_headers(texts: Spans) -> tuple[Headers, Flags]:
+    """Parse the record headers in each text. Return (headers, which texts are invalid).
+
+    A null text has no headers.
+    """
+    encoded = to_arrow(texts).view("large_binary").dictionary_encode()
+    parsed = [_parsed(text) for text in encoded.dictionary.to_pylist()]
+    codes = encoded.indices.fill_null(len(parsed)).to_numpy(zero_copy_only=False)
+    lists = [[] if header_list is None else header_list for header_list in [*parsed, []]]
+    items = list(chain.from_iterable(lists))
+    firsts = np.append(0, np.cumsum([len(header_list) for header_list in lists])).astype(np.int64)
+    keys, values = (Spans.from_list([item[at] for item in items]) for at in (0, 1))
+    bad = np.array([header_list is None for header_list in [*parsed, []]])
+    return Headers(firsts, keys, values).take(codes.astype(np.int64)), bad[codes]
+
+
+def _parsed(text: bytes) -> list[Header] | None:
+    """Return the headers in a JSON array, or None if the text is not such an array."""
+    try:
+        return [(header["key"].encode(), _value(header["value"])) for header in json.loads(text)]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+
+
+def _value(value: Any) -> bytes | None:
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return value.encode()
+    return b64decode(value["base64"], validate=True)

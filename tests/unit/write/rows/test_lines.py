@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from seglake.write.rows.lines import line_chunks
+from seglake.write.rows.lines import SplitStream, line_chunks
 from tests.makers.files import Reject, Result, read_bytes
 
 BOM = b"\xef\xbb\xbf"
@@ -101,7 +101,7 @@ def test_the_end_of_a_long_line_is_found_in_few_steps() -> None:
     stream = Counted(data)
     found = [
         (bytes(chunk.data[chunk.start : chunk.end]), chunk.too_long)
-        for chunk in line_chunks(stream, size=2**24, limit=100, partial=False)
+        for chunk in line_chunks(SplitStream("x", stream, 100, False), 2**24)
     ]
     assert found == [(b"first\n", False), (data[6 : 6 + 2**23 + 1], False)]
     assert stream.reads < 12  # each as long as what is there

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from decimal import Decimal
 from functools import partial
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import lz4.block
 import numpy as np
@@ -36,13 +36,12 @@ from seglake.terminal.wording import short_bytes
 from seglake.text.json_fields import FieldNames
 from seglake.times.grammar import ISO, TimeFormat
 from seglake.times.readers import Times
-from seglake.write.input.binaries import AVRO_MARK, describe_binary
-from seglake.write.input.codecs import HEAD_BYTES
-from seglake.write.input.content import InputStore
+from seglake.write.input.binaries import AVRO_MARK
+from seglake.write.input.content import InputStore, require_mark
 from seglake.write.input.files import SourceFile, Split
 from seglake.write.input.streams import PART_BYTES, RawFile
 from seglake.write.rows.json_rows import JsonRows, elements_of
-from seglake.write.rows.rows import MOST_ROWS, Format, Rows, most_rows
+from seglake.write.rows.rows import MOST_ROWS, Format, RowChunks, most_rows
 
 _BATCH_BYTES = 2 << 20  # Avro data that is decoded in one step: Python's objects take much more
 _BLOCK_BYTES = 64 << 20  # limit of a block, decompressed
@@ -62,9 +61,8 @@ _SCHEMA_KEYS = {
 class Avro(Format):
     """The input format "avro": object container files whose records have one schema."""
 
-    def check(self, files: Sequence[SourceFile], store: InputStore, pipeline: Pipeline) -> None:
+    def check(self, files: Sequence[SourceFile], store: InputStore, _pipeline: Pipeline) -> None:
         """Raise InputError unless all files that are not empty have one schema."""
-        del pipeline
         full = [file for file in files if file.size]
         with ThreadPoolExecutor(REQUESTS) as pool:
             first, *others = pool.map(partial(_read_fields, store=store), full) if full else [{}]
@@ -80,9 +78,7 @@ class Avro(Format):
         """Return True, because a sync marker in front of each block shows where it begins."""
         return True
 
-    def read(
-        self, split: Split, store: InputStore, pipeline: Pipeline
-    ) -> Iterator[tuple[str, Rows]]:
+    def read(self, split: Split, store: InputStore, pipeline: Pipeline) -> RowChunks:
         """Yield the records of the blocks that begin in the split; see `Format.read`."""
         names, most = FieldNames(pipeline.fields()), most_rows(pipeline.fields())
         size = min(_BATCH_BYTES, pipeline.task.chunk_bytes)
@@ -118,8 +114,7 @@ def _json_arrays(split: Split, store: InputStore, most: int, size: int) -> Itera
         return
     records, held = list[Any](), 0
     with _opened(split.file, store) as (stream, header):
-        for block in _blocks(stream, header, split):
-            rows, row_bytes = block.records, max(block.size_bytes // max(block.record_count, 1), 1)
+        for rows, row_bytes in _blocks(stream, header, split):
             while some := [*islice(rows, min(most - len(records), -(-(size - held) // row_bytes)))]:
                 records += some
                 held += row_bytes * len(some)
@@ -130,18 +125,12 @@ def _json_arrays(split: Split, store: InputStore, most: int, size: int) -> Itera
             yield _json_array(records)
 
 
-class _Block(NamedTuple):
-    """The decoded records of a block, their number, and their uncompressed size in Avro."""
+def _blocks(
+    stream: io.BufferedReader[RawFile], header: Any, split: Split
+) -> Iterator[tuple[Iterator[Any], int]]:
+    """Yield (records, average size of a record in Avro) for each block that begins in the split.
 
-    records: Iterator[Any]
-    record_count: int
-    size_bytes: int
-
-
-def _blocks(stream: io.BufferedReader[RawFile], header: Any, split: Split) -> Iterator[_Block]:
-    """Yield the blocks that begin in the split. `stream` must be at the end of the file's header.
-
-    Raises ValueError for damage.
+    `stream` must be at the end of the file's header. Raises ValueError for damage.
     """
     stream.seek(-_SYNC_BYTES, io.SEEK_CUR)
     sync = stream.read(_SYNC_BYTES)
@@ -171,7 +160,7 @@ def _blocks(stream: io.BufferedReader[RawFile], header: Any, split: Split) -> It
             fastavro.schemaless_writer(copy, "long", number)
         copy.writelines((data, sync))
         copy.seek(0)
-        yield _Block(iter(next(decoded)), count, max(len(data), 1))
+        yield iter(next(decoded)), max(len(data) // max(count, 1), 1)
 
 
 def _decompressed(data: bytes, codec: str) -> bytes:
@@ -212,10 +201,7 @@ def _opened(
     except Exception as problem:
         if isinstance(problem, SeglakeError) and not isinstance(problem, CorruptData):
             raise
-        head = store.raw(file).read(HEAD_BYTES) or b""
-        if not head.startswith(AVRO_MARK):
-            remark = describe_binary(head) or "the file is not Avro. Set input.format to its format"
-            raise InputError(f"{file.path}: {remark}") from problem
+        require_mark(file, store, AVRO_MARK, "Avro")
         raise InputError(
             f"{file.path} cannot be read as Avro before byte {stream.tell():,} "
             f"({problem or type(problem).__name__}). Write it again, or leave it out with "

@@ -39,22 +39,21 @@ from seglake.write.rows.lines import (
     ChunkBounds,
     LineBuffer,
     LineChunk,
-    LineRows,
     SplitStream,
     TooLongRow,
     open_streams,
 )
-from seglake.write.rows.rows import Format, Rows, similar_names_hint
+from seglake.write.rows.rows import Format, RowChunks, Rows, similar_names_hint
 
-_DELIMITERS = (",", ";", "\t", "|")
+DELIMITERS = (",", ";", "\t", "|")
 _HEADER_BYTES = 1 << 20  # the longest header line
 _IS_JSONL = (
     "the file has JSON lines. Set input.format = 'jsonl', or leave out the file with "
     "input.exclude if the others are CSV"
 )
 
-_REMEDY = "Correct the settings, the file or input.delimiter"
-_OF_ONE_FILE = "Correct the file, or leave it out with input.exclude"
+_CORRECT_ANY = "Correct the settings, the file or input.delimiter"
+_CORRECT_FILE = "Correct the file, or leave it out with input.exclude"
 
 Header = tuple[str, ...]
 _FIELDS = re.compile(rb".fields(?::|\t)(.*)", re.IGNORECASE)  # as in `csv_kernels`
@@ -71,17 +70,12 @@ class Csv(Format):
         """
         read = partial(read_header, store=store, settings=pipeline.input)
         with ThreadPoolExecutor(REQUESTS) as pool:
-            headers = zip(files, pool.map(read, files), strict=True)
-            headed = [
-                _Headed(file, first.names, first.in_comment)
-                for file, first in headers
-                if first and first.names
-            ]
+            headed = [first for first in pool.map(read, files) if first]
         for other in headed:
-            if other.in_comment and (missing := _missing(other.header, pipeline)):
-                path, header = other.file.path, other.header
-                raise InputError(_no_column(path, missing, header, pipeline, _OF_ONE_FILE))
-            if not other.in_comment and other.header != headed[0].header:
+            problem = _no_column(other.path, other.names, pipeline, _CORRECT_FILE)
+            if other.in_comment and problem:
+                raise InputError(problem)
+            if not other.in_comment and other.names != headed[0].names:
                 raise InputError(_difference(headed[0], other, pipeline))
 
     def value_settings(
@@ -95,7 +89,7 @@ class Csv(Format):
         text = pipeline.input
         headers = (read_header(file, store, text) for file in files)
         first = next(filter(None, headers), None)
-        header = first.names if first and first.names and not first.in_comment else ()
+        header = first.names if first and not first.in_comment else ()
         columns = [name if header.count(name) == 1 else "" for name in header]
         if not any(columns):
             return {}
@@ -110,13 +104,11 @@ class Csv(Format):
         whole = text.multiline or text.comment or text.skip_lines
         return not whole and store.can_be_cut(file)
 
-    def read(
-        self, split: Split, store: InputStore, pipeline: Pipeline
-    ) -> Iterator[tuple[str, Rows]]:
+    def read(self, split: Split, store: InputStore, pipeline: Pipeline) -> RowChunks:
         """Yield the records of a split; see `Format.read`."""
         for part in open_streams(split, store):
-            header = read_header(split.file, store, pipeline.input) if part.partial else None
-            for rows in _rows_of(part, header and header.names, pipeline):
+            first = read_header(split.file, store, pipeline.input) if part.partial else None
+            for rows in _rows_of(part, first and first.names, pipeline):
                 yield part.path, rows
 
 
@@ -134,8 +126,8 @@ class Layout:
     ) -> None:
         every = header if pipeline.wants_every_column else ()
         names = list(dict.fromkeys([*pipeline.fields(), *every]))
-        if not may_lack and (missing := _missing(header, pipeline)):
-            raise InputError(_no_column(path, missing, header, pipeline))
+        if not may_lack and (problem := _no_column(path, header, pipeline)):
+            raise InputError(problem)
         twice = [name for name in names if list(header).count(name) > 1]
         if twice:
             raise InputError(
@@ -146,27 +138,16 @@ class Layout:
         self.bounds = ChunkBounds.for_file(names, path, pipeline)
         text = pipeline.input
         self.null_values = text.null_values
-        self.marks = csv_marks(
-            text.delimiter, text.quote, text.escape, text.comment, multiline=text.multiline
-        )
+        dialect = text.delimiter, text.quote, text.escape, text.comment
+        self.marks = csv_marks(*dialect, multiline=text.multiline)
 
 
-class _Headed(NamedTuple):
-    """A file with a header. `in_comment` is true if a comment names the columns."""
+class FileHeader(NamedTuple):
+    """The names of a CSV file's columns. If `in_comment`, a comment contains them."""
 
-    file: SourceFile
-    header: Header
+    path: str
+    names: Header
     in_comment: bool
-
-
-def _difference(first: _Headed, other: _Headed, pipeline: Pipeline) -> str:
-    """Return the error message for two files with different headers.
-
-    If one of them has a wrong delimiter or a missing column, the message is about this mistake.
-    """
-    pairs = (first, other), (other, first)
-    wrong = (_fault(one.file.path, one.header, right.header, pipeline) for one, right in pairs)
-    return next(filter(None, wrong), "") or _change(first, other)
 
 
 def _fault(path: str, header: Header, other: Header, pipeline: Pipeline) -> str:
@@ -174,37 +155,39 @@ def _fault(path: str, header: Header, other: Header, pipeline: Pipeline) -> str:
     if meant := _delimiter_of(header, other, pipeline.input):
         return (
             f"{path} has the delimiter {json.dumps(meant)} in its header, {header[0]!r}, but other "
-            f"files have {json.dumps(pipeline.input.delimiter)}. {_OF_ONE_FILE}, and ingest it "
+            f"files have {json.dumps(pipeline.input.delimiter)}. {_CORRECT_FILE}, and ingest it "
             f"with a separate pipeline"
         )
-    missing = _missing(header, pipeline)
-    remedy = _REMEDY if _missing(other, pipeline) else _OF_ONE_FILE
-    return _no_column(path, missing, header, pipeline, remedy) if missing else ""
+    remedy = _CORRECT_ANY if _no_column(path, other, pipeline) else _CORRECT_FILE
+    return _no_column(path, header, pipeline, remedy)
 
 
-def _change(first: _Headed, other: _Headed) -> str:
-    """Return the message for two different headers that are both valid for the pipeline."""
-    names = (*first.header, *other.header)
-    differing = [name for name in names if (name in first.header) != (name in other.header)]
+def _difference(first: FileHeader, other: FileHeader, pipeline: Pipeline) -> str:
+    """Return the error message for two files with different headers.
+
+    If one of them has a wrong delimiter or a missing column, the message is about this mistake.
+    """
+    for one, right in ((first, other), (other, first)):
+        if fault := _fault(one.path, one.names, right.names, pipeline):
+            return fault
+    names = (*first.names, *other.names)
+    differing = [name for name in names if (name in first.names) != (name in other.names)]
     return (
-        f"the schema changed: the headers of {other.file.path} and {first.file.path} differ "
+        f"the schema changed: the headers of {other.path} and {first.path} differ "
         f"({', '.join(differing) or 'order of columns'}). Ingest them with separate pipelines"
     )
 
 
-def _missing(header: Sequence[str], pipeline: Pipeline) -> list[str]:
-    """Return the columns that the pipeline uses and the header does not contain."""
-    return [name for name in pipeline.fields() if name not in header]
-
-
 def _no_column(
-    path: str,
-    missing: Sequence[str],
-    header: Sequence[str],
-    pipeline: Pipeline,
-    remedy: str = _REMEDY,
+    path: str, header: Sequence[str], pipeline: Pipeline, remedy: str = _CORRECT_ANY
 ) -> str:
-    """Return the message for columns that are missing in a header, with the likely cause."""
+    """Return the message for columns that the pipeline uses and a header does not have, else "".
+
+    The message has the likely cause.
+    """
+    missing = [name for name in pipeline.fields() if name not in header]
+    if not missing:
+        return ""
     text = f"{path} has no column {', '.join(map(repr, missing))} in its header"
     if meant := _delimiter_of(header, pipeline.fields(), pipeline.input):
         count = len(_cut(header[0], meant, pipeline.input))
@@ -215,9 +198,8 @@ def _no_column(
     encoding = pipeline.input.encoding
     if "".join(header[:1]).encode(encoding, "ignore").startswith(BOM_UTF8):
         return (
-            f"{path} begins with the byte order mark of UTF-8, but input.encoding is "
-            f"{encoding!r}. Set 'utf-8', in a separate pipeline if other files have another "
-            f"encoding"
+            f"{path} begins with the byte order mark of UTF-8, but input.encoding is {encoding!r}. "
+            "Set 'utf-8', in a separate pipeline if other files have another encoding"
         )
     if pipeline.input.comment is None and "".join(header[:1]).startswith("#"):
         return f"{path} begins with '#'. Set input.comment = '#' if such lines are comments"
@@ -231,7 +213,7 @@ def _delimiter_of(header: Sequence[str], names: Iterable[str], settings: Input) 
 
     This delimiter divides the header into several columns. At least one of them is in `names`.
     """
-    for other in _DELIMITERS if len(header) == 1 else ():
+    for other in DELIMITERS if len(header) == 1 else ():
         meant = _cut(header[0], other, settings)
         if len(meant) > 1 and not {*meant}.isdisjoint(names):
             return other
@@ -247,7 +229,7 @@ def _parsed(lines: Iterable[str], settings: Input, *, strict: bool = False) -> I
     return csv.reader(lines, delimiter=delimiter, quotechar=quote, escapechar=escape, strict=strict)
 
 
-class CsvRows(LineRows):
+class CsvRows(Rows):
     """The CSV records in data[begin:end] of a line buffer, up to the bounds of `layout`.
 
     After construction, `end` is the end of the last record, and `more_follow` is True if other
@@ -257,17 +239,8 @@ class CsvRows(LineRows):
 
     def __init__(self, buffer: LineBuffer, end: int, final: bool, layout: Layout) -> None:
         rows, size = layout.bounds
-        scanned = scan_records(
-            buffer.data,
-            buffer.begin,
-            end,
-            final,
-            layout.marks,
-            layout.by_column,
-            len(layout.slots),
-            rows,
-            buffer.begin + size,
-        )
+        columns, begin = (layout.marks, layout.by_column, len(layout.slots)), buffer.begin
+        scanned = scan_records(buffer.data, begin, end, final, *columns, rows, begin + size)
         starts, lengths, self.numbers, self.reasons, self._spans, *ends = scanned
         self.end, self.line_count, self.comment_lines, *flags = ends
         self.more_follow, self.are_named = map(bool, flags)
@@ -281,7 +254,7 @@ class CsvRows(LineRows):
         return null_if(texts, layout.null_values)
 
 
-class _NoRows(LineRows):
+class _NoRows(Rows):
     """A chunk without rows, which only counts lines, such as a header or comments."""
 
     def __init__(self, line_count: int, comment_lines: int) -> None:
@@ -360,7 +333,7 @@ class FirstLines(NamedTuple):
     comment_lines: int
 
 
-def read_header(file: SourceFile, store: InputStore, settings: Input) -> FirstLines | None:
+def read_header(file: SourceFile, store: InputStore, settings: Input) -> FileHeader | None:
     """Return the header of a CSV file, or None if the file has no header.
 
     Raises InputError.
@@ -370,7 +343,7 @@ def read_header(file: SourceFile, store: InputStore, settings: Input) -> FirstLi
         buffer = LineBuffer(stream, _HEADER_BYTES, 0)
         if buffer.fill():
             first = _take_header(buffer, path, settings)
-            return first if first.names else None
+            return FileHeader(file.path, first.names, first.in_comment) if first.names else None
     return None
 
 
@@ -465,8 +438,7 @@ def _names(
     except UnicodeEncodeError:
         raise InputError(
             f"{path} has a header that is not {settings.encoding}. Set input.encoding to the "
-            f"file's "
-            f"encoding"
+            "file's encoding"
         ) from None
     return tuple(names), more
 

@@ -5,8 +5,6 @@ object. It is rejected if RFC 8259 forbids it, if its bytes are not UTF-8, or if
 than 512 levels.
 """
 
-from collections.abc import Callable, Iterator
-
 from seglake.config import Pipeline
 from seglake.format.records import Spans
 from seglake.text.json_fields import FieldNames
@@ -15,7 +13,7 @@ from seglake.write.input.content import InputStore
 from seglake.write.input.files import SourceFile, Split
 from seglake.write.rows.json_rows import JsonRows, event_rows
 from seglake.write.rows.lines import LineChunk, LineFormat, open_streams
-from seglake.write.rows.rows import Rows
+from seglake.write.rows.rows import RowChunks, Rows
 
 
 class Jsonl(LineFormat):
@@ -25,9 +23,7 @@ class Jsonl(LineFormat):
         """Return whether each row is one line and the file can be read in independent parts."""
         return pipeline.input.records is None and super().can_split(file, store, pipeline)
 
-    def read(
-        self, split: Split, store: InputStore, pipeline: Pipeline
-    ) -> Iterator[tuple[str, Rows]]:
+    def read(self, split: Split, store: InputStore, pipeline: Pipeline) -> RowChunks:
         """Yield the rows of a split; see `Format.read`."""
         if pipeline.input.records is None:
             yield from super().read(split, store, pipeline)
@@ -36,12 +32,8 @@ class Jsonl(LineFormat):
             for rows in event_rows(part, pipeline):
                 yield part.path, rows
 
-    def row_maker(self, pipeline: Pipeline) -> Callable[[LineChunk], Rows]:
-        """Return a function that converts a chunk to rows with the pipeline's fields."""
-        names = FieldNames(pipeline.fields())
-
-        def rows_of(chunk: LineChunk) -> Rows:
-            starts, lengths, numbers, count = split_lines(chunk.data, chunk.start, chunk.end)
-            return JsonRows(Spans(chunk.data, starts, lengths), numbers, count, names)
-
-        return rows_of
+    def rows(self, chunk: LineChunk, pipeline: Pipeline) -> Rows:
+        """Return the lines of a chunk, parsed as JSON."""
+        starts, lengths, numbers, count = split_lines(chunk.data, chunk.start, chunk.end)
+        raw = Spans(chunk.data, starts, lengths)
+        return JsonRows(raw, numbers, count, FieldNames(pipeline.fields()))

@@ -15,12 +15,10 @@ import pyarrow.parquet as pq
 from seglake.config import Pipeline
 from seglake.errors import InputError
 from seglake.limits import INT64_MAX, REQUESTS
-from seglake.write.input.binaries import describe_binary
-from seglake.write.input.codecs import HEAD_BYTES
-from seglake.write.input.content import InputStore
+from seglake.write.input.content import InputStore, require_mark
 from seglake.write.input.files import PARQUET_MARK, SourceFile, Split
 from seglake.write.rows.arrow import ArrowRows, cut_batch, leaf_names, leaves
-from seglake.write.rows.rows import Format, Rows, most_rows, similar_names_hint
+from seglake.write.rows.rows import Format, RowChunks, most_rows, similar_names_hint
 
 _UTC = {"UTC", "Etc/UTC", "GMT", "Etc/GMT", "Z", "Zulu", "+00:00"}
 # Rows that are decoded in one step. Repeated values take little space in the file, but not in
@@ -58,9 +56,7 @@ class Parquet(Format):
         """Return True, because row groups can be read independently."""
         return True
 
-    def read(
-        self, split: Split, store: InputStore, pipeline: Pipeline
-    ) -> Iterator[tuple[str, Rows]]:
+    def read(self, split: Split, store: InputStore, pipeline: Pipeline) -> RowChunks:
         """Yield the rows of the row groups that begin in the split; see `Format.read`.
 
         An Arrow batch takes about `chunk_bytes`, or has one row.
@@ -71,7 +67,9 @@ class Parquet(Format):
         with _errors(split.file, store):
             opened = cache(partial(_opened, split.file, store))
             file = opened()
-            old_times = _old_times(file)
+            columns = map(file.schema.column, range(len(file.schema)))
+            # INT96, the old time type: nanoseconds within a day, and the number of the day.
+            old_times = [each.path for each in columns if each.physical_type == "INT96"]
             most = min(most_rows(leaf_names(file.schema_arrow)), _MOST_ROWS)
             _require_sum(file.metadata)
             for group, begin in enumerate(_beginnings(file.metadata, split.file.size)):
@@ -107,15 +105,6 @@ def _require_sum(metadata: Any) -> None:
             f"its footer has {metadata.num_rows:,} rows for the file, but {sum(rows):,} for its "
             f"row groups"
         )
-
-
-def _old_times(file: pq.ParquetFile) -> list[str]:
-    """Return the paths of the columns with the old time type INT96.
-
-    Its values are nanoseconds within a day, and the number of the day.
-    """
-    columns = map(file.schema.column, range(len(file.schema)))
-    return [column.path for column in columns if column.physical_type == "INT96"]
 
 
 def _unit_of(file: pq.ParquetFile, group: int, columns: list[str]) -> str:
@@ -195,12 +184,7 @@ def _errors(file: SourceFile, store: InputStore) -> Iterator[None]:
     except InputError:
         raise
     except (pa.ArrowException, OSError, ValueError) as problem:
-        head = store.raw(file).read(HEAD_BYTES) or b""
-        if not head.startswith(PARQUET_MARK):
-            remark = (
-                describe_binary(head) or "the file is not Parquet. Set input.format to its format"
-            )
-            raise InputError(f"{file.path}: {remark}") from problem
+        require_mark(file, store, PARQUET_MARK, "Parquet")
         raise InputError(
             f"{file.path} cannot be read as Parquet ({problem}). Write it again"
         ) from problem

@@ -6,7 +6,7 @@ The expression must match at the beginning of the event.
 from __future__ import annotations
 
 from codecs import BOM_UTF8
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -22,32 +22,22 @@ from seglake.text.utf8 import invalid_utf8
 from seglake.text.value_fields import TextFields
 from seglake.write.input.content import InputStore
 from seglake.write.input.files import SourceFile, Split
-from seglake.write.rows.lines import (
-    LineBuffer,
-    LineChunk,
-    LineFormat,
-    LineRows,
-    SplitStream,
-    open_streams,
-)
-from seglake.write.rows.rows import Reason, Rows
+from seglake.write.rows.lines import LineBuffer, LineChunk, LineFormat, SplitStream, open_streams
+from seglake.write.rows.rows import Reason, RowChunks, Rows
 
 
 class Text(LineFormat):
-    """The input format "text": each line is an event, with its continuation lines if configured."""
+    """The input format "text": each event is one line or, if configured, several lines."""
 
     def value_settings(
-        self, files: Sequence[SourceFile], store: InputStore, pipeline: Pipeline
+        self, _files: Sequence[SourceFile], _store: InputStore, pipeline: Pipeline
     ) -> dict[str, Any]:
         """Return `value.*` settings with `input.pattern`, or {} if it has no named group."""
-        del files, store
         if not pipeline.input.groups():
             return {}
         return {"value.format": "text", "value.pattern": pipeline.input.pattern}
 
-    def read(
-        self, split: Split, store: InputStore, pipeline: Pipeline
-    ) -> Iterator[tuple[str, Rows]]:
+    def read(self, split: Split, store: InputStore, pipeline: Pipeline) -> RowChunks:
         """Yield the rows of a split; see `Format.read`."""
         settings = pipeline.input
         if settings.multiline_start_pattern is None:
@@ -57,20 +47,16 @@ class Text(LineFormat):
             for chunk in event_chunks(part, pipeline.task.chunk_bytes, settings):
                 yield part.path, TextRows(chunk, settings)
 
-    def row_maker(self, pipeline: Pipeline) -> Callable[[LineChunk], Rows]:
-        """Return a function that converts a chunk to rows with the groups of `input.pattern`."""
-
-        def rows_of(chunk: LineChunk) -> Rows:
-            lines = _split(chunk.data, chunk.start, chunk.end, pipeline.input)
-            raw = Spans(chunk.data, lines.starts, (lines.ends - lines.starts).astype(np.int32))
-            too_long = np.zeros(len(raw), np.bool_)
-            counts = lines.total, len(lines.comments)
-            return TextRows(EventChunk(raw, lines.numbers, too_long, *counts), pipeline.input)
-
-        return rows_of
+    def rows(self, chunk: LineChunk, pipeline: Pipeline) -> Rows:
+        """Return the lines of a chunk as events, with the groups of `input.pattern` as fields."""
+        lines = _split(chunk.data, chunk.start, chunk.end, pipeline.input)
+        raw = Spans(chunk.data, lines.starts, (lines.ends - lines.starts).astype(np.int32))
+        too_long = np.zeros(len(raw), np.bool_)
+        counts = lines.total, len(lines.comments)
+        return TextRows(EventChunk(raw, lines.numbers, too_long, *counts), pipeline.input)
 
 
-class TextRows(LineRows):
+class TextRows(Rows):
     """The events of a chunk.
 
     If there is an `input.pattern`, events that do not match or are not UTF-8 are rejected.
@@ -151,10 +137,9 @@ class EventChunk(NamedTuple):
 class _State(Enum):
     """The event that the next unread line continues, unless that line begins an event."""
 
-    BEGIN = "nothing: it is the file's first line that is not empty"
+    BEGIN = "none, because it is the file's first line that is not empty"
     OPEN = "an event of this split, which begins where the unread bytes begin"
-    JOINED = "an event that is not a row of this split: it is too long, or belongs to the "
-    "previous split"
+    JOINED = "an event that is too long, or belongs to the previous split, so it is no row here"
 
 
 class _Lines(NamedTuple):
@@ -190,8 +175,8 @@ def _split(data: Bytes, begin: int, end: int, settings: Input) -> _Lines:
 def event_chunks(part: SplitStream, size: int, settings: Input) -> Iterator[EventChunk]:
     """Yield the events that begin in the first `part.limit` bytes of a stream.
 
-    At most `size` bytes, which must be more than twice `input.multiline_max_bytes`, are in memory
-    at a time.
+    At most `size` bytes are in memory at a time. `size` must be more than twice
+    `input.multiline_max_bytes`.
     """
     reader = _EventReader(part, size, settings)
     while reader.wants_more() and reader.buffer.fill():

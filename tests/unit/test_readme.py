@@ -82,4 +82,4 @@ def test_the_shell_of_the_tour_runs(line: str, lake: Path) -> None:
 
 def test_the_settings_page_is_current() -> None:
     written = (PROJECT / "docs" / "settings.md").read_text()
-    assert written == reference(written), "run `make docs`"
+    assert written == reference.reference(written), "run `make docs`"

@@ -165,12 +165,9 @@ class Input(Section):
         return () if self.pattern is None else named_groups(self.pattern)
 
     def _contradictions(self) -> Iterator[str]:
-        for key in chain.from_iterable(kind.own_keys for kind in INPUT_FORMATS.values()):
-            if (
-                key not in self.kind.own_keys
-                and self._is_set(key)
-                and getattr(self, key) is not None
-            ):
+        keys = chain.from_iterable(kind.own_keys for kind in INPUT_FORMATS.values())
+        for key in (key for key in keys if key not in self.kind.own_keys):
+            if self._is_set(key) and getattr(self, key) is not None:
                 yield f"input.{key} contradicts input.format = {self.format!r}. Remove one"
         for key in ("paths", "include", "exclude") if not self.kind.in_files else ():
             if getattr(self, key):
@@ -181,18 +178,15 @@ class Input(Section):
             yield f"input.compression contradicts input.format = {self.format!r}. Remove it"
         if self.columnar and self._is_set("encoding"):
             yield f"input.encoding contradicts input.format = {self.format!r}. Remove it"
-        keys = ("delimiter", "quote", "escape", "comment")
-        for one, other in combinations((key for key in keys if getattr(self, key)), 2):
+        marks = ("delimiter", "quote", "escape", "comment")
+        for one, other in combinations((key for key in marks if getattr(self, key)), 2):
             if getattr(self, one) == getattr(self, other):
                 yield f"input.{one} and input.{other} are the same character. Change one"
         yield from self._event_problems()
-        yield from self._pattern_problems()
 
     def _event_problems(self) -> Iterator[str]:
         if self.inherit and not (self.records or "").strip("[]."):
             yield "input.inherit needs objects around the events. Name their array in input.records"
-
-    def _pattern_problems(self) -> Iterator[str]:
         try:
             self.groups()
         except pa.ArrowInvalid as problem:

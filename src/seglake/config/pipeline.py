@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Iterator
 from itertools import chain
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -12,6 +12,10 @@ from seglake.config.input import Input
 from seglake.config.rules import Options, Root
 from seglake.config.sections import HeaderFields, Key, Section, TaskLimits, Timestamp, Value
 from seglake.config.topic import LIFECYCLE_FIELDS, WEEK_MS, Topic
+
+_WITHOUT_EFFECT = (  # keys of [pipeline] that do not affect the records of a run
+    "name", "root", "storage", "max_quarantine_ratio", "on_changed_source", "on_outside_interval",
+)  # fmt: skip
 
 
 class Pipeline(Section):
@@ -110,23 +114,9 @@ class Pipeline(Section):
         lifecycle settings, and settings that have their default value. So a setting that a later
         version adds does not change the fingerprint of an older run.
         """
-        exclude = dict.fromkeys(
-            (
-                "name", "root", "storage", "max_quarantine_ratio", "on_changed_source",
-                "on_outside_interval",
-            ), True,
-        )  # fmt: skip
-        dump = self.model_dump(
-            mode="json",
-            by_alias=True,
-            exclude={
-                **exclude,
-                "input": {"on_empty"},
-                "timestamp": {"allow_1970"},
-                "topic": LIFECYCLE_FIELDS,
-            },
-            exclude_defaults=True,
-        )
+        exclude: Any = dict.fromkeys(_WITHOUT_EFFECT, True)
+        exclude |= {"input": {"on_empty"}, "timestamp": {"allow_1970"}, "topic": LIFECYCLE_FIELDS}
+        dump = self.model_dump(mode="json", by_alias=True, exclude=exclude, exclude_defaults=True)
         if dump["topic"].get("segment.ms") == WEEK_MS:
             del dump["topic"]["segment.ms"]  # the default of earlier versions
         canonical = json.dumps(dump, sort_keys=True, separators=(",", ":"), ensure_ascii=True)

@@ -3,7 +3,7 @@
 import codecs
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from difflib import SequenceMatcher, get_close_matches
 from encodings.aliases import aliases
 from fractions import Fraction
@@ -161,26 +161,6 @@ def _time_format(text: str) -> str:
     return text
 
 
-def _milliseconds(value: object) -> object:
-    """Convert a duration such as "7d" or "12 hours" to milliseconds. Return numbers unchanged."""
-    if not isinstance(value, str) or re.fullmatch(r"-?[0-9]{1,19}", value.strip()):
-        return value
-    ms = duration_ms(value)
-    if ms is None:
-        raise ValueError(f"{value!r} is not a duration. Write milliseconds, or 90s, 12h, 7d, 2w")
-    return ms
-
-
-def _size(value: object) -> object:
-    """Convert a size such as "512MiB" to bytes. Return numbers unchanged."""
-    if not isinstance(value, str) or re.fullmatch(r"-?[0-9]{1,19}", value.strip()):
-        return value
-    size = size_bytes(value)
-    if size is None:
-        raise ValueError(f"{value!r} is not a size. Write bytes, or 64KiB, 512MiB, 1GiB")
-    return size
-
-
 def _options(value: object) -> object:
     """Convert the values of storage options to text, with booleans as "true" and "false".
 
@@ -266,8 +246,58 @@ def _pattern(text: str) -> str:
     return text
 
 
-Ms = Annotated[int, BeforeValidator(_milliseconds), Field(le=INT64_MAX)]
-Size = Annotated[int, BeforeValidator(_size)]
+# ---------------- sizes
+# Parse sizes such as 512MiB, 1.5 GiB, 64 KiB or 100 B.
+
+_POWERS = {"k": 1, "m": 2, "g": 3, "t": 4}
+_SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)\s*(?:b|([kmgt])(ib|i|b|))")
+
+
+def size_bytes(text: str) -> int | None:
+    """Return a size such as "512MiB" in bytes, or None if the text is not a number with a unit.
+
+    Raises:
+        ValueError: The unit is ambiguous, such as GB (a power of 1000 or of 1024), or the size is
+            not a whole number of bytes. The message has the remedy.
+    """
+    match = _SIZE.fullmatch(text.strip().lower())
+    if match is None:
+        return None
+    number, prefix, end = match.groups()
+    power = _POWERS.get(prefix, 0)
+    size, other = (Fraction(number) * base**power for base in (1024, 1000))
+    if prefix and end != "ib":
+        raise ValueError(
+            f"{text!r} may be {int(other):,} or {int(size):,} bytes. Write "
+            f"{number}{prefix.upper()}iB for the second, or the number of bytes"
+        )
+    if size.denominator != 1:
+        raise ValueError(f"{text!r} is not a whole number of bytes. Write one")
+    return int(size)
+
+
+def _number_or(parse: Callable[[str], int | None], rule: str) -> BeforeValidator:
+    """Return a validator that converts texts with a unit by `parse`. Numbers do not change.
+
+    Raises ValueError, which contains `rule`, for a text that `parse` does not convert.
+    """
+
+    def convert(value: object) -> object:
+        if not isinstance(value, str) or re.fullmatch(r"-?[0-9]{1,19}", value.strip()):
+            return value
+        number = parse(value)
+        if number is None:
+            raise ValueError(f"{value!r} is not a {rule}")
+        return number
+
+    return BeforeValidator(convert)
+
+
+# ---------------- types
+
+_DURATION = _number_or(duration_ms, "duration. Write milliseconds, or 90s, 12h, 7d, 2w")
+Ms = Annotated[int, _DURATION, Field(le=INT64_MAX)]
+Size = Annotated[int, _number_or(size_bytes, "size. Write bytes, or 64KiB, 512MiB, 1GiB")]
 CleanupPolicy = Annotated[str, AfterValidator(_cleanup_policy)]
 Location = Annotated[str, Field(min_length=1), AfterValidator(_location)]
 Root = Annotated[Location, AfterValidator(_root)]
@@ -300,33 +330,3 @@ TopicName = Annotated[str, AfterValidator(_topic_name)]
 Zone = Annotated[str, AfterValidator(_zone)]
 TimeFormatText = Annotated[str, AfterValidator(_time_format)]
 Options = Annotated[dict[str, str], BeforeValidator(_options)]
-
-
-# ---------------- sizes
-# Parse sizes such as 512MiB, 1.5 GiB, 64 KiB or 100 B.
-
-_POWERS = {"k": 1, "m": 2, "g": 3, "t": 4}
-_SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)\s*(?:b|([kmgt])(ib|i|b|))")
-
-
-def size_bytes(text: str) -> int | None:
-    """Return a size such as "512MiB" in bytes, or None if the text is not a number with a unit.
-
-    Raises:
-        ValueError: The unit is ambiguous, such as GB (a power of 1000 or of 1024), or the size is
-            not a whole number of bytes. The message has the remedy.
-    """
-    match = _SIZE.fullmatch(text.strip().lower())
-    if match is None:
-        return None
-    number, prefix, end = match.groups()
-    power = _POWERS.get(prefix, 0)
-    size, other = (Fraction(number) * base**power for base in (1024, 1000))
-    if prefix and end != "ib":
-        raise ValueError(
-            f"{text!r} may be {int(other):,} or {int(size):,} bytes. Write "
-            f"{number}{prefix.upper()}iB for the second, or the number of bytes"
-        )
-    if size.denominator != 1:
-        raise ValueError(f"{text!r} is not a whole number of bytes. Write one")
-    return int(size)

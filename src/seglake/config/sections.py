@@ -107,13 +107,8 @@ class Timestamp(Section):
     @property
     def time_format(self) -> TimeFormat:
         """Return the settings that a reader of times needs, such as format, zone and year."""
-        return TimeFormat(
-            self.format,
-            self.zone,
-            self.year,
-            ambiguous=self.ambiguous,
-            nonexistent=self.nonexistent,
-        )
+        base = TimeFormat(self.format, self.zone, self.year)
+        return base._replace(ambiguous=self.ambiguous, nonexistent=self.nonexistent)
 
     def _contradictions(self) -> Iterator[str]:
         yield from self._wrong_names()

@@ -153,9 +153,8 @@ def _rows(data: Any) -> tuple[Sample, InputFrame, list[str]]:
     if not len(table):
         raise InputError("data has no rows, so no settings can be inferred. Pass at least one row")
     settings = {"format": "dataframe", "order_column": _ROW}
-    sample = sample_tables(
-        settings, [table], "rows; order_column must name a column that numbers them"
-    )
+    reason = "rows; order_column must name a column that numbers them"
+    sample = sample_tables(settings, [table], reason)
     return sample._replace(size_bytes=int(getattr(data, "nbytes", 0))), rows, table.column_names
 
 

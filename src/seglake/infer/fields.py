@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from seglake.advice.finding import Finding
+from seglake.advice.observe import PLAUSIBLE_MS
 from seglake.clock import now_ms
 from seglake.format.records import Spans
 from seglake.infer.recognise import Sample
@@ -27,7 +28,6 @@ from seglake.times.readers import read_times
 from seglake.times.time_kernels import OUT_OF_RANGE, READ
 
 _DAY_MS = 86_400_000
-_PLAUSIBLE_MS = range(100_000_000_000, 4_102_444_800_000)  # 1973 to 2099
 _MOST = 0.95  # share of values that must be times
 _SOME = 0.5  # if several formats occur: share of values that the chosen format must read
 _SAMPLED_TEXTS = 20  # number of texts, with different shapes, whose formats are tried
@@ -80,9 +80,8 @@ class _Fit(NamedTuple):
 
     @property
     def has_whole_days(self) -> bool:
-        return (
-            self.form not in EPOCH_POWERS and self.first_ms % _DAY_MS == self.last_ms % _DAY_MS == 0
-        )
+        are_midnights = self.first_ms % _DAY_MS == self.last_ms % _DAY_MS == 0
+        return are_midnights and self.form not in EPOCH_POWERS
 
 
 def choose_time(sample: Sample) -> tuple[TimeChoice | None, list[str]]:
@@ -105,10 +104,8 @@ def choose_time(sample: Sample) -> tuple[TimeChoice | None, list[str]]:
         return None, partial
     first = names[0]
     certain = [name for name in names[1:] if not _is_doubtful(name, fits[name])]
-    fields: tuple[str, ...] = (first,)
-    fit = fits[first]
-    if fit.has_whole_days and (both := _with_clock(sample, first)):
-        fields, fit = both
+    both = _with_clock(sample, first) if fits[first].has_whole_days else None
+    fields, fit = both or ((first,), fits[first])
     others = [name for name in certain if name not in fields]
     return _choice(sample, fields, fit), [*others, *partial]
 
@@ -121,13 +118,8 @@ def _score(name: str, fit: _Fit, position: int) -> tuple[int, ...]:
     """
     words = _words(name)
     best = min((_SCORES.get(word, _UNTOLD) for word in words), default=_UNTOLD)
-    return (
-        int(_is_doubtful(name, fit)),
-        best - ("utc" in words),
-        name.count("."),
-        len(words),
-        position,
-    )
+    doubtful = int(_is_doubtful(name, fit))
+    return doubtful, best - ("utc" in words), name.count("."), len(words), position
 
 
 def _is_doubtful(name: str, fit: _Fit) -> bool:
@@ -189,9 +181,9 @@ def _read(values: Sequence[str], form: str, zone: str = "UTC") -> _Fit | None:
     texts = Spans.from_list([*(value.encode() for value in values), _PADDING])
     texts = texts.take(np.arange(len(values)))
     ms, codes, _ = read_times(texts, TimeFormat(form, zone, year))
-    good = (codes == READ) & (ms < _PLAUSIBLE_MS.stop)
+    good = (codes == READ) & (ms < PLAUSIBLE_MS.stop)
     if form in EPOCH_POWERS:
-        good &= ms >= _PLAUSIBLE_MS.start
+        good &= ms >= PLAUSIBLE_MS.start
     if not good.any():
         return None
     # In January, a log of December has the previous year.
@@ -221,11 +213,8 @@ def _with_clock(sample: Sample, date: str) -> tuple[tuple[str, str], _Fit] | Non
     after = names[names.index(date) + 1 :][:1]
     timed = [name for name in names if any(word in _SCORES for word in _words(name))]
     for clock in dict.fromkeys([*after, *timed]):
-        rows = [
-            f"{day} {time}"
-            for day, time in zip(sample.fields[date], sample.fields[clock], strict=True)
-            if day and time and _CLOCK.fullmatch(time)
-        ]
+        pairs = zip(sample.fields[date], sample.fields[clock], strict=True)
+        rows = [f"{day} {time}" for day, time in pairs if day and time and _CLOCK.fullmatch(time)]
         if clock != date and len(rows) >= _MOST * sample.rows and (fit := _fit(date, rows)):
             # Two fields are joined with a blank. Set a pattern that describes the joined text.
             form = fit.form
@@ -335,9 +324,8 @@ def choose_key(sample: Sample, times: Collection[str]) -> tuple[KeyChoice | None
     is_change = before != first and any(f"{before}.".startswith(f"{n}.") for n in sample.fields)
     names = [first, before] if is_change else [first]
     columns = [sample.fields[name] for name in names if name in sample.fields]
-    firsts = (
-        next((cell for cell in row if cell is not None), None) for row in zip(*columns, strict=True)
-    )
+    rows = zip(*columns, strict=True)
+    firsts = (next((cell for cell in row if cell is not None), None) for row in rows)
     values = [value for value in firsts if value is not None]
     found = []
     if absent := sample.rows - len(values):
@@ -367,9 +355,7 @@ def _key_rank(name: str) -> tuple[int, ...] | None:
 def _may_be_key(name: str, column: list[str | None]) -> bool:
     values = [value for value in column if value is not None and value != "-"]
     distinct = len({*values})
-    return (
-        2 * len(values) >= len(column)
-        and distinct > 1
-        and (name == "key" or distinct < _MOST_DISTINCT * len(values))
-        and max(map(len, values)) <= _MOST_KEY_LETTERS
-    )
+    if 2 * len(values) < len(column) or distinct < 2:
+        return False
+    is_repeated = name == "key" or distinct < _MOST_DISTINCT * len(values)
+    return is_repeated and max(map(len, values)) <= _MOST_KEY_LETTERS

@@ -27,7 +27,7 @@ from seglake.write.rows.json_rows import first_events
 _SPREAD, _LARGEST = 5, 3  # number of sampled files: far apart in the listing, and largest
 _SAMPLED_BYTES, _LONGEST_LINE_BYTES = 1 << 18, 1 << 24
 _SAMPLED_LINES = 1000
-_LOOKED_AT = 10
+_EXAMINED = 10
 _HASH = r"(?![0-9A-Fa-f]{8,}\b|[0-9A-Z]{8,}\b)"  # E1.2026-11-20-03.b68daeed.gz has no suffix
 _SUFFIX = re.compile(rf"\.{_HASH}([A-Za-z]\w*?)(?:-\d[\d_T:-]*)?(?:\.(?:{SUFFIXES}|[\d_T:-]+))*$")
 _PARTITION_FOLDER = re.compile(r"(?<=/)([A-Za-z_][\w.-]*)=[^/]*(?=/)")  # day=2026-11-01
@@ -129,17 +129,14 @@ def exclude_refused(refused: Refused, chosen: ChosenFiles, paths: Sequence[str])
     """
     if not refused:
         return chosen
-    if named := next((file for file in refused if file.path in _absolute(paths)), None):
+    absolute = {path if "://" in path else str(Path(path).absolute()) for path in paths}
+    if named := next((file for file in refused if file.path in absolute), None):
         raise InputError(refused[named])
     globs = [_exclusion(file, chosen.files) for file in refused]
     settings = {**chosen.settings, "exclude": [*chosen.settings.get("exclude", ()), *globs]}
     found = [Finding("file-left-out", file.path, {"why": why}) for file, why in refused.items()]
     files = [file for file in chosen.files if file not in refused]
     return ChosenFiles(files, settings, [*chosen.findings, *found])
-
-
-def _absolute(paths: Sequence[str]) -> set[str]:
-    return {path if "://" in path else str(Path(path).absolute()) for path in paths}
 
 
 def _files_with_bytes(paths: Sequence[str], store: InputStore, root: str) -> list[SourceFile]:
@@ -306,10 +303,8 @@ def _first_lines(file: SourceFile, begin: _FirstBytes, encoding: str) -> FirstLi
     if events := events_of(text):
         some = first_events(text.encode(), events.records, _SAMPLED_LINES)
         return FirstLines(file, path, some, [*range(1, len(some) + 1)], events)
-    lines = [
-        line.removeprefix("\ufeff").removesuffix("\r")
-        for line in text.split("\n" if "\n" in text else "\r")
-    ]
+    parts = text.split("\n" if "\n" in text else "\r")
+    lines = [line.removeprefix("\ufeff").removesuffix("\r") for line in parts]
     if not begin.whole and len(lines) > 1:
         lines.pop()  # the sample may end inside the last line
     numbered = ((number, line) for number, line in enumerate(lines, 1) if line.strip())
@@ -320,6 +315,6 @@ def _first_lines(file: SourceFile, begin: _FirstBytes, encoding: str) -> FirstLi
             f"{path} has lines that end with CR, which is not supported. End them with LF, as "
             "`tr '\\r' '\\n' < FILE` does"
         )
-    if is_binary("".join(head.lines[:_LOOKED_AT]).encode("utf-8", "replace")):
+    if is_binary("".join(head.lines[:_EXAMINED]).encode("utf-8", "replace")):
         raise InputError(f"{path}: {NO_TEXT}")
     return head

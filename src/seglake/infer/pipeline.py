@@ -6,7 +6,7 @@ import json
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from os.path import commonprefix
 from pathlib import Path
 from types import MappingProxyType
@@ -53,15 +53,9 @@ class InferredPipeline:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the pipeline, and its findings as sentences, as a dictionary of JSON values."""
-        return {
-            "topic": self.topic,
-            "toml": self.toml,
-            "files": self.files,
-            "size_bytes": self.size_bytes,
-            "choices": {setting: choice._asdict() for setting, choice in self.choices.items()},
-            "findings": [each.as_dict() for each in self.findings],
-            "warnings": [*map(str, self.findings)],
-        }
+        choices = {setting: choice._asdict() for setting, choice in self.choices.items()}
+        warnings = [*map(str, self.findings)]
+        return {**asdict(self), "choices": choices, "warnings": warnings}
 
 
 def infer_pipeline(
@@ -132,13 +126,8 @@ def infer_settings(
         findings.append(Finding("no-key-field"))
     if other_keys:
         findings.append(Finding("other-keys", facts={"fields": other_keys[:10]}))
-    tables: dict[str, dict[str, Any]] = {
-        "pipeline": {"root": root},
-        "input": {**sample.settings},
-        "timestamp": {},
-        "key": {},
-        "topic": {"name": topic},
-    }
+    tables: dict[str, dict[str, Any]] = {"pipeline": {"root": root}, "input": {**sample.settings}}
+    tables |= {"timestamp": {}, "key": {}, "topic": {"name": topic}}
     for setting, choice in choices.items():
         table, _, last = setting.partition(".")
         tables.setdefault(table, {})[last] = choice.value

@@ -41,12 +41,12 @@ from seglake.write.input.encodings import UTF_8
 from seglake.write.input.files import PARQUET_MARK, SourceFile
 from seglake.write.rows.arrow import column_text
 from seglake.write.rows.formats.avro import first_records
+from seglake.write.rows.formats.csv import DELIMITERS
 
 PATTERNS_PAGE = "docs/files.md#patterns-to-copy"
 PACKED_FACTOR = 5  # assumed ratio of unpacked to packed size
 _SAMPLED_ROWS = 1000
 _MOST = 0.9  # share of rows that must have as many cells as the header
-_DELIMITERS = (",", ";", "\t", "|")
 _COMMA_IN_A_CLOCK = re.compile(r":\d{2},\d{3}[^\d,]")
 _COLUMN_NAME = re.compile(r"[^\W\d][\w \n.#/()*€$£%&'+°²³?:@-]*")
 _MOST_SKIPPED = 5  # largest number of lines in front of a CSV header
@@ -93,13 +93,10 @@ def read_sample(
     chosen = exclude_refused({**sample.refused}, chosen, paths)
     columnar = INPUT_FORMATS[sample.settings["format"]].columnar
     packed = not columnar and bool(store.packing(chosen.files[0]))
-    size = sum(file.size for file in chosen.files)
-    return sample._replace(
-        settings={"paths": [*paths], **chosen.settings, **sample.settings},
-        files=len(chosen.files),
-        size_bytes=size * (PACKED_FACTOR if packed else 1),
-        findings=(*chosen.findings, *sample.findings),
-    )
+    size = sum(file.size for file in chosen.files) * (PACKED_FACTOR if packed else 1)
+    settings = {"paths": [*paths], **chosen.settings, **sample.settings}
+    count, found = len(chosen.files), (*chosen.findings, *sample.findings)
+    return sample._replace(settings=settings, files=count, size_bytes=size, findings=found)
 
 
 def _lines(files: Sequence[SourceFile], store: InputStore) -> Sample:
@@ -111,11 +108,8 @@ def _lines(files: Sequence[SourceFile], store: InputStore) -> Sample:
         weights[head.events] += len(head.lines)
     events = weights.most_common(1)[0][0] if heads else None
     others = [head for head in heads if head.events != events]
-    refused |= {
-        head.file: f"{head.path} has its events in another array than most files. Ingest it "
-        f"with a separate pipeline"
-        for head in others
-    }
+    why = "has its events in another array than most files. Ingest it with a separate pipeline"
+    refused |= {head.file: f"{head.path} {why}" for head in others}
     heads = [head for head in heads if head not in others]
     lines = [line for head in heads for line in head.lines]
     if not lines:
@@ -134,11 +128,9 @@ def _lines(files: Sequence[SourceFile], store: InputStore) -> Sample:
         if events not in {*KNOWN.values(), _DOCUMENTS}:
             findings.append(Finding("events-in-array", events.records))
         sample = sample._replace(reason=f"events in {events.records}")
-    return sample._replace(
-        settings=settings,
-        refused={**refused, **sample.refused},
-        findings=(*findings, *sample.findings),
-    )
+    refused |= sample.refused
+    found = (*findings, *sample.findings)
+    return sample._replace(settings=settings, refused=refused, findings=found)
 
 
 def _recognised(heads: Sequence[FirstLines], lines: Sequence[str]) -> Sample | None:
@@ -241,9 +233,8 @@ def _avro(files: Sequence[SourceFile], store: InputStore) -> Sample | None:
     if (store.raw(files[0]).read(len(AVRO_MARK)) or b"") != AVRO_MARK:
         return None
     rows, unread = read_each(files, lambda file: first_records(file, store, _SAMPLED_ROWS))
-    others = _unlike_most(
-        {file: tuple(sorted(parse_json(some[0]))) for file, some in rows.items() if some}
-    )
+    names = {file: tuple(sorted(parse_json(some[0]))) for file, some in rows.items() if some}
+    others = _unlike_most(names)
     lines = [line for file, some in rows.items() if file not in others for line in some]
     sample = _json_lines((), lines) or Sample({}, {}, 0)
     return sample._replace(
@@ -260,11 +251,9 @@ def _json_lines(heads: Sequence[FirstLines], lines: Sequence[str]) -> Sample | N
         return None
     items = [dict(flat(_with_dates(row))) for row in objects]
     names = dict.fromkeys(name for item in items for name in item)
-    fields: Fields = {
-        name: [_as_text(item.get(name)) for item in items]
-        for name in names
-        if not any(isinstance(item.get(name), list) for item in items)
-    }
+    lists = {name for item in items for name, value in item.items() if isinstance(value, list)}
+    texts = {name: [_as_text(item.get(name)) for item in items] for name in names}
+    fields: Fields = {name: column for name, column in texts.items() if name not in lists}
     found = list[Finding]()
     if wrong := len(lines) - len(objects):
         found.append(Finding("not-json", heads[0].path, {"lines": len(lines)}, wrong))
@@ -295,7 +284,7 @@ def _csv(heads: Sequence[FirstLines], lines: Sequence[str]) -> Sample | None:
     Return None if there is no such delimiter.
     """
     in_clocks = _COMMA_IN_A_CLOCK.search(lines[-1]) is not None
-    for delimiter in (*_DELIMITERS[in_clocks:], *" " * _has_column_names(lines[0].split(" "), 4)):
+    for delimiter in (*DELIMITERS[in_clocks:], *" " * _has_column_names(lines[0].split(" "), 4)):
         if len(lines) < 2 or delimiter not in lines[0] or lines[0].startswith("sep="):
             continue
         other = f"[^{re.escape(delimiter)}]"
@@ -303,18 +292,13 @@ def _csv(heads: Sequence[FirstLines], lines: Sequence[str]) -> Sample | None:
         escaped = re.compile(rf'(?<!{other})"(?:[^"]|"")*?\\"(?!"){other}').search
         doubled = re.compile(rf'(?<!{other})"[^"]*\\\\[^"]*"(?!{other})').search
         null = re.compile(rf"(?<!{other})\\N(?!{other})")
+        texts = {h.file: [null.sub("", f"{line}\n") for line in h.lines] for h in heads if h.lines}
         # Also try the escape if there is no match, because the quote may be in another line than
         # the beginning of its field.
         for escape in dict.fromkeys(["\\" if any(map(escaped, lines)) else None, "\\"]):
             how = {"delimiter": delimiter, "escapechar": escape}
             try:
-                by_file = {
-                    each.file: [
-                        *csv.reader((null.sub("", f"{line}\n") for line in each.lines), **how)
-                    ]
-                    for each in heads
-                    if each.lines
-                }
+                by_file = {file: [*csv.reader(text, **how)] for file, text in texts.items()}
             except csv.Error:  # a cell has more than 128 KiB
                 continue
             headers = {file: tuple(rows[0]) for file, rows in by_file.items()}
@@ -339,11 +323,8 @@ def _csv(heads: Sequence[FirstLines], lines: Sequence[str]) -> Sample | None:
 def _csv_below_lines(heads: Sequence[FirstLines], _lines: Sequence[str]) -> Sample | None:
     """Read CSV after other lines at the beginning of each file, such as a title or `sep=;`."""
     for count in range(1, _MOST_SKIPPED + 1):
-        below = [
-            head._replace(lines=head.lines[count:], numbers=head.numbers[count:])
-            for head in heads
-            if len(head.lines) > count
-        ]
+        longer = [head for head in heads if len(head.lines) > count]
+        below = [h._replace(lines=h.lines[count:], numbers=h.numbers[count:]) for h in longer]
         skipped = {head.numbers[0] - 1 for head in below}
         found = _csv(below, [line for head in below for line in head.lines]) if below else None
         if found is not None and found.settings["format"] == "csv" and len(skipped) == 1:
@@ -369,11 +350,9 @@ def _table(
         between = re.escape(delimiter).replace("\\\t", r"\t")
         cell = re.compile(f'("{inner}"|{plain})(?:{between}|$)')
         columns = [*zip(*(cell.findall(line)[: len(names)] for line in lines), strict=False)]
-        cells = [
-            _cell(name, column, inner, plain) for name, column in zip(names, columns, strict=False)
-        ]
-        pattern = between.join(cells)
-        settings = {"format": "text", "pattern": pattern}
+        named = zip(names, columns, strict=False)
+        cells = [_cell(name, column, inner, plain) for name, column in named]
+        settings = {"format": "text", "pattern": between.join(cells)}
         found.append(Finding("no-header", "input.pattern"))
     else:
         return None
@@ -385,11 +364,9 @@ def _table(
         found.append(Finding("unusable-column", name))
     even = [*filter(any, even)]  # Excel writes rows without values
     columns = [*zip(*even, strict=True)] or [()] * len(names)
-    fields: Fields = {
-        name: [cell or None for cell in column]
-        for name, column in zip(names, columns, strict=True)
-        if name.strip() and names.count(name) == 1
-    }
+    usable = {name for name in names if name.strip() and names.count(name) == 1}
+    pairs = [pair for pair in zip(names, columns, strict=True) if pair[0] in usable]
+    fields: Fields = {name: [cell or None for cell in column] for name, column in pairs}
     reason = f"CSV; {delimiter!r} between columns"
     return Sample(settings, fields, len(even), reason, tuple(found), refused=others)
 
@@ -408,11 +385,8 @@ def _cell(name: str, column: Sequence[str], inner: str, plain: str) -> str:
 
 def _has_column_names(cells: Sequence[str], at_least: int = 1) -> bool:
     """Return whether the cells are at least `at_least` distinct texts that look like names."""
-    return (
-        len(cells) >= at_least
-        and len({*cells}) == len(cells)
-        and all(map(_COLUMN_NAME.fullmatch, cells))
-    )
+    are_distinct = len({*cells}) == len(cells) >= at_least
+    return are_distinct and all(map(_COLUMN_NAME.fullmatch, cells))
 
 
 def _is_value(cell: str) -> bool:
@@ -448,12 +422,9 @@ def _w3c(heads: Sequence[FirstLines], lines: Sequence[str]) -> Sample | None:
     if len(rows) < len(data):
         facts = {"rows": len(data), "width": len(names)}
         found.append(Finding("uneven-rows", "", facts, len(data) - len(rows)))
-    refused = {
-        head.file: f"{head.path} has no line `#Fields:`, as other files have. Ingest it with a "
-        f"separate pipeline"
-        for head in heads
-        if head.lines and not named[head.file]
-    }
+    why = "has no line `#Fields:`, as other files have. Ingest it with a separate pipeline"
+    bare = (head for head in heads if head.lines and not named[head.file])
+    refused = {head.file: f"{head.path} {why}" for head in bare}
     settings = {"format": "csv", "delimiter": delimiter, "comment": "#", "null_values": nulls}
     reason = "a W3C log: `#Fields:` names the columns"
     return Sample(settings, fields, len(rows), reason, tuple(found), refused=refused)

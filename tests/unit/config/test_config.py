@@ -430,11 +430,11 @@ def test_a_file_cannot_set_a_constant(key: str, tmp_path: Path) -> None:
     (tmp_path / "web.toml").write_text(f"[task]\n{key} = 1000\n")
     with pytest.raises(ConfigError, match=f"task.{key} is an unknown key"):
         load(tmp_path / "web.toml")
-    assert f"`{key}`" not in reference("")
+    assert f"`{key}`" not in reference.reference("")
 
 
 def test_the_reference_names_every_key() -> None:
-    text = reference("")
+    text = reference.reference("")
     for table, model in SECTIONS.items():
         if table == "task":
             continue

@@ -1,7 +1,6 @@
 """Recognize binary formats, such as Arrow or ORC, by the first bytes of a file."""
 
 import re
-from typing import NamedTuple
 
 AVRO_MARK = b"Obj\x01"  # the first bytes of an Avro file
 NO_TEXT = "the file contains binary bytes, so it is not text. Name other files"
@@ -16,20 +15,16 @@ _TO_PARQUET = (
 _ARROW = _TO_PARQUET.format("feather", "read_table(sys.argv[1])")
 
 
-class _Kind(NamedTuple):
-    name: str
-    remedy: str
-
-
-_KINDS = {
-    b"PAR1": _Kind("a Parquet file", "Set input.format = 'parquet'"),
-    b"ARROW1": _Kind("an Arrow file", _ARROW),
-    b"\xff\xff\xff\xff": _Kind(
-        "an Arrow stream", _TO_PARQUET.format("ipc", "open_stream(sys.argv[1]).read_all()")
+_KINDS = {  # first bytes → (name of the format, remedy)
+    b"PAR1": ("a Parquet file", "Set input.format = 'parquet'"),
+    b"ARROW1": ("an Arrow file", _ARROW),
+    b"\xff\xff\xff\xff": (
+        "an Arrow stream",
+        _TO_PARQUET.format("ipc", "open_stream(sys.argv[1]).read_all()"),
     ),
-    b"FEA1": _Kind("a Feather file", _ARROW),
-    b"ORC": _Kind("an ORC file", _TO_PARQUET.format("orc", "read_table(sys.argv[1])")),
-    AVRO_MARK: _Kind("an Avro file", "Set input.format = 'avro'"),
+    b"FEA1": ("a Feather file", _ARROW),
+    b"ORC": ("an ORC file", _TO_PARQUET.format("orc", "read_table(sys.argv[1])")),
+    AVRO_MARK: ("an Avro file", "Set input.format = 'avro'"),
 }
 
 
@@ -39,9 +34,10 @@ def describe_binary(head: bytes) -> str | None:
     `head` has the first bytes of the file. Return None if the format is unknown, and for a text
     that begins with the same letters, such as a CSV header.
     """
-    kinds = (_KINDS[mark] for mark in _KINDS if head.startswith(mark))
-    kind = next(kinds, None) if is_binary(head) else None
-    return None if kind is None else f"the file is {kind.name}. {kind.remedy}"
+    for mark, (name, remedy) in _KINDS.items() if is_binary(head) else ():
+        if head.startswith(mark):
+            return f"the file is {name}. {remedy}"
+    return None
 
 
 def is_binary(data: bytes) -> bool:

@@ -70,9 +70,8 @@ def decompress_stream(raw: RawFile, codec: Codec | None, path: str) -> Content:
         return Content(raw, path, "", raw)
     buffered = io.BufferedReader(ReadAhead(raw) if raw.remote else raw, _READ_BYTES)
     if codec == "zstd":
-        return Content(
-            pa.CompressedInputStream(pa.PythonFile(buffered, "r"), codec), path, codec, raw
-        )
+        stream = pa.CompressedInputStream(pa.PythonFile(buffered, "r"), codec)
+        return Content(stream, path, codec, raw)
     # Arrow's reader fails at an empty bz2 stream among several, and at zeros after a gzip member.
     streams = _JoinedStreams(buffered, _GzipMember if codec == "gzip" else bz2.BZ2Decompressor)
     return Content(io.BufferedReader(streams), path, codec, raw)
@@ -197,14 +196,10 @@ class _JoinedStreams(io.RawIOBase):
         """
         packed = self._unpacker.unused_data or self._file.read(_READ_BYTES)
         if packed.startswith(b"\0") and isinstance(self._unpacker, _GzipMember):
-            self._require_zeros(packed)
-            return b""
+            while packed:
+                if packed.strip(b"\0"):
+                    raise OSError("other bytes follow the zeros at the end of the last member")
+                packed = self._file.read(_READ_BYTES)
         if packed:
             self._unpacker = self._new()
         return packed
-
-    def _require_zeros(self, packed: bytes) -> None:
-        while packed:
-            if packed.strip(b"\0"):
-                raise OSError("other bytes follow the zeros at the end of the last member")
-            packed = self._file.read(_READ_BYTES)

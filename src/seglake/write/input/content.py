@@ -14,6 +14,7 @@ from typing import Any
 from seglake.config.input import Codec, Compression
 from seglake.errors import InputError, MissingObject, StoreError
 from seglake.store import Listed, RefusedKey, Store, open_store
+from seglake.write.input.binaries import describe_binary
 from seglake.write.input.codecs import HEAD_BYTES, Content, decompress_stream, detect_codec
 from seglake.write.input.encodings import UTF_8, Utf8Stream, is_single_byte, utf8_size
 from seglake.write.input.files import FileVersion, SourceFile, locate
@@ -55,10 +56,6 @@ class InputStore:
                 yield each._replace(key=each.key[below:])
         except StoreError as problem:
             raise InputError(f"{folder} cannot be listed: {problem}{_remedy(problem)}") from None
-
-    def has_objects(self, folder: str) -> bool:
-        """Return whether there are objects below a folder. Raises InputError."""
-        return any(True for _ in self.list(folder))
 
     def stat(self, path: str) -> FileVersion:
         """Return the current version of a file. Raises StoreError, or InputError for a pipe."""
@@ -119,14 +116,12 @@ class InputStore:
         return stream if self.encoding == UTF_8 else Utf8Stream(stream, self.encoding, path)
 
     def can_be_cut(self, file: SourceFile) -> bool:
-        """Return whether a text file can be read in independent parts. Raises InputError."""
-        return (self.encoding == UTF_8 or is_single_byte(self.encoding)) and self.is_plain(file)
+        """Return whether a text file can be read in independent parts. Raises InputError.
 
-    def is_plain(self, file: SourceFile) -> bool:
-        """Return whether a file is neither compressed nor an archive. It takes at most one request.
-
-        If the compression is "none", this is always true. Raises InputError.
+        Such a file is neither compressed nor an archive. The check takes at most one request.
         """
+        if self.encoding != UTF_8 and not is_single_byte(self.encoding):
+            return False
         if self._compression != "auto":
             return self._compression == "none"
         head = self.raw(file).read(BLOCK_BYTES) or b""
@@ -172,9 +167,19 @@ class InputStore:
         return detect_codec(head[:HEAD_BYTES], file.path)
 
     def _is_archive(self, file: SourceFile, codec: Codec | None, head: bytes) -> bool:
-        if codec is None:
-            return begins_archive(head)
-        return is_archive(decompress_stream(self.raw(file, head=head), codec, file.path))
+        if codec is not None:
+            content, head = decompress_stream(self.raw(file, head=head), codec, file.path), b""
+            while len(head) < BLOCK_BYTES and (more := content.read(BLOCK_BYTES - len(head))):
+                head += more
+        return begins_archive(head)
+
+
+def require_mark(file: SourceFile, store: InputStore, mark: bytes, name: str) -> None:
+    """Raise InputError unless a file begins with `mark`, like all files of the format `name`."""
+    head = store.raw(file).read(HEAD_BYTES) or b""
+    if not head.startswith(mark):
+        remark = describe_binary(head) or f"the file is not {name}. Set input.format to its format"
+        raise InputError(f"{file.path}: {remark}")
 
 
 def unreadable_error(path: str, error: StoreError) -> InputError:
@@ -229,14 +234,6 @@ _HEADER_BYTES = 2 << 20  # the longest header of a member
 _SKIP_BYTES = 1 << 20  # skipped in one step
 
 
-def is_archive(content: Content) -> bool:
-    """Return whether a stream is a tar archive. This reads its first BLOCK_BYTES."""
-    head = b""
-    while len(head) < BLOCK_BYTES and (more := content.read(BLOCK_BYTES - len(head))):
-        head += more
-    return begins_archive(head)
-
-
 def begins_archive(head: bytes) -> bool:
     """Return whether the first BLOCK_BYTES of a stream are the beginning of a tar archive."""
     return head[_MAGIC_AT:].startswith(_MAGIC)
@@ -255,10 +252,8 @@ def read_members(path: str, content: Content) -> Iterator[tuple[str, Content]]:
             if member.isreg():
                 forward.left = sys.maxsize
                 name = member.name.encode(errors="surrogateescape").decode(errors="replace")
-                yield (
-                    f"{path}!{name}",
-                    Content(archive.extractfile(member), path, "tar", content.raw),
-                )
+                data = Content(archive.extractfile(member), path, "tar", content.raw)
+                yield f"{path}!{name}", data
             forward.left = _HEADER_BYTES
         _require_end(forward)
     except (tarfile.TarError, ValueError) as problem:

@@ -25,7 +25,7 @@ UTF_8 = "utf-8"
 _BLOCK_BYTES = 1 << 18  # decoded in one step
 _ESCAPING = "seglake.escaping"
 _ESCAPES = range(0xDC00, 0xDD00)
-_OF_A_ROW = {"utf-16": "utf-16-le", "utf-32": "utf-32-le"}  # a row has no byte order mark
+_ROW_ENCODINGS = {"utf-16": "utf-16-le", "utf-32": "utf-32-le"}  # a row has no byte order mark
 
 
 def _escape(error: UnicodeError) -> tuple[str, int]:
@@ -69,7 +69,7 @@ class Utf8Stream:
             return self._decoder.decode(data, self._ended)
         except UnicodeError as problem:
             name = self._encoding
-            hint = f"{name}-le or {name}-be" if name in _OF_A_ROW else "the file's encoding"
+            hint = f"{name}-le or {name}-be" if name in _ROW_ENCODINGS else "the file's encoding"
             raise InputError(
                 f"{self._path} cannot be read as {name} ({problem}). Set input.encoding to {hint}"
             ) from problem
@@ -107,7 +107,7 @@ def encode_rows(rows: Spans, encoding: str) -> Spans:
     data = joined.data[:end]
     text = data.tobytes().decode(UTF_8, "surrogatepass").encode("utf-32-le", "surrogatepass")
     kinds, which = np.unique(np.frombuffer(text, "<u4"), return_inverse=True)
-    table = [_encoded(int(code), _OF_A_ROW.get(encoding, encoding)) for code in kinds]
+    table = [_encoded(int(code), _ROW_ENCODINGS.get(encoding, encoding)) for code in kinds]
     places: Any = pa.array(which.ravel())
     letters = from_arrow(pa.array(table, pa.large_binary()).take(places))
     ends = np.append(0, np.cumsum(letters.lengths, dtype=np.int64))
@@ -142,7 +142,7 @@ def decode_rows(rows: Spans, encoding: str) -> Spans:
     wrong = np.flatnonzero(invalid_utf8(*rows))
     if not len(wrong):
         return rows
-    codec, no_line = _OF_A_ROW.get(encoding, encoding), chr(_ESCAPES.start + 0x0A)
+    codec, no_line = _ROW_ENCODINGS.get(encoding, encoding), chr(_ESCAPES.start + 0x0A)
     texts = [(row or b"").decode(codec, _ESCAPING) for row in rows.take(wrong).tolist()]
     made = [text.replace("\n", no_line).encode(UTF_8, "surrogatepass") for text in texts]
     every: list[bytes | None] = [None] * len(rows)

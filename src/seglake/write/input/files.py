@@ -74,9 +74,6 @@ def locate(path: str) -> tuple[str, str]:
         scheme, _, rest = path.partition("://")
         bucket, _, key = rest.partition("/")
         return f"{'s3' if scheme == 's3a' else scheme}://{bucket}", key
-    local = Path(os.path.abspath(_local(path)))  # noqa: PTH100  resolve() would follow links
+    plain = re.sub(r"^file:(//)?(?=/)", "", path)
+    local = Path(os.path.abspath(plain))  # noqa: PTH100  resolve() would follow links
     return str(local.parent), local.name
-
-
-def _local(path: str) -> str:
-    return re.sub(r"^file:(//)?(?=/)", "", path)

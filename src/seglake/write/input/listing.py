@@ -29,7 +29,7 @@ from __future__ import annotations
 import os
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -113,34 +113,28 @@ class _Found(NamedTuple):
     is_hidden: bool = False
 
 
-class _FileChoice:
-    """A filter of files by the settings `input.include` and `input.exclude`."""
+def _divide(found: Iterable[_Found], settings: Input) -> tuple[FileList, dict[str, str]]:
+    """Return the files to read, and path → reason for the files that are left out.
 
-    def __init__(self, settings: Input) -> None:
-        self._include = [_choosing(glob, "include") for glob in settings.include]
-        self._exclude = [_choosing(glob, "exclude") for glob in settings.exclude]
+    `input.include` and `input.exclude` do not apply to a file that an input path names.
+    """
+    include = [_choosing(glob, "include") for glob in settings.include]
+    exclude = [_choosing(glob, "exclude") for glob in settings.exclude]
+    others = dict[str, str]()
 
-    def divide(self, found: Iterable[_Found]) -> tuple[FileList, dict[str, str]]:
-        """Return the files to read, and path → reason for the files that are left out."""
-        others = dict[str, str]()
+    def kept() -> Iterator[SourceFile]:
+        for file, key, is_empty, is_hidden in found:
+            if is_hidden:
+                if not is_empty:
+                    others[file.path] = BY_NAME
+            elif key and ((include and not _matches(include, key)) or _matches(exclude, key)):
+                others[file.path] = BY_CHOICE
+            elif is_text(file.path):
+                yield file
+            else:
+                raise InputError(f"the name of {file.path!r} is not UTF-8. Rename the file")
 
-        def kept() -> Iterator[SourceFile]:
-            for file, key, is_empty, is_hidden in found:
-                if is_hidden:
-                    if not is_empty:
-                        others[file.path] = BY_NAME
-                elif key is not None and not self._keeps(key):
-                    others[file.path] = BY_CHOICE
-                elif is_text(file.path):
-                    yield file
-                else:
-                    raise InputError(f"the name of {file.path!r} is not UTF-8. Rename the file")
-
-        return FileList.from_files(kept()), others
-
-    def _keeps(self, key: str) -> bool:
-        included = not self._include or _matches(self._include, key)
-        return included and not _matches(self._exclude, key)
+    return FileList.from_files(kept()), others
 
 
 def _choosing(glob: str, key: str) -> tuple[bool, re.Pattern[str]]:
@@ -169,13 +163,12 @@ def find_inputs(settings: Input, store: InputStore, lake: str = "") -> ListedInp
         InputError: No file was found at a path and `on_empty` is "error"; or neither the path nor
             its parent folder exists; or a folder is the root `lake`; or a folder has a table's log.
     """
-    choice, missing = _FileChoice(settings), list[str]()
-    chosen, left_out = list[FileList](), dict[str, str]()
+    chosen, missing, left_out = list[FileList](), list[str](), dict[str, str]()
     for path in settings.paths:
         glob, logs = is_glob(path, store), dict[str, str]()
         folder, find = (_fixed(path), _glob) if glob else (path, _plain)
         found = _outside(lake, folder, find(path, store, logs), glob=glob)
-        kept, others = choice.divide(found)
+        kept, others = _divide(found, settings)
         _require_no_table(kept, logs)
         excluded = sum(reason == BY_CHOICE for reason in others.values())
         if not (kept or excluded) and (gone := _missing(path, settings.on_empty, store, glob=glob)):
@@ -253,8 +246,8 @@ def names_of_one_file(paths: Collection[str]) -> list[list[str]]:
 def other_names(one_file: Iterable[Sequence[str]], *ingested: Collection[str]) -> set[str]:
     """Choose the name to read from each list of names of one file, and return all other names.
 
-    The first name that is in the first collection of `ingested` is chosen, then a name in the next
-    collection. If no collection has one of the names, the first name is chosen.
+    The collections in `ingested` are searched one after another. The first name that one of them
+    contains is chosen. If none contains a name of the list, its first name is chosen.
     """
     others = set[str]()
     for names in one_file:
@@ -274,7 +267,7 @@ def _outside(lake: str, folder: str, found: Iterable[_Found], *, glob: bool) -> 
     if is_root and not glob:
         raise _root_is_input(folder)
     for each in found:
-        if is_root and _is_own(each.file.path, inside):
+        if is_root and each.file.path.removeprefix(inside).partition("/")[0] in FOLDERS:
             raise _root_is_input(folder)
         if below or not (inside and each.file.path.startswith(inside)):
             yield each
@@ -294,10 +287,6 @@ def _root_is_input(folder: str) -> InputError:
         f"{folder} is the root of the lake, so the lake's own files would be input. Set "
         f"pipeline.root to another folder"
     )
-
-
-def _is_own(file: str, root: str) -> bool:
-    return file.removeprefix(root).partition("/")[0] in FOLDERS
 
 
 def _missing(path: str, on_empty: str, store: InputStore, *, glob: bool) -> str | None:
@@ -338,24 +327,19 @@ def _is_folder(path: str, store: InputStore) -> bool:
     """
     if "://" not in path:
         return os.path.isdir(path)  # noqa: PTH112  Path's raises where rights are missing
-    return "/" not in path.partition("://")[2] or store.has_objects(path)
+    return "/" not in path.partition("://")[2] or any(True for _ in store.list(path))
 
 
 def glob_hint(glob: str) -> str:
     """Return a hint for a glob that matched no file, as text in brackets with a leading space."""
-    part = next(filter(os.path.lexists, _bracketed(glob)), None)
+    ends = [len(glob), *(each.start() for each in [*re.finditer("/", glob)][::-1])]
+    parts = (glob[:end] for end in ends if "[" in glob[:end])
+    part = next(filter(os.path.lexists, parts), None)
     if part is None:
         return _NOT_ENTERED
     below = glob.removeprefix(part).strip("/") or "**"
     written = f"{part.replace('[', '[[]')}/{below}"
     return f" ([ begins a pattern. For the existing path {part}, write {written})"
-
-
-def _bracketed(glob: str) -> Iterator[str]:
-    """Yield the glob and its parent folders, from longest to shortest, if they contain "["."""
-    for end in (len(glob), *(each.start() for each in [*re.finditer("/", glob)][::-1])):
-        if "[" in glob[:end]:
-            yield glob[:end]
 
 
 def _nothing(path: str, left_out: int, *, glob: bool) -> str:
@@ -428,16 +412,12 @@ def _is_file(path: str, store: InputStore) -> bool:
 
 def is_glob(path: str, store: InputStore) -> bool:
     """Return whether a path contains wildcards and is not the path of an existing file."""
-    return _WILDCARD.search(path) is not None and not _is_named(path, store)
-
-
-def _is_named(glob: str, store: InputStore) -> bool:
-    """Return whether there is a file whose path is the glob itself."""
-    bucket = locate(glob)[0] if "://" in glob else ""
+    if "://" in path and _WILDCARD.search(locate(path)[0]):
+        return True
     try:
-        return not _WILDCARD.search(bucket) and _is_file(glob, store)
+        return _WILDCARD.search(path) is not None and not _is_file(path, store)
     except InputError:  # the storage does not allow such a name
-        return False
+        return True
 
 
 def _glob(pattern: str, store: InputStore, logs: dict[str, str]) -> Iterator[_Found]:
@@ -506,12 +486,8 @@ def _wildcard(piece: str) -> str:
 # A listed file takes 2,000 bytes as a Python object, 130 bytes as a row of columns, and 30 bytes in
 # compressed columns, because consecutive names are similar.
 
-_TYPES: dict[str, pa.DataType] = {
-    "path": pa.large_string(),
-    "size": pa.int64(),
-    "modified_ms": pa.int64(),
-    "etag": pa.large_string(),
-}
+_TEXT, _INT = pa.large_string(), pa.int64()
+_TYPES: dict[str, pa.DataType] = {"path": _TEXT, "size": _INT, "modified_ms": _INT, "etag": _TEXT}
 _SCHEMA = pa.schema(_TYPES)
 _ROWS = 1 << 14  # largest number of rows of a block
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="zstd")
@@ -543,17 +519,17 @@ class _Block(NamedTuple):
 
 
 class _Columns(Sequence[_Item]):
-    """An immutable sequence with one item for each row of its blocks, created on access."""
+    """An immutable sequence with one item for each row of its blocks, created on access.
 
-    _names: tuple[str, ...] = ()  # the columns of an item; empty for all columns
+    `make` creates an item from the values in the columns `names`, by default all.
+    """
 
-    def __init__(self, blocks: Sequence[_Block]) -> None:
-        self._blocks = blocks
+    def __init__(self, blocks: Sequence[_Block], make: Callable[..., _Item], *names: str) -> None:
+        self._blocks, self._make, self._names = blocks, make, names
         self._ends = np.cumsum([block.rows for block in blocks], dtype=np.int64)
 
-    def _made(self, columns: Sequence[list[Any]]) -> Iterable[_Item]:
-        """Create the items of rows from their columns. Each subclass has its own type of item."""
-        raise NotImplementedError
+    def _items(self, table: Any) -> Iterator[_Item]:
+        return map(self._make, *(column.to_pylist() for column in table.columns))
 
     def __len__(self) -> int:
         return int(self._ends[-1]) if self._blocks else 0
@@ -579,13 +555,11 @@ class _Columns(Sequence[_Item]):
         first, last = np.searchsorted(self._ends, (low, high), side="right").tolist()
         start = int(self._ends[first]) - self._blocks[first].rows
         table = _table(self._blocks[first : last + 1], *self._names)
-        rows = table.take(pa.array(np.array(numbers) - start))
-        return [*self._made([column.to_pylist() for column in rows.columns])]
+        return [*self._items(table.take(pa.array(np.array(numbers) - start)))]
 
     def __iter__(self) -> Iterator[_Item]:
         for block in self._blocks:
-            batch = block.batch(*self._names)
-            yield from self._made([column.to_pylist() for column in batch.columns])
+            yield from self._items(block.batch(*self._names))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and [*self] == [*other]
@@ -600,20 +574,11 @@ class _Columns(Sequence[_Item]):
         return f"[{', '.join(map(repr, self[:_SHOWN]))}{more}]"
 
 
-class FilePaths(_Columns[str]):
-    """The paths of a `FileList`, as a sequence."""
-
-    _names = ("path",)
-
-    def _made(self, columns: Sequence[list[Any]]) -> Iterable[str]:
-        return columns[0]
-
-
 class FileList(_Columns[SourceFile]):
     """An immutable list of input files that takes about 30 bytes per file."""
 
-    def _made(self, columns: Sequence[list[Any]]) -> Iterable[SourceFile]:
-        return map(SourceFile, *columns)
+    def __init__(self, blocks: Sequence[_Block]) -> None:
+        super().__init__(blocks, SourceFile)
 
     @staticmethod
     def from_files(files: Iterable[SourceFile]) -> FileList:
@@ -632,9 +597,9 @@ class FileList(_Columns[SourceFile]):
         return FileList(_gathered(chain.from_iterable(blocks)))
 
     @property
-    def paths(self) -> FilePaths:
+    def paths(self) -> Sequence[str]:
         """Return the path of each file."""
-        return FilePaths(self._blocks)
+        return _Columns(self._blocks, str, "path")
 
     @property
     def has_versions(self) -> bool:

@@ -83,10 +83,9 @@ _SENTENCES = {
     "are left out, except those in input.inherit. If a document is an event, set input.records = "
     "'.'.",
     # the time
-    "no-time": "No field has a time in nearly all rows, so records get the time of the run. If "
-    "one of the fields is the time, set timestamp.field and timestamp.format, and remove "
-    "pipeline.order and "
-    "topic.message.timestamp.type. Fields: {fields}.",
+    "no-time": "No field has a time in nearly all rows, so records get the time of the run. If one "
+    "of the fields is the time, set timestamp.field and timestamp.format, and remove "
+    "pipeline.order and topic.message.timestamp.type. Fields: {fields}.",
     "other-times": "These fields also have times: {fields}.",
     "mixed-formats": "{count:,} of {rows:,} times of {subject} are not in the format {format!r}, "
     "and become rejects.",

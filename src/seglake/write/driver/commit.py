@@ -97,10 +97,9 @@ class Commit:
         if base is not self._base:
             self._rebase_onto(base)
         removal = self._removal(base)
-        return removal._replace(
-            rows=[*removal.rows, *self._rows(removal.rows)],
-            files_of={*removal.files_of, *self._placement.copied_to},
-        )
+        rows = [*removal.rows, *self._rows(removal.rows)]
+        files_of = {*removal.files_of, *self._placement.copied_to}
+        return removal._replace(rows=rows, files_of=files_of)
 
     def _removal(self, base: Snapshot) -> Change:
         """Return the change that removes the replaced runs, and fill in the report."""
@@ -113,12 +112,10 @@ class Commit:
                 self._require_input(base)
             _require_nothing(runs, report)
         removal = replacement.change(base)
-        replaced = [row for row in removal.rows if isinstance(row, RunRow)]
-        report.replaced_runs = [row.run_id for row in replaced]
+        removed = [row for row in removal.rows if isinstance(row, RunRow)]
+        report.replaced_runs = [row.run_id for row in removed]
         report.replaced_records = replacement.records
-        report.replaced_files = sum(
-            row.input_files for row in replaced if not redrive_from_run(row)
-        )
+        report.replaced_files = sum(row.input_files for row in removed if not redrive_from_run(row))
         return removal
 
     def _require_input(self, base: Snapshot) -> None:
@@ -192,11 +189,8 @@ class Commit:
         self.describe_input()
         start_ms, end_ms = attempt.run.interval or (None, None)
         key = (attempt.topic, attempt.pipeline.name, attempt.run.run_id)
-        replaced = (
-            row.sequence
-            for row in others
-            if isinstance(row, RunRow) and (row.topic, row.pipeline, row.run_id) == key
-        )
+        runs = (row for row in others if isinstance(row, RunRow))
+        replaced = (r.sequence for r in runs if (r.topic, r.pipeline, r.run_id) == key)
         last_sequence = attempt.table.next_sequence(self._base, *key) - 1
         run = RunRow(
             topic=attempt.topic,
@@ -254,7 +248,7 @@ _MOST_RESERVED = 2**30  # limit of reserved offsets, which one empty record batc
 
 
 class Placement:
-    """The segments of one attempt, which begin at the ends of the logs in a version."""
+    """The segments of one attempt. They begin at the ends of the logs in a catalog version."""
 
     def __init__(self, attempt: Attempt, segments: Iterable[SegmentRow]) -> None:
         self._attempt, self._filled = attempt, list(segments)
@@ -292,9 +286,8 @@ class Placement:
         begins = {row.partition: row.base_offset for row in reversed(self._filled)}
         late = {p for p in begins.keys() & grown if self._stamped or begins[p] < self._ends[p]}
         if late:
-            self._copy(
-                newest, {p: self._ends[p] + self._reserved_offsets(p) - begins[p] for p in late}
-            )
+            deltas = {p: self._ends[p] + self._reserved_offsets(p) - begins[p] for p in late}
+            self._copy(newest, deltas)
         self._cover()
 
     @property
@@ -404,7 +397,11 @@ class RebaseTask(NamedTuple):
                     keys.add(batches.table, batches.data)
         moved = dataclasses.replace(moved, log_crc32c=crc)
         if stamp is None:
-            return _copy_indexes(store, row, moved)
+            for suffix in row.suffixes[1:]:
+                data = store.read_all(row.key(suffix))
+                check_crc(row, suffix, crc32c.crc32c(data))
+                store.put(moved.key(suffix), data)
+            return moved
         files = keys.finish(moved.log_bytes) if keys is not None else None
         return _stamp_indexes(store, moved, np.concatenate(tables), stamp, files)
 
@@ -449,14 +446,6 @@ def _sound_table(row: SegmentRow, data: memoryview, at: int) -> BatchTable:
     except CorruptData as error:
         raise error.within(row.key("log")) from None
     return table
-
-
-def _copy_indexes(store: Store, row: SegmentRow, moved: SegmentRow) -> SegmentRow:
-    for suffix in row.suffixes[1:]:
-        data = store.read_all(row.key(suffix))
-        check_crc(row, suffix, crc32c.crc32c(data))
-        store.put(moved.key(suffix), data)
-    return moved
 
 
 def _stamp_indexes(

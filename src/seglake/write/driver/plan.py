@@ -183,7 +183,7 @@ def base_offsets(
 def share_pieces(
     blobs: Blobs, routes: BlobAssignment, pieces: int, tasks: int
 ) -> list[list[tuple[int, Int64s]]]:
-    """Distribute `pieces` pieces over at most `tasks` tasks of similar size.
+    """Distribute pieces, numbered below `pieces`, over at most `tasks` tasks of similar size.
 
     Each task is a list of pairs (piece number, numbers of its blobs in total order).
     """
@@ -205,24 +205,14 @@ def plan_tasks(attempt: Attempt, spooled: pa.Table) -> list[list[PieceInput]]:
         counts = count_records(blobs, routes, _count_spanning(attempt, spooled, routes, pieces))
         offsets = [(base, None) for base in base_offsets(pieces, counts, ends)]
     else:
-        offsets = [
-            (
-                ends.get(partition, 0) if start == FIRST else start.sort_key,
-                None if end == LAST else end.sort_key,
-            )
-            for partition, start, end in pieces
-        ]
+        bases = [ends.get(p, 0) if start == FIRST else start.sort_key for p, start, _ in pieces]
+        fixed_ends = [None if end == LAST else end.sort_key for _, _, end in pieces]
+        offsets = list(zip(bases, fixed_ends, strict=True))
 
     def piece_input(number: int, members: Int64s) -> PieceInput:
-        base_offset, end_offset = offsets[number]
-        piece = ReducePiece(
-            topic=attempt.topic,
-            partition=pieces[number].partition,
-            attempt_id=attempt.attempt_id,
-            base_offset=base_offset,
-            created_at_ms=attempt.started_ms,
-            end_offset=end_offset,
-        )
+        (base, end), partition = offsets[number], pieces[number].partition
+        writer, now_ms = attempt.attempt_id, attempt.started_ms
+        piece = ReducePiece(attempt.topic, partition, writer, base, now_ms, end)
         made = PieceInput.from_spooled(piece, pieces[number], rows_at(spooled, members))
         return made._replace(records=counts[number]) if counts else made
 

@@ -50,6 +50,7 @@ _long_steps = logging.getLogger(f"{__name__}.long_steps")
 _LONG_STEP_S = 2.0  # a longer step gets a log line
 
 Progress = Callable[[str], None]
+RejectSample = list[dict[str, Any]]  # a few rejects; see `Quarantine.sample`
 Status = Literal["committed", "already done", "failed", "dry run"]
 
 
@@ -195,11 +196,8 @@ class Report(ShowsTable):
     def _done_before(self) -> str:
         """Return how the input changed since the run was committed, and what the user can do."""
         lists = {"new": self.new_files, "changed": self.changed_files, "gone": self.gone_files}
-        changes = [
-            f"{counted(len(paths), 'file')} {what} ({paths[0]})"
-            for what, paths in lists.items()
-            if paths
-        ]
+        some = {what: paths for what, paths in lists.items() if paths}
+        changes = [f"{counted(len(p), 'file')} {what} ({p[0]})" for what, p in some.items()]
         if not changes:
             return "already committed, so nothing was ingested"
         remedy = ""
@@ -271,9 +269,8 @@ class Report(ShowsTable):
         unusual = [name for name in _UNUSUAL if not row[name]]
         for name in ("new_files", "gone_files", "owner", *unusual):
             del row[name]
-        return report_as_json(
-            row, [name for name in ("changed_files", "missing_paths") if name in row]
-        )
+        lists = [name for name in ("changed_files", "missing_paths") if name in row]
+        return report_as_json(row, lists)
 
     @property
     def input_size(self) -> str:
@@ -312,13 +309,13 @@ _ERROR_LENGTH = 16_384  # a stored message is cut at this number of characters
 
 
 @contextmanager
-def store_failure(store: Store, report: Report) -> Iterator[list[dict[str, Any]]]:
+def store_failure(store: Store, report: Report) -> Iterator[RejectSample]:
     """Store the report and the error if the block fails, for `seglake run-status`.
 
     The block gets a list, to which it may add a sample of its rejects; see `FailedRun`. If the
     report cannot be stored, a warning is logged. The error of the block is raised in any case.
     """
-    rejects: list[dict[str, Any]] = []
+    rejects = RejectSample()
     try:
         yield rejects
     except Exception as error:
@@ -344,7 +341,7 @@ def store_failure(store: Store, report: Report) -> Iterator[list[dict[str, Any]]
         raise
 
 
-def _store_with_sample(store: Store, failed: FailedRun, rejects: list[dict[str, Any]]) -> None:
+def _store_with_sample(store: Store, failed: FailedRun, rejects: RejectSample) -> None:
     """Store a failed run. Add its sample of rejects unless the attempt was abandoned.
 
     An erasure abandons attempts, then removes rows from their samples. A sample that is written

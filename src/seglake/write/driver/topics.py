@@ -84,20 +84,16 @@ def value_settings_finding(topic: Topic, value_settings: Mapping[str, Any]) -> l
     if not value_settings or topic.value_format == "json":
         return []
     has, own = {**DEFAULTS, **topic.settings}, {**DEFAULTS, **value_settings}
-    differs = [key for key in VALUE_SETTINGS if has[key] != own[key]]
-    return [
-        Finding("other-value-format", key, {"has": has[key], "own": own[key]})
-        for key in differs[:1]
-    ]
+    for key in VALUE_SETTINGS:
+        if has[key] != own[key]:
+            return [Finding("other-value-format", key, {"has": has[key], "own": own[key]})]
+    return []
 
 
 def stored_settings(row: TopicRow) -> dict[str, Any]:
     """Return the settings in a topic's row, without the partitioner, by their keys in `[topic]`."""
-    return {
-        **json.loads(row.settings),
-        "partitions": row.partitions,
-        "message.timestamp.type": row.timestamp_type,
-    }
+    columns = {"partitions": row.partitions, "message.timestamp.type": row.timestamp_type}
+    return {**json.loads(row.settings), **columns}
 
 
 def topic_from_row(row: TopicRow) -> Topic:
@@ -133,9 +129,8 @@ def _require_same(row: TopicRow, topic: Topic, settings: Mapping[str, Any], root
         value = stored.get(key, DEFAULTS[key])
         if value != settings[key]:
             raise ConfigError(
-                f"{has} {key} = {value!r}, but the pipeline has {settings[key]!r}. Remove it "
-                f"from the pipeline, or change the topic with `seglake alter {quote(root)} "
-                f"{row.topic} "
+                f"{has} {key} = {value!r}, but the pipeline has {settings[key]!r}. Remove it from "
+                f"the pipeline, or change the topic with `seglake alter {quote(root)} {row.topic} "
                 f"{key}={settings[key]}`"
             )
 

@@ -26,7 +26,7 @@ from seglake.write.map.unit import BlobMaker, MapSettings, UnitSummary, reject_b
 from seglake.write.rows.arrow import ArrowRows, cut_batch
 from seglake.write.rows.records import ExtractedChunk, RejectedRows, extract
 from seglake.write.rows.rows import MOST_ROWS
-from seglake.write.spool.spool import HOLD_BYTES, Blob, SpoolWriter, pack_rows, unpack_rows
+from seglake.write.spool.spool import Blob, unpack_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -39,7 +39,7 @@ _NOT_IN_ARROW = re.compile(r"(?:^|[<,:])interval(?! day| hour| min| sec)\b|[<,:]
 
 @contextmanager
 def short_batches(frame: DataFrame) -> Iterator[None]:
-    """In the block, limit Arrow batches to 1,024 rows if the DataFrame has a list or map column.
+    """Limit Arrow batches to 1,024 rows in the `with` block, if the frame has lists or maps.
 
     Spark computes the size of a batch after each row, and for that scans back over the null lists
     at the end of a column. So the time for a batch of null lists is quadratic in its length.
@@ -89,10 +89,8 @@ class MapFrame(NamedTuple):
             # mapInArrow would treat a dot in a column name as the path of a nested field.
             numbered = frame.toDF(*map(str, range(len(task.columns))))
             if True in variants:
-                texts = (
-                    f"to_json(`{at}`) `{at}`" if each else f"`{at}`"
-                    for at, each in enumerate(variants)
-                )
+                numbers = enumerate(variants)
+                texts = (f"to_json(`{at}`) `{at}`" if each else f"`{at}`" for at, each in numbers)
                 numbered = numbered.selectExpr(*texts)
             mapped = numbered.mapInArrow(task.__call__, _DDL)
             if not hasattr(mapped, "toArrow"):
@@ -120,14 +118,7 @@ class MapFrame(NamedTuple):
 
     def spool(self, batches: Iterable[pa.RecordBatch], unit: int = 0) -> bytes:
         """Write the blobs of `batches`, which are one unit, and return packed SPOOLED rows."""
-        settings = self.settings
-        # Gathered blobs are in the order of log partitions already, so the spool need not hold
-        # blobs back to reorder them.
-        hold_bytes = 0 if settings.sizes.gather_bytes else HOLD_BYTES
-        with SpoolWriter(settings.store, settings.attempt_id, hold_bytes=hold_bytes) as spool:
-            for blob in self.blobs(batches, unit):
-                spool.add(blob)
-        return pack_rows(spool.rows())
+        return self.settings.write_blobs(self.blobs(batches, unit))
 
     def blobs(self, batches: Iterable[pa.RecordBatch], unit: int = 0) -> Iterator[Blob]:
         """Yield the blobs of one unit: records, rejects and, at the end, a summary."""
@@ -145,11 +136,10 @@ class MapFrame(NamedTuple):
     def _blobs_of(
         self, chunk: ExtractedChunk, orders: Int64s, maker: BlobMaker, unit: int
     ) -> Iterator[Blob]:
-        if chunk.broker_fields is not None and len(chunk.records):
-            yield from maker.blobs(
-                chunk.records, chunk.partitions, broker_fields=chunk.broker_fields
-            )
-        elif chunk.broker_fields is None and len(chunk.records):
+        if len(chunk.records) and chunk.broker_fields is not None:
+            fields = chunk.broker_fields
+            yield from maker.blobs(chunk.records, chunk.partitions, broker_fields=fields)
+        elif len(chunk.records):
             ties = np.delete(orders, chunk.rejects.lines)
             yield from maker.blobs(chunk.records, self._partitions(chunk, ties), ties)
         if len(chunk.rejects):

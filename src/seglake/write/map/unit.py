@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -33,6 +34,7 @@ from seglake.write.input.files import Split
 from seglake.write.map.arrival_kernels import add_times
 from seglake.write.rows.records import (
     BrokerFields,
+    Chunks,
     ExtractedChunk,
     RejectedRows,
     RowLimits,
@@ -127,8 +129,23 @@ class MapSettings(NamedTuple):
         settings = self.pipeline.input
         return InputStore(self.pipeline.storage, settings.compression, settings.encoding)
 
+    def write_blobs(self, blobs: Iterable[Blob], plain_bytes: int = 0) -> bytes:
+        """Write blobs to the spool, and return their packed SPOOLED rows.
 
-Reader = Callable[[Split, InputStore, MapSettings], Iterator[ExtractedChunk]]
+        The first `plain_bytes` of records are not compressed; see `SpoolWriter`.
+        """
+        # Gathered blobs are in the order of log partitions already, so the spool need not hold
+        # blobs back to reorder them.
+        hold_bytes = 0 if self.sizes.gather_bytes else HOLD_BYTES
+        with SpoolWriter(
+            self.store, self.attempt_id, plain_bytes=plain_bytes, hold_bytes=hold_bytes
+        ) as spool:
+            for blob in blobs:
+                spool.add(blob)
+        return pack_rows(spool.rows())
+
+
+Reader = Callable[[Split, InputStore, MapSettings], Chunks]
 
 
 class MapUnits(NamedTuple):
@@ -143,25 +160,15 @@ class MapUnits(NamedTuple):
     def __call__(self, units: Sequence[Unit]) -> bytes:
         """Write the blobs of the units to the spool, and return their packed SPOOLED rows."""
         settings, files = self.settings, self.settings.files
-        # Gathered blobs are in the order of log partitions already, so the spool need not hold
-        # blobs back to reorder them.
-        hold_bytes = 0 if settings.sizes.gather_bytes else HOLD_BYTES
-        with SpoolWriter(
-            settings.store, settings.attempt_id, plain_bytes=self.plain_bytes, hold_bytes=hold_bytes
-        ) as spool:
-            for unit in units:
-                for blob in make_blobs(unit, files, settings):
-                    spool.add(blob)
-        return pack_rows(spool.rows())
+        blobs = (blob for unit in units for blob in make_blobs(unit, files, settings))
+        return settings.write_blobs(blobs, self.plain_bytes)
 
     def amounts(self, items: Sequence[Sequence[Unit]]) -> Amounts:
         """Return the stored size in bytes of the splits of each item."""
         return Amounts("bytes", [sum(unit.size_bytes for unit in units) for units in items])
 
 
-def read_every_row(
-    split: Split, files: InputStore, settings: MapSettings
-) -> Iterator[ExtractedChunk]:
+def read_every_row(split: Split, files: InputStore, settings: MapSettings) -> Chunks:
     """Yield the records and rejects of a split. Raise InputError if the file changes."""
     chunks = read_split(split, files, settings.pipeline, settings.limits)
     return require_unchanged(split, files, chunks)
@@ -187,11 +194,11 @@ def make_blobs(
     yield summary.blob(unit.number, maker.arrivals)
 
 
+SplitChunks = list[tuple[int, ExtractedChunk]]  # (split number, chunk)
+
+
 def _blobs_of(
-    chunks: Sequence[tuple[int, ExtractedChunk]],
-    maker: BlobMaker,
-    unit: int,
-    paths: Mapping[int, str],
+    chunks: SplitChunks, maker: BlobMaker, unit: int, paths: Mapping[int, str]
 ) -> Iterator[Blob]:
     """Yield the record blobs that these chunks complete, then one blob of rejects per chunk."""
     full = [chunk for _, chunk in chunks if len(chunk.records)]
@@ -209,9 +216,9 @@ def _blobs_of(
 
 def _joined(
     unit: Unit, files: InputStore, settings: MapSettings, summary: UnitSummary, read: Reader
-) -> Iterator[list[tuple[int, ExtractedChunk]]]:
+) -> Iterator[SplitChunks]:
     """Yield the chunks of a unit as lists of (split number, chunk). Small chunks share a list."""
-    together: list[tuple[int, ExtractedChunk]] = []
+    together = SplitChunks()
     size = rows = 0
     for split in unit.splits:
         summary.begin(split.number)
@@ -227,9 +234,7 @@ def _joined(
         yield together
 
 
-def require_unchanged(
-    split: Split, files: InputStore, chunks: Iterator[ExtractedChunk]
-) -> Iterator[ExtractedChunk]:
+def require_unchanged(split: Split, files: InputStore, chunks: Chunks) -> Chunks:
     """Yield `chunks`. Raise InputError if the file changes before the last chunk is read."""
     try:
         yield from chunks
@@ -308,7 +313,7 @@ class GroupedRecords(NamedTuple):
 
 
 class ChunkBuffer:
-    """A buffer of one unit's chunks on disk. A context manager that frees the space."""
+    """A buffer of one unit's chunks, in memory or, if they are large, on disk."""
 
     def __init__(self, partitions: int, gather_bytes: int) -> None:
         ranges = max(min(partitions, -(-gather_bytes // _RANGE_BYTES)), 1)
@@ -331,31 +336,25 @@ class ChunkBuffer:
         An item has the records of a range of log partitions, in the order of the chunks. A range
         that is much larger than others is divided into several items.
         """
-        for number in range(len(self._edges) - 1):
-            yield from self._range(number)
+        for number, (first, end) in enumerate(pairwise(self._edges)):
+            parts, partitions, size = list[SortedRecords](), list[Int32s](), 0
+            names = np.arange(first, end, dtype=np.int32)
+            for chunk, data in self._scratch.read_range(number):
+                parts.append(decompress_records(data))
+                partitions.append(np.repeat(names, self._counts[chunk][first:end]))
+                size += parts[-1].size_bytes
+                # Log partitions differ in size, so a range may be much larger than planned.
+                if size >= 3 * _RANGE_BYTES // 2:
+                    yield join_records(parts), np.concatenate(partitions)
+                    parts, partitions, size = [], [], 0
+            if parts:
+                yield join_records(parts), np.concatenate(partitions)
         self._scratch.clear()
         self._counts, self.size_bytes = [], 0
 
-    def _range(self, number: int) -> Iterator[tuple[SortedRecords, Int32s]]:
-        parts, partitions, size = list[SortedRecords](), list[Int32s](), 0
-        first, end = self._edges[number], self._edges[number + 1]
-        names = np.arange(first, end, dtype=np.int32)
-        for chunk, data in self._scratch.read_range(number):
-            parts.append(decompress_records(data))
-            partitions.append(np.repeat(names, self._counts[chunk][first:end]))
-            size += parts[-1].size_bytes
-            # Log partitions differ in size, so a range may be much larger than planned.
-            if size >= 3 * _RANGE_BYTES // 2:
-                yield join_records(parts), np.concatenate(partitions)
-                parts, partitions, size = [], [], 0
-        if parts:
-            yield join_records(parts), np.concatenate(partitions)
-
-    def __enter__(self) -> ChunkBuffer:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._scratch.__exit__(*error)
+    def close(self) -> None:
+        """Free the space of all chunks."""
+        self._scratch.close()
 
 
 # ---------------- sort
@@ -366,7 +365,7 @@ class ChunkBuffer:
 # never on the task or machine that makes them.
 
 
-class BlobMaker:
+class BlobMaker(AbstractContextManager["BlobMaker"]):
     """A converter of one unit's records to blobs. A context manager that frees gathered chunks.
 
     With an `encoding` (arrival order), records keep their order and blobs are finished record
@@ -428,14 +427,10 @@ class BlobMaker:
     def rest(self) -> Iterator[Blob]:
         """Yield the blobs of the gathered chunks. Must be called after the last chunk."""
         for records, partitions in self._gather.take():
-            yield from self._divided(self._regrouped(records, partitions))
-
-    def _regrouped(self, records: SortedRecords, partitions: Int32s) -> GroupedRecords:
-        """Group records of several chunks by log partition, and sort them if blobs are sorted."""
-        order, ends = _grouped(partitions, self._partitions)
-        if self._encoding is None:
-            _sort_groups(order, ends, records.sort_keys, records.tie_breakers)
-        return GroupedRecords(records.take(order).detached(), ends)
+            order, ends = _grouped(partitions, self._partitions)
+            if self._encoding is None:
+                _sort_groups(order, ends, records.sort_keys, records.tie_breakers)
+            yield from self._divided(GroupedRecords(records.take(order).detached(), ends))
 
     def _divided(self, chunk: GroupedRecords) -> Iterator[Blob]:
         start = 0
@@ -446,17 +441,12 @@ class BlobMaker:
                 yield from (self._blob(partition, part) for part in parts)
             start = end
 
-    def __enter__(self) -> BlobMaker:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._gather.__exit__(*error)
+    def __exit__(self, *_: object) -> None:
+        self._gather.close()
 
     def _blob(self, partition: int, records: SortedRecords) -> Blob:
         self._number += 1
-        blob = Blob(
-            RECORDS, self._unit, partition=partition, number=self._number, records=len(records)
-        )
+        blob = Blob(RECORDS, self._unit, b"", partition, self._number, len(records))
         if self._encoding is not None:
             batches = encode_batches(records.timestamps, records.bodies, self._encoding)
             size = len(batches.data)
@@ -482,7 +472,7 @@ def reject_blob(unit: int, split: int, rejects: RejectedRows, file: str) -> Blob
 
 
 def _grouped(partitions: Int32s, count: int) -> tuple[Int64s, Int64s]:
-    """Return the positions sorted by partition (stable), and the end of each partition in them."""
+    """Return (positions sorted by partition, end of each partition in them). The sort is stable."""
     narrow = partitions.astype(np.uint16) if count <= 2**16 else partitions
     order = np.argsort(narrow, kind="stable")  # a radix sort for 16-bit integers
     return order, np.cumsum(np.bincount(partitions, minlength=count))
@@ -587,9 +577,8 @@ class IntervalTimes(NamedTuple):
         if self.inside is None or other.inside is None:
             return other if self.inside is None else self
         lows = [each.low_ms for each in (self, other) if each.low_ms >= 0]
-        return IntervalTimes(
-            self.inside + other.inside, min(lows, default=-1), max(self.high_ms, other.high_ms)
-        )
+        high_ms = max(self.high_ms, other.high_ms)
+        return IntervalTimes(self.inside + other.inside, min(lows, default=-1), high_ms)
 
 
 class UnitSummary:
@@ -610,19 +599,16 @@ class UnitSummary:
     def add(self, split: int, chunk: ExtractedChunk) -> None:
         """Add the counts and findings of a chunk of a split that has begun."""
         before, times = self._splits[split], chunk.records.timestamps
-        self._splits[split] = SplitCount(
-            before.lines + chunk.line_count,
-            before.rows + chunk.row_count,
-            before.times.merge(FileTimes.from_timestamps(times)),
-        )
+        lines, rows = before.lines + chunk.line_count, before.rows + chunk.row_count
+        file_times = before.times.merge(FileTimes.from_timestamps(times))
+        self._splits[split] = SplitCount(lines, rows, file_times)
         if self._interval is not None:
             inside = IntervalTimes.from_timestamps(times, self._interval)
             self._times = self._times.merge(inside)
         reasons, counts = np.unique(chunk.rejects.reasons, return_counts=True)
         texts = REASON_TEXTS[reasons].tolist()
         self._reasons.update(dict(zip(texts, counts.tolist(), strict=True)))
-        if chunk.absent is not None:
-            self._absent = self._absent.merge(AbsentFields.from_row(*chunk.absent))
+        self._absent = self._absent.merge(chunk.absent)
         self._skipped += chunk.skipped
         self._comment_lines += chunk.comment_lines
         self._findings = merge_findings([*self._findings, *chunk.findings])[:_MOST_FINDINGS]
@@ -632,15 +618,18 @@ class UnitSummary:
 
         `arrivals` is None if the records have no order of arrival.
         """
-        ranges = None if arrivals is None else arrivals.ranges()
-        counted = {"splits": self._splits, "reasons": self._reasons, "absent": self._absent}
-        counted |= {
+        summary = {
+            "unit": unit,
+            "splits": self._splits,
+            "reasons": self._reasons,
+            "absent": self._absent,
             "skipped": self._skipped,
             "comment_lines": self._comment_lines,
             "times": self._times,
             "findings": [each.as_dict() for each in self._findings],
+            "arrivals": None if arrivals is None else arrivals.ranges(),
         }
-        return Blob(SUMMARY, unit, text=json.dumps({**counted, "unit": unit, "arrivals": ranges}))
+        return Blob(SUMMARY, unit, text=json.dumps(summary))
 
 
 class Summary(NamedTuple):
@@ -670,10 +659,8 @@ def combine_summaries(texts: Iterable[str]) -> Summary:
     absent, findings, times = AbsentFields(), list[Finding](), IntervalTimes()
     summaries = sorted(map(json.loads, texts), key=lambda summary: int(summary["unit"]))
     for summary in summaries:
-        splits |= {
-            int(number): SplitCount(lines, rows, FileTimes(*times))
-            for number, (lines, rows, times) in summary["splits"].items()
-        }
+        counts = summary["splits"].items()
+        splits |= {int(n): SplitCount(lines, rows, FileTimes(*t)) for n, (lines, rows, t) in counts}
         reasons.update(summary["reasons"])
         absent = absent.merge(AbsentFields(*summary["absent"]))
         times = times.merge(IntervalTimes(*summary["times"]))

@@ -95,11 +95,6 @@ class SpanningBlob(NamedTuple):
     bounds: dict[int, PieceBounds]  # number of the piece → its bounds
     spooled: pa.Table
 
-    @property
-    def records(self) -> int:
-        """Return the number of records in the blob."""
-        return int(self.spooled["records"][0].as_py())
-
 
 class CountSpanningBlobs(NamedTuple):
     """The task that counts the records of blobs that span several pieces, for each piece."""
@@ -117,7 +112,7 @@ class CountSpanningBlobs(NamedTuple):
 
     def amounts(self, items: Sequence[Sequence[SpanningBlob]]) -> Amounts:
         """Return the number of records in each item's blobs."""
-        each = [sum(blob.records for blob in blobs) for blobs in items]
+        each = [sum(blob.spooled["records"][0].as_py() for blob in blobs) for blobs in items]
         # The name differs from "records", because `WritePieces` counts the same records again.
         return Amounts("records of blobs", each)
 
@@ -140,10 +135,8 @@ class WritePieces(NamedTuple):
         rows: list[SegmentRow] = []
         for piece, bounds, packed, _ in inputs:
             blobs = read_blobs(self.store, unpack_rows([packed]))
-            created_at_ms = piece.created_at_ms
-            with SegmentWriter(
-                self.store, piece.first_segment, self.topic, created_at_ms
-            ) as writer:
+            first, now_ms = piece.first_segment, piece.created_at_ms
+            with SegmentWriter(self.store, first, self.topic, now_ms) as writer:
                 for batches in self._batches(blobs, bounds, piece):
                     writer.append(batches)
                 rows += writer.close()
@@ -156,24 +149,18 @@ class WritePieces(NamedTuple):
     def _batches(
         self, blobs: Iterator[SpooledBlob], bounds: PieceBounds, piece: ReducePiece
     ) -> Iterator[EncodedBatches]:
-        if self.topic.offset_field is not None:
-            return self._at_offsets(blobs, bounds, piece)
         base_offset, first = piece.base_offset, next(blobs)
         blobs = chain([first], blobs)
         if first.row["kind"] == BATCHES:
             return consecutive((unpack_batches(blob.data) for blob in blobs), base_offset)
         inside = (_within(_placed(blob), bounds) for blob in blobs)
-        merged = merge(inside, self.merge_bytes, self.order_column)
-        return encode(merged, encoding_of(self.topic, self.append_time_ms), base_offset)
-
-    def _at_offsets(
-        self, blobs: Iterator[SpooledBlob], bounds: PieceBounds, piece: ReducePiece
-    ) -> Iterator[EncodedBatches]:
-        inside = (_within(_placed(blob), bounds) for blob in blobs)
-        merged = merge(inside, self.merge_bytes)
+        encoding = encoding_of(self.topic, self.append_time_ms)
+        if self.topic.offset_field is None:
+            merged = merge(inside, self.merge_bytes, self.order_column)
+            return encode(merged, encoding, base_offset)
         name = f"{piece.topic}-{piece.partition}"
-        covered = CoveredOffsets(name, piece.base_offset, piece.end_offset)
-        return encode_at(merged, encoding_of(self.topic, self.append_time_ms), covered)
+        covered = CoveredOffsets(name, base_offset, piece.end_offset)
+        return encode_at(merge(inside, self.merge_bytes), encoding, covered)
 
 
 def _placed(blob: SpooledBlob) -> PlacedRecords:
@@ -205,9 +192,8 @@ def encode(
     """Encode `parts` as record batches with consecutive offsets from `base_offset` on."""
 
     def framed(records: SortedRecords, before: int) -> EncodedBatches:
-        return encode_batches(
-            records.timestamps, records.bodies, encoding, base_offset=base_offset + before
-        )
+        first = base_offset + before
+        return encode_batches(records.timestamps, records.bodies, encoding, base_offset=first)
 
     return _filled(parts, framed, encoding.batch_bytes)
 
@@ -282,12 +268,8 @@ def encode_at(
     of the covered range. Raises InputError for an offset that occurs twice, or is outside of the
     range.
     """
-    at = covered.start
-
-    def framed(records: SortedRecords, _before: int) -> EncodedBatches:
-        return _at_offsets(records, encoding)
-
-    for batches in _filled(_rising(parts, covered), framed, encoding.batch_bytes):
+    at, rising = covered.start, _rising(parts, covered)
+    for batches in _filled(rising, lambda r, _: _at_offsets(r, encoding), encoding.batch_bytes):
         yield from _bridged(batches, at)
         at = int(batches.table["last_offset"][-1]) + 1
     yield from _blanks(at, at if covered.end is None else covered.end)

@@ -68,12 +68,9 @@ def join_records(parts: Sequence[SortedRecords]) -> SortedRecords:
     sort_keys = np.concatenate([part.sort_keys for part in parts])
     ties = [part.tie_breakers for part in parts if part.tie_breakers is not None]
     by_time = all(part.by_time for part in parts)
-    return SortedRecords(
-        sort_keys,
-        np.concatenate(ties) if ties else None,
-        sort_keys if by_time else np.concatenate([part.timestamps for part in parts]),
-        Bodies.joined([part.bodies for part in parts]),
-    )
+    timestamps = sort_keys if by_time else np.concatenate([part.timestamps for part in parts])
+    bodies = Bodies.joined([part.bodies for part in parts])
+    return SortedRecords(sort_keys, np.concatenate(ties) if ties else None, timestamps, bodies)
 
 
 # ---------------- merge order

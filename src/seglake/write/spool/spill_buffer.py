@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,14 +22,11 @@ if TYPE_CHECKING:
 _MEMORY_BYTES = 16 * 2**20  # limit of the data in memory, above which a file is created
 
 
-class SpillBuffer:
-    """A buffer of lists that all have the same number of items, such as one item for each range.
-
-    It is a context manager that frees the space.
-    """
+class SpillBuffer(AbstractContextManager["SpillBuffer"]):
+    """A buffer of lists that all have the same number of items, such as one item for each range."""
 
     def __init__(self) -> None:
-        # Closed by `__exit__`.
+        # Closed by `close`.
         self._file = tempfile.SpooledTemporaryFile(_MEMORY_BYTES, dir=_folder())  # noqa: SIM115
         self._begins: list[Int64s] = []  # for each list, where its items begin and where it ends
         self.size_bytes = 0
@@ -61,11 +58,12 @@ class SpillBuffer:
         self._file.truncate(0)
         self._begins, self.size_bytes = [], 0
 
-    def __enter__(self) -> SpillBuffer:
-        return self
+    def close(self) -> None:
+        """Delete all lists, and the temporary file. The buffer cannot be used after that."""
+        self._file.close()
 
     def __exit__(self, *_: object) -> None:
-        self._file.close()
+        self.close()
 
 
 def _folder() -> str:
@@ -81,7 +79,6 @@ def _naming_the_disk() -> Iterator[None]:
     except OSError as error:
         raise StoreError(
             f"cannot spill records to {_folder()} ({error.strerror}). Large runs need some MB "
-            f"there for each log partition. Free some space, or set another folder in "
-            f"spark.local.dir "
-            f"(without Spark: TMPDIR)"
+            "there for each log partition. Free some space, or set another folder in "
+            "spark.local.dir (without Spark: TMPDIR)"
         ) from error

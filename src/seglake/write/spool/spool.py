@@ -287,10 +287,14 @@ def pack_rows(rows: pa.Table) -> bytes:
 
     Spark aborts a job whose results are larger than `spark.driver.maxResultSize`.
     """
-    sink, rows = io.BytesIO(), intern_names(rows)
-    options = pa.ipc.IpcWriteOptions(compression="zstd")
-    with pa.ipc.new_stream(sink, rows.schema, options=options) as stream:
-        stream.write_table(rows)
+    return _arrow_stream(intern_names(rows))
+
+
+def _arrow_stream(table: pa.Table) -> bytes:
+    """Return a table as a compressed Arrow stream."""
+    sink, options = io.BytesIO(), pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_stream(sink, table.schema, options=options) as stream:
+        stream.write_table(table)
     return sink.getvalue()
 
 
@@ -505,11 +509,7 @@ def pack_rejects(
         pa.repeat(pa.scalar(name, pa.string()), len(lines)),
         pa.nulls(len(lines), pa.int64()) if member is None else pa.array(lines - begin),
     ]
-    sink = pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(compression="zstd")
-    with pa.ipc.new_stream(sink, REJECTS_SCHEMA, options=options) as stream:
-        stream.write_batch(pa.RecordBatch.from_arrays(columns, schema=REJECTS_SCHEMA))
-    return sink.getvalue().to_pybytes()
+    return _arrow_stream(pa.Table.from_arrays(columns, schema=REJECTS_SCHEMA))
 
 
 def unpack_rejects(data: Any) -> pa.Table:

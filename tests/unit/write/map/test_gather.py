@@ -96,7 +96,7 @@ def test_what_is_gathered_comes_back_in_order(
                 found.setdefault(partition, []).append(item.body.decode())
         assert found == wanted
         assert [*kept.take()] == []
-        kept.__exit__()
+        kept.close()
 
 
 def test_a_large_run_has_few_blobs(tmp_path: Path) -> None:

@@ -66,15 +66,11 @@ class DeletionMonitor:
         """Call `forget` if logs were deleted since the last check. Ignores StoreError."""
         self._due = time.monotonic() + self._pause_s
         with contextlib.suppress(StoreError):
-            said = self._read_token()
+            said = b""
+            with contextlib.suppress(MissingObject):
+                said = bytes(self._store.read_all(layout.DELETIONS))
             with self._lock:
                 self._compare(said)
-
-    def _read_token(self) -> bytes:
-        try:
-            return bytes(self._store.read_all(layout.DELETIONS))
-        except MissingObject:
-            return b""
 
     def _compare(self, said: bytes) -> None:
         """Call `forget` after a change of the object, and once more at the next check.

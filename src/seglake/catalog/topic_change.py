@@ -199,7 +199,13 @@ def check_change(change: Change, topic: str, base: Snapshot) -> TopicChange:
     if not rows or any(row.topic != topic for row in rows):
         raise UsageError(f"a commit to {topic!r} must only have rows of this topic")
     for row in rows:
-        _check_row(row, base)
+        if isinstance(row, SegmentRow):
+            layout.check_attempt(row.attempt_id)
+            layout.check_attempt(row.index_attempt_id)
+        elif isinstance(row, TopicRow):
+            _check_topic(row, base)
+        elif isinstance(row, PartitionRow):
+            _check_partition(row, base)
     removed = {(topic, each): offsets for each, offsets in _by_partition(replaced).items()}
     for (_, partition), offsets in removed.items():
         _live(topic, partition, offsets, base)
@@ -208,16 +214,6 @@ def check_change(change: Change, topic: str, base: Snapshot) -> TopicChange:
     places = [(base.partition(topic, each), offset) for each, offset in replaced]
     gone = [view.segment(view.index_of(offset)).id for view, offset in places]
     return TopicChange(topic, [*rows, *change.tags], gone, change.forgotten)
-
-
-def _check_row(row: Row, base: Snapshot) -> None:
-    if isinstance(row, SegmentRow):
-        layout.check_attempt(row.attempt_id)
-        layout.check_attempt(row.index_attempt_id)
-    elif isinstance(row, TopicRow):
-        _check_topic(row, base)
-    elif isinstance(row, PartitionRow):
-        _check_partition(row, base)
 
 
 def _check_log(

@@ -141,7 +141,8 @@ def encode(pages: Mapping[Subject, Pages], blocks: int, log_bytes: int) -> bytes
     things["kind"] = [kind for kind, *_ in named]
     things["name"] = [len(name) for _, name, _ in named]
     things["pages"] = [len(pages[subject].rows) if subject else 0 for *_, subject in named]
-    text = _padded(b"".join(name for _, name, _ in named))
+    text = b"".join(name for _, name, _ in named)
+    text += bytes(-len(text) % 8)
     ends = np.cumsum(rows["bytes"], dtype=np.uint64)
     start = HEADER.itemsize + things.nbytes + rows.nbytes + len(text)
     rows["position"] = start + ends - rows["bytes"]
@@ -163,10 +164,6 @@ def _things(subjects: Iterable[Subject]) -> list[tuple[int, bytes, Subject | Non
     if value_format:
         things.append((VALUE_FORMAT, value_format.encode(), None))
     return sorted(things, key=lambda thing: thing[:2])
-
-
-def _padded(data: bytes) -> bytes:
-    return data + bytes(-len(data) % 8)
 
 
 def _crc(header: Any, tables: Any) -> int:

@@ -224,11 +224,15 @@ class _LocalStore:
         changed = set[Path]()
         for key in keys:
             path = _path(self.uri, key)
+            folder = path.parent
             with store_errors(self.uri, key):
                 path.unlink(missing_ok=True)
-            changed.add(_removed_if_empty(path.parent))
             # If the folder is created again, its name must be synced again.
-            self._synced.discard(path.parent)
+            self._synced.discard(folder)
+            with contextlib.suppress(OSError):  # the folder is not empty
+                folder.rmdir()
+                folder = folder.parent
+            changed.add(folder)
         for folder in sorted(changed):
             with store_errors(self.uri, ""), contextlib.suppress(FileNotFoundError):
                 _sync(folder)
@@ -248,15 +252,6 @@ def _open_files() -> int:
 def _path(root: str, key: str) -> Path:
     check_key(root, key)
     return Path(root, key)
-
-
-def _removed_if_empty(folder: Path) -> Path:
-    """Remove a folder if it is empty. Return its parent if it was removed, else the folder."""
-    try:
-        folder.rmdir()
-    except OSError:
-        return folder
-    return folder.parent
 
 
 def _of_file(status: os.stat_result) -> os.stat_result:

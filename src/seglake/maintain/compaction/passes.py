@@ -15,10 +15,9 @@ one blob.
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 from shlex import quote
@@ -35,7 +34,7 @@ from seglake.errors import UsageError
 from seglake.format.batch import CONTROL, DELETE_HORIZON, BatchTable
 from seglake.format.decode import Decoded
 from seglake.format.filter import NO_HORIZON
-from seglake.format.index import Subjects, subjects_of
+from seglake.format.index import Subjects
 from seglake.format.records import Bytes, Int64s, fixed
 from seglake.limits import INT32_MAX, INT64_MAX
 from seglake.log.fetch import LogFetch
@@ -59,6 +58,7 @@ from seglake.maintain.compaction.latest_kernels import (
     Words,
 )
 from seglake.store import Store
+from seglake.write.driver.topics import topic_from_row
 from seglake.write.spool.spill_buffer import SpillBuffer
 from seglake.write.spool.spool import (
     SPOOLED,
@@ -250,32 +250,23 @@ class CompactionPolicy(NamedTuple):
     subjects: Subjects = ()  # of key indexes
 
     @staticmethod
-    def from_topic(topic: TopicRow, root: str) -> CompactionPolicy:
+    def from_topic(row: TopicRow, root: str) -> CompactionPolicy:
         """Return the policy of a topic of the lake at `root`.
 
         Raises UsageError if the `cleanup.policy` does not include `compact`.
         """
-        settings: Mapping[str, Any] = json.loads(topic.settings)
-        policy = str(settings.get("cleanup.policy", "delete"))
-        if "compact" not in (word.strip() for word in policy.split(",")):
+        topic = topic_from_row(row)
+        if "compact" not in topic.cleanup_policy:
             raise UsageError(
-                f"topic {topic.topic!r} has cleanup.policy = {policy!r}, so it is not compacted. "
-                f"To change that: `seglake alter {quote(root)} {topic.topic} "
+                f"topic {topic.name!r} has cleanup.policy = {topic.cleanup_policy!r}, so it is not "
+                f"compacted. To change that: `seglake alter {quote(root)} {topic.name} "
                 f"cleanup.policy=compact`"
             )
-        values = {field: settings.get(name) for field, name in _NAMES.items()}
-        said = {field: value for field, value in values.items() if value is not None}
-        return CompactionPolicy(**said, subjects=subjects_of(settings))
-
-
-_NAMES = {
-    "delete_retention_ms": "delete.retention.ms",
-    "min_lag_ms": "min.compaction.lag.ms",
-    "max_lag_ms": "max.compaction.lag.ms",
-    "min_dirty_ratio": "min.cleanable.dirty.ratio",
-    "segment_bytes": "segment.bytes",
-    "index_bytes": "segment.index.bytes",
-}
+        return CompactionPolicy(
+            topic.delete_retention_ms, topic.min_compaction_lag_ms, topic.max_compaction_lag_ms,
+            topic.min_cleanable_dirty_ratio, topic.segment_bytes, topic.segment_index_bytes,
+            topic.index_subjects,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)

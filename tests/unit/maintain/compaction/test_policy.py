@@ -60,21 +60,17 @@ def test_a_policy_is_the_topics() -> None:
             min_compaction_lag_ms=2,
             max_compaction_lag_ms=3,
             min_cleanable_dirty_ratio=0.25,
-            segment_bytes=5,
-            segment_index_bytes=6,
-            retention_ms=None,
+            segment_bytes=2**20,
+            segment_index_bytes=2**10,
         ),
         "lake",
     )
-    assert found == CompactionPolicy(1, 2, 3, 0.25, 5, 6)
+    assert found == CompactionPolicy(1, 2, 3, 0.25, 2**20, 2**10)
 
 
-@pytest.mark.parametrize("policy", ["", "delete", "compacted"])
-def test_a_topic_that_is_not_compacted_is_refused(policy: str) -> None:
-    with pytest.raises(
-        UsageError, match=f"topic 't' has cleanup.policy = '{policy}'.* alter lake t "
-    ):
-        CompactionPolicy.from_topic(topic(cleanup_policy=policy), "lake")
+def test_a_topic_that_is_not_compacted_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"cleanup\.policy = 'delete'.* alter lake t "):
+        CompactionPolicy.from_topic(topic(cleanup_policy="delete"), "lake")
 
 
 def test_a_log_is_dirty_from_where_the_last_round_ended() -> None:

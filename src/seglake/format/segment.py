@@ -144,19 +144,14 @@ def _times(table: BatchTable) -> tuple[int, int, int, int]:
     """
     if not len(table):
         return -1, -1, -1, 0
-    highs = table["max_timestamp"]
+    highs, lows = table["max_timestamp"], table["min_timestamp"]
     top = int(np.argmax(highs))
-    low, of_max = int(table["min_timestamp"].min()), int(table["offset_of_max"][top])
-    return low, int(highs[top]), of_max, _max_lateness(table)
-
-
-def _max_lateness(table: BatchTable) -> int:
-    # Compute the largest time (ms) by which a record is older than an earlier record. If a batch
-    # has a record without a timestamp, its `min_timestamp` is -1, so only its `lateness` counts.
-    before = np.maximum(np.maximum.accumulate(table["max_timestamp"])[:-1], 0)
-    lows = table["min_timestamp"][1:]
-    behind = np.where(lows >= 0, before - lows, 0)
-    return max(int(behind.max(initial=0)), int(table["lateness"].max(initial=0)))
+    # If a batch has a record without a timestamp, its `min_timestamp` is -1, so only its `lateness`
+    # counts.
+    before = np.maximum(np.maximum.accumulate(highs)[:-1], 0)
+    behind = np.where(lows[1:] >= 0, before - lows[1:], 0)
+    late = max(int(behind.max(initial=0)), int(table["lateness"].max(initial=0)))
+    return int(lows.min()), int(highs[top]), int(table["offset_of_max"][top]), late
 
 
 def choose_indexed(table: BatchTable, policy: IndexPolicy) -> npt.NDArray[np.bool_]:

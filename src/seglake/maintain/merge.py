@@ -320,7 +320,10 @@ def groups_to_merge(
 
 
 def _add_due(plan: MergePlan, rows: Sequence[SegmentRow], growth: int) -> None:
-    """Add `rows` as a group if it has `growth` times the bytes of its largest row, else divide."""
+    """Add `rows` to the plan as a group if they have `growth` times the bytes of the largest row.
+
+    Otherwise, divide them at the largest row, and decide about both parts.
+    """
     if len(rows) < 2:
         return
     sizes = [row.log_bytes for row in rows]

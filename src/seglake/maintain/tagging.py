@@ -152,7 +152,7 @@ def _end(until: Time) -> int:
 
 
 class _Tagging:
-    """One change of a tag, which fills in its report."""
+    """Makes, changes or deletes one tag, and fills in the report."""
 
     def __init__(
         self, table: CatalogTable, report: TagResult, version: int | None, until_ms: int | None

@@ -279,7 +279,7 @@ class _Garbage(NamedTuple):
 
 
 class _Sweep:
-    """One vacuum, which sets the result of its last search in its report."""
+    """Finds the garbage of a lake, and deletes it. The report has the result of the last search."""
 
     def __init__(
         self, table: CatalogTable, times: _Cutoffs, report: VacuumResult, progress: Progress

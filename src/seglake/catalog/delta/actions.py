@@ -193,15 +193,12 @@ def _added(action: Action) -> AddedFile:
     partition = dict(action["partitionValues"])
     if not all(value is None or isinstance(value, str) for value in partition.values()):
         raise TypeError(f"a value in {partition} is not text")
-    rows, bounds, names = (
-        int(stats.get("numRecords", 0)),
-        _extents(stats, int),
-        _extents(stats, str),
-    )
+    bounds, names = extents(stats, int), extents(stats, str)
+    rows = int(stats.get("numRecords", 0))
     return AddedFile(path, size, partition, rows, changes, bounds, names)
 
 
-def _extents(stats: Mapping[str, Any], kind: type[_Value]) -> dict[str, tuple[_Value, _Value]]:
+def extents(stats: Mapping[str, Any], kind: type[_Value]) -> dict[str, tuple[_Value, _Value]]:
     """Return (smallest, largest) of each column of `USED_STATISTICS` with values of type `kind`."""
     lows, highs = stats.get("minValues", {}), stats.get("maxValues", {})
     return {

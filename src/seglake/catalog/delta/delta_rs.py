@@ -10,8 +10,7 @@ import logging
 import re
 import tempfile
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import chain
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,6 +23,7 @@ from seglake.catalog.delta.actions import (
     USED_STATISTICS,
     AddedFile,
     definition_action,
+    extents,
     header_actions,
     mark_first_commit,
 )
@@ -260,35 +260,25 @@ def live_files(table: DeltaTable, partition_by: Iterable[str]) -> Iterator[Added
     with _delta_errors(table.table_uri, "its files cannot be listed"):
         added = _retry_request(lambda: table.get_add_actions(flatten=True))
         files = pa.RecordBatchReader.from_stream(added).read_all()
-    extents = {
-        name: (f"min.{name}", f"max.{name}")
-        for name in sorted(USED_STATISTICS)
-        if f"min.{name}" in files.schema.names
-    }
-    used = ["path", "size_bytes", "num_records", *names.values(), *chain(*extents.values())]
+    stated = [name for name in sorted(USED_STATISTICS) if f"min.{name}" in files.schema.names]
+    lows, highs = ({name: f"{end}.{name}" for name in stated} for end in ("min", "max"))
+    used = ["path", "size_bytes", "num_records", *names.values(), *lows.values(), *highs.values()]
     for some in files.select(used).to_batches(max_chunksize=_LISTED_FILES):
         rows: list[dict[str, Any]] = some.to_pylist()
         for row in rows:
+            stats = {
+                "minValues": {name: row[column] for name, column in lows.items()},
+                "maxValues": {name: row[column] for name, column in highs.items()},
+            }
             yield AddedFile(
                 row["path"],
                 row["size_bytes"],
                 {name: row[column] for name, column in names.items()},
                 row["num_records"],
                 changes=True,
-                bounds=_stated(row, extents, int),
-                names=_stated(row, extents, str),
+                bounds=extents(stats, int),
+                names=extents(stats, str),
             )
-
-
-def _stated(
-    row: Mapping[str, Any], extents: Mapping[str, tuple[str, str]], kind: type
-) -> dict[str, tuple[Any, Any]]:
-    """Return (smallest, largest) of each column whose statistics in `row` have type `kind`."""
-    return {
-        name: (row[low], row[high])
-        for name, (low, high) in extents.items()
-        if isinstance(row[low], kind) and row[high] is not None
-    }
 
 
 def checkpoint_if_due(log: DeltaLog, made: Iterable[int]) -> None:

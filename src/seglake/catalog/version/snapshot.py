@@ -440,7 +440,8 @@ class Snapshot:
             version: The number of the newer version.
             files: The data files of the newer version.
             topics: New topic rows. For each topic, the row with the highest sequence is used.
-            partitions: New partition rows. For each, the row with the highest sequence is used.
+            partitions: New partition rows. For each log partition, the row with the highest
+                sequence is used.
             added: (Topic, partition) → new segments.
             removed: (Topic, partition) → base offsets of removed segments.
             unread: The topics of the newer version that are not read now.

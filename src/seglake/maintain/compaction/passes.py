@@ -358,12 +358,6 @@ class BlobBucket(NamedTuple):
     packed: bytes  # rows of SPOOLED
     rows: int  # of its blobs
 
-    @staticmethod
-    def from_spooled(partition: int, edges: Int64s, spooled: pa.Table) -> BlobBucket:
-        """Return the bucket of a partition from its SPOOLED rows."""
-        rows = int(spooled["records"].to_numpy().sum())
-        return BlobBucket(partition, edges, pack_rows(spooled), rows)
-
 
 class Survivors(NamedTuple):
     """The blobs of offsets to keep, by partition and segment, and counts by partition.
@@ -688,10 +682,10 @@ class Passes:
     ) -> tuple[pa.Table, Counter[int], Counter[int]]:
         """Find the survivors. Return rows of their blobs, counts of keys and expired tombstones."""
         edges = {log.partition: segment_edges(log.rows) for log in logs}
-        buckets = [
-            BlobBucket.from_spooled(partition, edges[partition], spooled)
-            for (partition, _), spooled in _parts(keys, "partition", "number")
-        ]
+        buckets = list[BlobBucket]()
+        for (partition, _), spooled in _parts(keys, "partition", "number"):
+            rows = int(spooled["records"].to_numpy().sum())
+            buckets.append(BlobBucket(partition, edges[partition], pack_rows(spooled), rows))
         task = FindSurvivors(self.store, self.attempt_id)
         most = _MOST_BLOBS // SHARES_PER_CORE // max(map(len, edges.values()))
         cores = min(self.engine.cores_for(_log_bytes(logs)), most)

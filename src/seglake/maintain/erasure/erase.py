@@ -465,7 +465,7 @@ def erase(  # noqa: PLR0913  # each is an option of the command
 
 
 class _Erasure:
-    """One erasure, which fills in its report."""
+    """Carries out one erasure, and fills in its report."""
 
     def __init__(
         self,

@@ -1,22 +1,18 @@
-"""A clock that stands, ids that count, and runs in this process, without a JVM.
+"""A clock that does not move, and runs in this process, without a JVM.
 
 Input is named below `/proc/self/cwd`: an absolute path that is the same in every folder. So what a
 lake holds of its input's paths does not depend on where a test runs.
 """
 
 import contextlib
-import hashlib
-import itertools
-import sys
 import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from seglake.config import Pipeline, from_tables
+from seglake.config import from_tables
 
 # The one import of tests/stored from below the public API: what runs an ingest without Spark.
 from seglake.engine import LocalEngine
@@ -41,20 +37,12 @@ class Clock:
 
 
 @contextlib.contextmanager
-def steady(folder: Path, series: str = "first") -> Iterator[Clock]:
-    """Work in a folder, where the clock stands and every UUID is the next one of a series."""
-    clock, numbers, random_uuid = Clock(), itertools.count(), uuid.uuid4
-
-    def numbered() -> uuid.UUID:
-        if sys._getframe(1).f_globals["__name__"].startswith("numba"):  # of a file in its cache
-            return random_uuid()
-        digest = hashlib.sha256(f"{series} {next(numbers)}".encode()).digest()
-        return uuid.UUID(bytes=digest[:16], version=4)
-
+def steady(folder: Path) -> Iterator[Clock]:
+    """Work in a folder, with a clock that does not move."""
+    clock = Clock()
     with pytest.MonkeyPatch.context() as patch, contextlib.chdir(folder):
         patch.setattr(time, "time_ns", clock)
         patch.setattr(time, "monotonic", lambda: 0.0)
-        patch.setattr(uuid, "uuid4", numbered)
         yield clock
 
 
@@ -85,11 +73,5 @@ def ingest(
         if step == "commit" and pending:
             pending.pop()()
 
-    report = ingest_files(
-        LocalEngine(), _pipeline(settings), DeclaredRun(run_id, interval), progress
-    )
-    return report.as_dict()
-
-
-def _pipeline(settings: Tables) -> Pipeline:
-    return from_tables(settings)
+    declared = DeclaredRun(run_id, interval)
+    return ingest_files(LocalEngine(), from_tables(settings), declared, progress).as_dict()

@@ -1,46 +1,12 @@
-"""The parts of the benchmark that need no JVM: its events, its arithmetic, its document."""
+"""The parts of the benchmark that need no JVM, small. Each part checks its own answers."""
 
-import json
 from pathlib import Path
 
-import numpy as np
-import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from seglake.engine import LocalEngine
 from tests.bench import cold, find, remote
-from tests.bench.events import Events, generate, numbers_in
 from tests.bench.workbench import Sizes, Workbench
-from tests.makers.strategies import examples
-
-
-@pytest.fixture(scope="module")
-def events(tmp_path_factory: pytest.TempPathFactory) -> Events:
-    return generate(tmp_path_factory.mktemp("events"), events=5003, files=3, lateness_ms=2000)
-
-
-def test_lines_are_json_and_say_what_the_list_of_times_says(events: Events) -> None:
-    lines = [json.loads(line) for path in events.files for line in path.read_text().splitlines()]
-    assert [line["ts"] for line in lines] == events.times.tolist()
-    assert [int(line["id"]) for line in lines] == list(range(5003))
-    assert (np.diff(events.times) < 0).any()
-
-
-def test_numbers_are_found_in_lines(events: Events) -> None:
-    lines = [line for path in events.files for line in path.read_bytes().splitlines()]
-    column = pa.chunked_array([lines[4000:], lines[:10]], pa.binary())
-    assert numbers_in(column).tolist() == [*range(10), *range(4000, 5003)]
-
-
-@examples(100)
-@given(data=st.data())
-def test_a_window_of_the_model(events: Events, data: st.DataObject) -> None:
-    time = st.integers(events.start_ms - 9000, events.end_ms + 9000)
-    start, end = data.draw(time), data.draw(time)
-    wanted = [i for i, t in enumerate(events.times.tolist()) if start <= t < end]
-    assert events.between(start, end).tolist() == wanted
 
 
 @pytest.mark.rest

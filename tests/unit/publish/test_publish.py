@@ -392,7 +392,7 @@ def test_row_groups_bound_the_memory(tmp_path: Path) -> None:
     LakeMaker(root).run(
         {0: [event(n, pad="x" * 1000) for n in range(300)]}, Shape(batch_bytes=4000)
     )
-    assert publish(root, value=True, memory_bytes=200_000).rows == 300
+    assert publish(root, value=True, memory_bytes=100_000).rows == 300
     (file,) = (root / "tables/events").glob("*.parquet")
     assert pq.ParquetFile(file).num_row_groups > 5
     offsets = pq.read_table(file)["offset"].to_pylist()

@@ -85,7 +85,7 @@ class FileWriter:
         for batch in execute(LogFetch(lake), [piece], read, memory_bytes=memory, threads=1):
             some.append(self.columns.convert(batch, find, misfits))
             rows, size = rows + len(batch), size + some[-1].nbytes
-            if rows >= _GROUP_ROWS or size >= memory:
+            if rows >= _GROUP_ROWS or size >= 2 * memory:
                 yield pa.Table.from_batches(some)
                 some, rows, size = [], 0, 0
         if some:

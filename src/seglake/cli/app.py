@@ -31,11 +31,8 @@ def jobs(name: Annotated[str | None, typer.Argument()] = None, json: Json = Fals
     folder = Path(seglake.__file__).resolve().parent / "jobs"
     files = {path.stem: str(path) for path in sorted(folder.glob("[a-z]*.py"))}
     if name is None:
-        columns = [Column("job", "job"), Column("module", "module"), Column("file", "file")]
-        rows = [
-            {"job": job, "module": f"seglake.jobs.{job}", "file": file}
-            for job, file in files.items()
-        ]
+        columns = [Column(field, field) for field in ("job", "module", "file")]
+        rows = [{"job": job, "module": f"seglake.jobs.{job}", "file": files[job]} for job in files]
         show("jobs", Listing(columns, rows), as_json=json)
     elif name in files:
         typer.echo(files[name])

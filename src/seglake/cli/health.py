@@ -22,7 +22,6 @@ from seglake.terminal.tables import Column, Listing, number, prose, show, show_r
 from seglake.terminal.wording import counted
 
 if TYPE_CHECKING:
-    from seglake.cli.terminal.progress import Job
     from seglake.maintain.commit import MaintenanceReport
     from seglake.maintain.health.verify import VerifyResult
     from seglake.maintain.vacuum import VacuumResult
@@ -54,10 +53,8 @@ def verify(
     """
     from seglake.maintain.health.verify import verify as check
 
-    job: Job | None = context.obj
-    spark = job.session() if job else None
-    with display("verifying", job) as shown:
-        report = check(root, deep=deep, topics=topic, spark=spark, progress=shown.amount)
+    with display("verifying", context.obj) as shown:
+        report = check(root, deep=deep, topics=topic, spark=shown.spark, progress=shown.amount)
     finish(report, _show_verified, as_json=json)
 
 
@@ -99,21 +96,21 @@ def repair(
             f"{'--trust' if trust else '--force'} is only valid with --catalog. Add --catalog"
         )
     reports: Sequence[MaintenanceReport]
+    nothing, damaged = "", False
     if catalog:
-        nothing = (
-            "The catalog can be read, so it was not rebuilt. To rebuild it anyway, add --force."
-        )
         rebuilt = rebuild_catalog(root, trust=trust or [], force=force, dry_run=dry_run)
-        reports, done, damaged = [rebuilt], rebuilt.status != "already done", False
+        reports = [rebuilt]
+        if rebuilt.status == "already done":
+            nothing = "The catalog can be read, so it was not rebuilt. To rebuild it, add --force."
     else:
-        nothing = "No index file is missing or damaged. `seglake verify` also checks the logs."
         with display("looking" if dry_run else "repairing") as shown:
-            repaired = repair_indexes(root, dry_run=dry_run, progress=shown.amount)
-        reports, done = repaired, bool(repaired)
+            reports = repaired = repair_indexes(root, dry_run=dry_run, progress=shown.amount)
         damaged = any(report.damaged for report in repaired)
+        if not reports:
+            nothing = "No index file is missing or damaged. `seglake verify` also checks the logs."
     if json:
         print(dumps([report.as_dict() for report in reports], ensure_ascii=False))
-    elif not done:
+    elif nothing:
         print(nothing)
     else:
         for report in reports:
@@ -145,23 +142,19 @@ def reindex(
     from seglake.format.index import IndexPolicy
     from seglake.maintain.health.reindex import reindex as write_indexes
 
-    given = ("bytes", index_interval_bytes), ("records", index_interval_records)
-    policies = [
-        IndexPolicy(unit, size)
-        for unit, size in (*given, ("ms", index_interval_ms))
-        if size is not None
-    ]
+    given = {
+        "bytes": index_interval_bytes, "records": index_interval_records, "ms": index_interval_ms,
+    }  # fmt: skip
+    policies = [IndexPolicy(unit, size) for unit, size in given.items() if size is not None]
     if len(policies) > 1:
         raise UsageError(
             "several index intervals contradict each other. Keep one of --index-interval-bytes, "
             "--index-interval-records and --index-interval-ms"
         )
     policy = policies[0] if policies else None
-    job: Job | None = context.obj
-    spark = job.session() if job else None
-    with display("indexing", job) as shown:
+    with display("indexing", context.obj) as shown:
         report = write_indexes(
-            root, topic, policy, partitions=partition, spark=spark, progress=shown.amount
+            root, topic, policy, partitions=partition, spark=shown.spark, progress=shown.amount
         )
     finish(report, lambda done: show_report("reindex", done.as_dict()), as_json=json)
 
@@ -195,26 +188,17 @@ def _show_vacuumed(grace_hours: float, report: VacuumResult) -> None:
         done = "Would rewrite" if dry_run else "Rewrote"
         files = counted(len(report.rewritten), "merged file")
         print(f"{done} {files} of the quarantine to remove the rejects of undone or replaced runs.")
-    ended = "Would delete expired tags" if dry_run else "Deleted expired tags"
+    deleted = "Would delete" if dry_run else "Deleted"
     if report.ended_tags:
-        print(f"{ended}: {', '.join(report.ended_tags)}.")
+        print(f"{deleted} expired tags: {', '.join(report.ended_tags)}.")
     for hold in report.tags:
         if hold["held_bytes"]:
-            print(
-                f"Tag {hold['name']} keeps {counted(hold['held_bytes'], 'byte')} of version "
-                f"{hold['version']}."
-            )
+            size = counted(hold["held_bytes"], "byte")
+            print(f"Tag {hold['name']} keeps {size} of version {hold['version']}.")
     objects = counted(len(report.deleted) + len(report.catalog_files), "object")
-    size = counted(report.deleted_bytes, "byte")
-    done = "Would delete" if dry_run else "Deleted"
-    print(f"{done} {objects} ({size}).{_of_young(len(report.young), grace_hours)}")
-
-
-def _of_young(count: int, grace_hours: float) -> str:
-    """Return a sentence about objects that an attempt may still need, or ""."""
-    if not count:
-        return ""
-    return f" Kept {count:,} younger than {grace_hours:g} h (--grace-hours), which may be in use."
+    young, young_h = len(report.young), f"{grace_hours:g} h (--grace-hours)"
+    kept = f" Kept {young:,} younger than {young_h}, which may be in use." if young else ""
+    print(f"{deleted} {objects} ({counted(report.deleted_bytes, 'byte')}).{kept}")
 
 
 def warm() -> None:

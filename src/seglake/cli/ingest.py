@@ -76,10 +76,9 @@ def ingest(
     elif replace_with_nothing:
         raise UsageError("--replace-with-nothing needs --replace or --replace-interval")
     changes = {
-        "pipeline.root": root,
-        "pipeline.on_changed_source": on_changed_source,
+        "pipeline.root": root, "pipeline.on_changed_source": on_changed_source,
         "input.paths": source or None,
-    }
+    }  # fmt: skip
     settings = {name: value for name, value in changes.items() if value is not None}
     pipeline, interval = load(conf_file, settings), (interval_start, interval_end)
     with steps(context.obj, local=local) as progress, report_run(pipeline, interval) as run:
@@ -200,16 +199,14 @@ def _show_check(checked: CheckResult, remark: str) -> None:
         show(f"{counted(len(records), 'record')} in {rows}", Listing([places, *_RECORDS], records))
     if rejects:
         show(f"{counted(len(rejects), 'reject')} in {rows}", Listing([places, *_REJECTS], rejects))
-    if not checked.rows:
-        if checked.size_bytes or not checked.files:
-            print("The sample has no rows.")
-        else:
-            one = checked.files == 1
-            print("The file is empty." if one else f"All {checked.files:,} files are empty.")
-    for finding in checked.findings:
-        print(wrap(str(finding)))
-    if remark:
-        print(wrap(remark))
+    if not checked.rows and (checked.size_bytes or not checked.files):
+        print("The sample has no rows.")
+    elif not checked.rows:
+        one = checked.files == 1
+        print("The file is empty." if one else f"All {checked.files:,} files are empty.")
+    for finding in (*map(str, checked.findings), remark):
+        if finding:
+            print(wrap(finding))
 
 
 def _files(checked: CheckResult) -> Iterator[str]:
@@ -323,24 +320,13 @@ def _rejects(checked: CheckResult) -> Iterator[str]:
         yield f"{count:,} of {tried} would be rejected ({reason}), the first at {place_of(first)}"
 
 
-def _fails(rejected: int, rows: int, pipeline: Pipeline) -> str:
-    """Return the reason why an ingest would commit nothing."""
-    if rejected == rows:
-        return "None of the rows tried would become a record"
-    ratio = pipeline.max_quarantine_ratio
-    return (
-        f"Of {counted(rows, 'row')} tried, {rejected:,} would be rejected, but "
-        f"pipeline.max_quarantine_ratio allows only {ratio:.0%}"
-    )
-
-
 def _show_init(
     file: Path, made: InferredPipeline, checked: CheckResult, pipeline: Pipeline
 ) -> None:
-    rejected = sum(checked.reasons.values())
-    records = counted(len(checked.rows) - rejected, "record")
-    tried = f"Tried {counted(len(checked.rows), 'row')}: {records}, {counted(rejected, 'reject')}."
-    print(wrap(f"Wrote {file}. {tried}"))
+    rows, rejected = len(checked.rows), sum(checked.reasons.values())
+    tried = counted(rows, "row")
+    results = f"{counted(rows - rejected, 'record')}, {counted(rejected, 'reject')}"
+    print(wrap(f"Wrote {file}. Tried {tried}: {results}."))
     for setting, choice in made.choices.items():
         reason = f": {choice.reason}" if choice.reason else ""
         print(wrap(f"  {setting} = {dumps(choice.value, ensure_ascii=False)}{reason}"))
@@ -348,12 +334,15 @@ def _show_init(
     for warning in dict.fromkeys((*warnings, *map(str, checked.findings), *_rejects(checked))):
         print(wrap(f"  note: {warning}"))
     option = f"--conf-file {quote(str(file))}"
-    if not pipeline.allows_rejects(rejected, len(checked.rows)):
-        fails = _fails(rejected, len(checked.rows), pipeline)
-        print(wrap(f"{fails}. An ingest would commit nothing if the other rows are like these"))
-        print(f"Next: correct {file}, then seglake check {option}")
+    if pipeline.allows_rejects(rejected, rows):
+        print(f"Next: seglake check {option}, then seglake ingest {option} --local")
         return
-    print(f"Next: seglake check {option}, then seglake ingest {option} --local")
+    limit = f"pipeline.max_quarantine_ratio allows only {pipeline.max_quarantine_ratio:.0%}"
+    fails = f"Of {tried} tried, {rejected:,} would be rejected, but {limit}"
+    if rejected == rows:
+        fails = "None of the rows tried would become a record"
+    print(wrap(f"{fails}. An ingest would commit nothing if the other rows are like these"))
+    print(f"Next: correct {file}, then seglake check {option}")
 
 
 def append(

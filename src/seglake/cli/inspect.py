@@ -18,7 +18,7 @@ from seglake.cli.arguments.window import absolute
 from seglake.cli.lifecycle import tag_rows
 from seglake.cli.terminal.output import complete_file
 from seglake.cli.terminal.progress import display
-from seglake.errors import UsageError
+from seglake.errors import QuarantineLimit, UsageError
 from seglake.terminal.tables import (
     Column,
     Listing,
@@ -145,6 +145,13 @@ def _segments_of(log: Log, partition: int) -> Iterator[dict[str, Any]]:
         }
 
 
+_OFFSETS_COLUMNS = [
+    number("partition", "partition"),
+    number("offset", "offset"),
+    moment("timestamp", "timestamp"),
+]
+
+
 def offsets(
     root: Root,
     topic: Topic,
@@ -166,28 +173,17 @@ def offsets(
     import seglake
 
     log = seglake.open(root, version).topic(topic)
-    rows = offset_rows(log, absolute(time, zone) or time, partition)
-    show(f"offsets of {topic} at {time}", rows, as_json=json)
-
-
-def offset_rows(log: Log, time: str, partition: int | None) -> Listing:
-    """Return a row for each partition, with its offset at a time or at a special time of Kafka."""
-    columns = [
-        number("partition", "partition"),
-        number("offset", "offset"),
-        moment("timestamp", "timestamp"),
-    ]
     chosen = log.partitions() if partition is None else [partition]
-    places = _find(log, time, chosen).items()
+    places = _find(log, absolute(time, zone) or time, chosen).items()
     rows = [{"partition": p, "offset": offset, "timestamp": at} for p, (offset, at) in places]
-    return Listing(columns, rows)
+    show(f"offsets of {topic} at {time}", Listing(_OFFSETS_COLUMNS, rows), as_json=json)
 
 
 def _find(log: Log, time: str, chosen: list[int]) -> dict[int, tuple[int | None, int | None]]:
-    if time == "earliest":
-        return {p: (offset, None) for p, offset in log.beginning_offsets(chosen).items()}
-    if time == "latest":
-        return {p: (offset, None) for p, offset in log.end_offsets(chosen).items()}
+    """Return (offset, timestamp) in each partition at a time or at a special time of Kafka."""
+    if time in ("earliest", "latest"):
+        ends = log.beginning_offsets(chosen) if time == "earliest" else log.end_offsets(chosen)
+        return {p: (offset, None) for p, offset in ends.items()}
     if time == "max-timestamp":
         places = log.max_timestamps(chosen)
     else:
@@ -283,34 +279,22 @@ def history_rows(commits: Iterable[RunRow | MaintenanceRow], *, as_json: bool) -
 def _one_for_each_run(commits: Sequence[RunRow | MaintenanceRow]) -> Iterator[dict[str, Any]]:
     """Yield one row for each run and each maintenance. A removed run has its current state."""
     from seglake.catalog.schema import RunRow
+    from seglake.read.listings import interval, took
 
     since = {run.attempt_id: run.state for run in commits
              if isinstance(run, RunRow) and run.state != "committed"}  # fmt: skip
     for commit in commits:
+        report, row = loads(commit.report), {**asdict(commit), "took": took(commit)}
         if not isinstance(commit, RunRow):
-            yield {**asdict(commit), **_of_maintenance(commit)}
+            # The runs that an undo removed. The state is the operation, because a narrow table may
+            # omit the column of the operation.
+            runs = ", ".join(report.get("runs") or ()) or None
+            yield {**row, "run_id": runs, "state": commit.operation}
         elif commit.state == "committed":
+            counts = (report.get("reasons") or {}).items()
+            reasons = ", ".join(f"{reason}: {count:,}" for reason, count in counts) or None
             state = since.get(commit.attempt_id, commit.state)
-            yield {**asdict(commit), **_of_run(commit), "state": state}
-
-
-def _of_run(run: RunRow) -> dict[str, str | None]:
-    from seglake.read.listings import interval, took
-
-    counts = loads(run.report).get("reasons") or {}
-    reasons = ", ".join(f"{reason}: {count:,}" for reason, count in counts.items())
-    return {"interval": interval(run), "took": took(run), "reasons": reasons or None}
-
-
-def _of_maintenance(commit: MaintenanceRow) -> dict[str, str | None]:
-    """Return the columns `run_id` (the runs that an undo removed), `state` and `took`.
-
-    The state is the operation, because a narrow table may omit the column of the operation.
-    """
-    from seglake.read.listings import took
-
-    return {"run_id": ", ".join(loads(commit.report).get("runs") or ()) or None,
-            "state": commit.operation, "took": took(commit)}  # fmt: skip
+            yield {**row, "interval": interval(commit), "reasons": reasons, "state": state}
 
 
 def run_status(
@@ -331,9 +315,10 @@ def run_status(
     Example:
         seglake run-status ./lake web --run-id 2026-11-20T10
     """
-    from seglake.cli.runs import Runs, run_exit_code
+    from seglake.cli.runs import Runs
 
     status = Runs(root, topic).status(run_id, pipeline)
+    code = status["exit_code"]
     if json:
         typer.echo(dumps(status, ensure_ascii=False))
     else:
@@ -342,7 +327,7 @@ def run_status(
         if status.get("redrives"):
             status["open_rejects"] = f"{left:,}"  # text, because a report omits the number 0
         show_report(f"run {run_id}", status)
-    raise typer.Exit(run_exit_code(status))
+    raise typer.Exit(code if code in {0, QuarantineLimit.exit_code} else 1)
 
 
 def quarantine(
@@ -414,10 +399,8 @@ def report(
     elif json:
         typer.echo(made.as_json())
     else:
-        show(
-            "alerts",
-            Listing(_REPORT_COLUMNS, (alert._asdict() for alert in join_alerts(made.alerts))),
-        )
+        rows = (alert._asdict() for alert in join_alerts(made.alerts))
+        show("alerts", Listing(_REPORT_COLUMNS, rows))
         if made.storage.tags:
             show("tags", tag_rows(made.storage.tags))
         typer.echo("-o report.html writes a page with charts.")

@@ -25,9 +25,7 @@ from seglake.terminal.tables import Column, Listing, number, show, size
 from seglake.terminal.wording import counted
 
 if TYPE_CHECKING:
-    from seglake.kafka.exporting import ExportResult
     from seglake.kafka.importing import ImportResult
-    from seglake.replay.run import ReplayReport
 
 _EXPORT_COLUMNS = [
     Column("folder", "folder"),
@@ -68,12 +66,9 @@ def export(
             root, topic, dest, start=start, end=end, topic_id=topic_id, version=version,
             progress=shown.amount,
         )  # fmt: skip
-    finish(report, _show_exported, as_json=json)
-
-
-def _show_exported(report: ExportResult) -> None:
-    rows = Listing(_EXPORT_COLUMNS, [part.as_dict() for part in report.partitions])
-    show(f"{report.topic}, version {report.version}, for a broker", rows)
+    parts = Listing(_EXPORT_COLUMNS, [part.as_dict() for part in report.partitions])
+    title = f"{report.topic}, version {report.version}, for a broker"
+    finish(report, lambda _: show(title, parts), as_json=json)
 
 
 _IMPORTED = [
@@ -151,14 +146,12 @@ def _show_logs(reports: list[ImportResult], *, as_json: bool) -> None:
     if as_json:
         print(dumps([report.as_dict() for report in reports], ensure_ascii=False))
         return
-    for note in (note for report in reports for note in _notes(report)):
-        print(f"seglake: {note}", file=sys.stderr)
-    new = [
-        {"topic": report.topic, **part.as_dict()}
-        for report in reports
-        for part in report.partitions
-        if part.end_offset > part.start_offset
-    ]
+    new = []
+    for report in reports:
+        for note in _notes(report):
+            print(f"seglake: {note}", file=sys.stderr)
+        parts = [part for part in report.partitions if part.end_offset > part.start_offset]
+        new += [{"topic": report.topic, **part.as_dict()} for part in parts]
     if not new:
         amiss = any(report.refused or report.gone for report in reports)
         print("Found no other new records." if amiss else "Found no new records.")
@@ -175,13 +168,13 @@ def _notes(report: ImportResult) -> Iterator[str]:
     yield from report.notes
     if report.refused:
         yield f"topic {report.topic!r} was left out: {report.refused}"
-    if report.gone:
-        count = len(report.gone)
+    if count := len(report.gone):
+        are = "are" if count > 1 else "is"
+        named = f"{', '.join(report.gone[:_GONE])}{', …' * (count > _GONE)}"
         yield (
-            f"{counted(count, 'object')} of topic {report.topic!r} {'are' if count > 1 else 'is'} "
-            f"missing from the bucket, and reads of the records in them fail: "
-            f"{', '.join(report.gone[:_GONE])}{', …' * (count > _GONE)}. Set the topic's "
-            f"retention in the lake below the broker's"
+            f"{counted(count, 'object')} of topic {report.topic!r} {are} missing from the bucket, "
+            f"and reads of the records in them fail: {named}. Set the topic's retention in the "
+            f"lake below the broker's"
         )
 
 
@@ -235,15 +228,19 @@ def replay(
     if start is None or end is None:
         raise UsageError("a replay needs --start and --end, or --last")
     if speed is not None and not 0 < speed < float("inf"):
-        raise UsageError(
-            f"--speed must be above 0, not {speed}. 1 is the original speed, 10 is ten times "
-            f"as fast"
-        )
+        pace = "1 is the original speed, 10 is ten times as fast"
+        raise UsageError(f"--speed must be above 0, not {speed}. {pace}")
     target = Target(to, new_topic or topic, _client_settings(kafka or [], kafka_file))
     log = seglake.open(root, version).topic(topic)
     with log_lines(), line_every(_LINE_S):
         report = replay_window(log, start, end, target, name=name, tempo=Tempo(speed, max_rate))
-    _show_replay(report, as_json=json)
+    rows, records = list(report.partitions()), counted(report.records, "record")
+    if not json:
+        show(f"{records} sent to {report.target}", Listing(_REPLAY_COLUMNS, rows))
+        return
+    document = {**asdict(report), "records": report.records, "partitions": rows}
+    del document["sent"], document["resumed_after"]
+    typer.echo(dumps(document, ensure_ascii=False))
 
 
 def _client_settings(pairs: Sequence[str], file: Path | None) -> dict[str, str]:
@@ -264,22 +261,10 @@ def _client_settings(pairs: Sequence[str], file: Path | None) -> dict[str, str]:
         key, separator, value = pair.partition("=")
         if not separator or not key.strip():
             # The message does not quote the setting, which may be a secret.
-            raise UsageError(
-                "a setting of --kafka or --kafka-file is not of the form KEY=VALUE. Correct it"
-            )
+            what = "a setting of --kafka or --kafka-file is not of the form KEY=VALUE"
+            raise UsageError(f"{what}. Correct it")
         settings[key.strip()] = value.strip()
     return settings
-
-
-def _show_replay(report: ReplayReport, *, as_json: bool) -> None:
-    rows = list(report.partitions())
-    if not as_json:
-        records = counted(report.records, "record")
-        show(f"{records} sent to {report.target}", Listing(_REPLAY_COLUMNS, rows))
-        return
-    document = {**asdict(report), "records": report.records, "partitions": rows}
-    del document["sent"], document["resumed_after"]
-    typer.echo(dumps(document, ensure_ascii=False))
 
 
 def serve(
@@ -314,15 +299,13 @@ def serve(
 
     with extra("serve", "`seglake serve`"):
         from seglake.serve import run
-    names = tuple(filter(None, topics.split(","))) if topics else None
+    names = [*filter(None, topics.split(","))] if topics else None
     opts = {"listen": listen, "advertise": advertise, "topics": names, "insecure": insecure or None}
-    opts["list"] = tuple(listed) if listed else None
+    opts["list"] = listed or None
     settings = load(conf_file, {f"server.{key}": v for key, v in opts.items() if v is not None})
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     try:
         run.serve_lake(root, settings, started=lambda at: typer.echo(f"serving {root} at {at}"))
     except OSError as error:
-        where = settings.server.listen
-        raise StoreError(
-            f"cannot listen at {where} ({error.strerror or error}). Give another --listen"
-        ) from None
+        where = f"{settings.server.listen} ({error.strerror or error})"
+        raise StoreError(f"cannot listen at {where}. Give another --listen") from None

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from seglake.maintain.expiry.retention import DeleteRecordsResult, RetainResult
     from seglake.maintain.merge import MergeResult
     from seglake.maintain.publish.publish import PublishResult
-    from seglake.maintain.schedule import MaintainResult
     from seglake.maintain.tagging import TagResult, TagUsage
     from seglake.maintain.topic_settings import AlterResult
     from seglake.maintain.undo import UndoResult
@@ -49,11 +48,11 @@ _LOG_STARTS_COLUMNS = [
 def show_moves(reports: Sequence[DeleteRecordsResult | RetainResult], *, dry_run: bool) -> None:
     """Print the partitions of topics whose log starts moved, or would move."""
     rows = [{"topic": each.topic, **move.as_dict()} for each in reports for move in each.moved]
-    if not rows:
+    if rows:
+        title = "log starts that would move" if dry_run else "log starts that moved"
+        show(title, Listing(_LOG_STARTS_COLUMNS, rows))
+    else:
         print("Nothing would be removed." if dry_run else "Nothing was removed.")
-        return
-    title = "log starts that would move" if dry_run else "log starts that moved"
-    show(title, Listing(_LOG_STARTS_COLUMNS, rows), as_json=False)
 
 
 def alter(
@@ -92,13 +91,11 @@ def _show_altered(root: str, report: AlterResult) -> None:
             f"new records keys, set key.fields in the pipeline."
         )
     if report.expired:
-        records, segments, log_bytes = (
-            sum(getattr(each, name) for each in report.expired)
-            for name in ("records", "segments", "log_bytes")
-        )
+        records = counted(sum(each.records for each in report.expired), "record")
+        segments = counted(sum(each.segments for each in report.expired), "segment")
+        size = short_bytes(sum(each.log_bytes for each in report.expired))
         print(
-            f"The next `seglake maintain` or `retain` will remove {counted(records, 'record')} in "
-            f"{counted(segments, 'segment')} ({short_bytes(log_bytes)})."
+            f"The next `seglake maintain` or `retain` will remove {records} in {segments} ({size})."
         )
     if report.unindexed:
         segments = counted(report.unindexed, "segment")
@@ -178,10 +175,8 @@ def _show_compacted(report: CompactResult) -> None:
         return
     cleaned = [partition for partition in partitions if partition["cleaned"]]
     if cleaned:
-        show(
-            f"compacted in version {report.version}",
-            Listing([*_COMPACT_PLAN[:-1], *_OUTCOME], cleaned),
-        )
+        table = Listing([*_COMPACT_PLAN[:-1], *_OUTCOME], cleaned)
+        show(f"compacted in version {report.version}", table)
     due = counted(len(cleaned), "log partition")
     print(f"Compacted {due} of {len(partitions)}.")
 
@@ -208,23 +203,20 @@ def delete_records(
     """
     from seglake.maintain.expiry.retention import delete_records as move_starts
 
-    partitions = partition or []
+    offsets, chosen = None, partition or None
     if before_offset is None and before_time is None:
         raise UsageError("delete-records needs --before-offset or --before-time")
-    if before_offset is not None and before_time is not None:
-        raise UsageError("--before-offset contradicts --before-time. Keep one")
-    if before_offset is not None and len(partitions) != 1:
-        raise UsageError(
-            "--before-offset needs exactly one --partition, because offsets count "
-            "within a partition"
-        )
+    if before_offset is not None:
+        if before_time is not None:
+            raise UsageError("--before-offset contradicts --before-time. Keep one")
+        if chosen is None or len(chosen) != 1:
+            raise UsageError(
+                "--before-offset needs exactly one --partition, because offsets count "
+                "within a partition"
+            )
+        offsets, chosen = {chosen[0]: before_offset}, None
     report = move_starts(
-        root,
-        topic,
-        None if before_offset is None else {partitions[0]: before_offset},
-        before_time=before_time,
-        partitions=None if before_offset is not None or not partitions else partitions,
-        dry_run=dry_run,
+        root, topic, offsets, before_time=before_time, partitions=chosen, dry_run=dry_run
     )
     finish(report, lambda done: show_moves([done], dry_run=dry_run), as_json=json)
 
@@ -329,18 +321,14 @@ def maintain(
     from seglake.maintain.schedule import maintain_lake
 
     job: Job | None = context.obj
-    spark = job.session() if job else None
     with display("reading the catalog", job, logs=True) as shown:
         report = maintain_lake(
-            root, topic, dry_run=dry_run, grace_hours=grace_hours, spark=spark,
+            root, topic, dry_run=dry_run, grace_hours=grace_hours, spark=shown.spark,
             progress=job.log if job else shown.step,
         )  # fmt: skip
-    finish(report, _show_maintained, as_json=json)
-
-
-def _show_maintained(report: MaintainResult) -> None:
-    rows = [{**part.as_dict(), "result": _result(part.as_dict())} for part in report.parts]
-    show("maintenance", Listing(_MAINTAIN_COLUMNS, rows), as_json=False)
+    parts = [part.as_dict() for part in report.parts]
+    table = Listing(_MAINTAIN_COLUMNS, ({**part, "result": _result(part)} for part in parts))
+    finish(report, lambda _: show("maintenance", table), as_json=json)
 
 
 def _result(part: dict[str, Any]) -> str:
@@ -410,17 +398,15 @@ def merge(
 
 def _show_merged(report: MergeResult) -> None:
     if report.plan and report.dry_run:
-        show(
-            "would become one segment",
-            Listing(_MERGE_PLAN, [group.as_dict() for group in report.plan]),
-        )
+        groups = Listing(_MERGE_PLAN, [group.as_dict() for group in report.plan])
+        show("would become one segment", groups)
     if report.damaged:
         show("not merged", Listing(_DAMAGED, [damaged.as_dict() for damaged in report.damaged]))
     if not (report.segments or report.damaged or report.skipped):
         print(f"Nothing was merged, because {_why_apart(report.apart)}.")
         return
-    groups = counted(report.skipped, "group")
-    changed = f". Skipped {groups} that another commit changed" if report.skipped else ""
+    skipped = counted(report.skipped, "group")
+    changed = f". Skipped {skipped} that another commit changed" if report.skipped else ""
     became = "would become" if report.dry_run else "became"
     print(
         f"{counted(report.segments, 'segment')} {became} {report.new_segments:,}: "
@@ -467,13 +453,11 @@ def publish(
     from seglake.maintain.publish.columns import TableColumns
     from seglake.maintain.publish.publish import publish as publish_table
 
-    job: Job | None = context.obj
-    spark = job.session() if job else None
-    with display("publishing", job, logs=True) as shown:
+    with display("publishing", context.obj, logs=True) as shown:
         report = publish_table(
             root, topic, table, fields=None if fields is None else TableColumns.parse(fields),
             value=value, key=key_as, timestamp_ms=timestamp_ms, strict=strict, replace=replace,
-            forget=forget, dry_run=dry_run, memory_bytes=memory_mib * 2**20, spark=spark,
+            forget=forget, dry_run=dry_run, memory_bytes=memory_mib * 2**20, spark=shown.spark,
             progress=shown.amount,
         )  # fmt: skip
     finish(report, _show_published, as_json=json)
@@ -579,21 +563,18 @@ def tag(
 
 
 def _show_tagged(root: str, delete: bool, report: TagResult) -> None:
-    if delete:
-        print(
-            f"Deleted tag {report.name!r}. `seglake vacuum` deletes the objects that only this "
-            f"tag kept."
-        )
-        return
     until = "" if report.until_ms is None else f" until {short_time(report.until_ms)}"
-    if report.status == "already done":
+    if delete:
+        only = "the objects that only this tag kept"
+        print(f"Deleted tag {report.name!r}. `seglake vacuum` deletes {only}.")
+    elif report.status == "already done":
+        remedy = f"`seglake tag {quote(root)} {report.name} --delete`"
         print(
             f"Tag {report.name!r} already names version {report.tagged}{until}. To use the name "
-            f"for another version, delete the tag first: `seglake tag {quote(root)} "
-            f"{report.name} --delete`"
+            f"for another version, delete the tag first: {remedy}"
         )
-        return
-    print(f"Tagged version {report.tagged} as {report.name!r}{until}.")
+    else:
+        print(f"Tagged version {report.tagged} as {report.name!r}{until}.")
 
 
 def undo(
@@ -636,12 +617,10 @@ def _show_undone(report: UndoResult) -> None:
     ]
     columns = [number("partition", "partition"), number("start", "from"), number("end", "up to")]
     if ranges:
-        show("offsets without records", Listing(columns, ranges), as_json=False)
+        show("offsets without records", Listing(columns, ranges))
     runs = ", ".join(report.runs)
     if report.dry_run:
-        print(
-            f"Would undo {runs}: {counted(report.records, 'record')} in "
-            f"{counted(report.segments, 'segment')}, {counted(report.files, 'input file')}."
-        )
+        segments, files = counted(report.segments, "segment"), counted(report.files, "input file")
+        print(f"Would undo {runs}: {counted(report.records, 'record')} in {segments}, {files}.")
     else:
         print(f"Undid {runs} (version {report.version}): {gone}")

@@ -108,7 +108,7 @@ def write(
     planned, stats = plan(log, request), ReadStats()
     reader = _reader(log, planned, request, stats)
     cut = form == "table" and max_records is None and request.tail is None
-    first = _Records(reader, _TABLE_ROWS if cut else max_records, looks_ahead=cut)
+    first = _Records(reader, _TABLE_ROWS if cut else max_records, ahead=cut)
     schema, batches = reader.schema, iter(first)
     if request.fields is not None:
         added = FieldReader(request.fields, None, log.value_format)
@@ -136,7 +136,8 @@ def _write(
     """Write records in the form `form` to a file, or to standard output without `output`."""
     written = _Records(batches)
     if form == "table":
-        show(f"records of {log.topic}", _listing(schema, written), as_json=False)
+        columns = [_column(field) for field in schema if field.name not in _NOT_SHOWN]
+        show(f"records of {log.topic}", Listing(columns, _rows(written)))
         return
     with _sink(output, binary=form in {"arrow", "parquet"}) as sink, progress:
         if form == "jsonl":
@@ -152,29 +153,24 @@ def _write(
 class _Records:
     """An iterable of batches with the first `most` records, or with all records without `most`.
 
-    `records` counts the records so far. With `looks_ahead`, `more` is True if other records follow.
-    Without `looks_ahead`, no batch after the last record is read.
+    `records` counts the records so far. With `ahead`, `more` is True if other records follow.
+    Without `ahead`, no batch after the last record is read.
     """
 
     def __init__(
-        self,
-        batches: Iterable[pa.RecordBatch],
-        most: int | None = None,
-        *,
-        looks_ahead: bool = False,
+        self, batches: Iterable[pa.RecordBatch], most: int | None = None, *, ahead: bool = False
     ) -> None:
         self._batches, self._most = batches, INT64_MAX if most is None else most
-        self._looks_ahead = looks_ahead
-        self.records, self.more = 0, False
+        self._ahead, self.records, self.more = ahead, 0, False
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        for batch in self._batches if self._most or self._looks_ahead else ():
+        for batch in self._batches if self._most or self._ahead else ():
             left = self._most - self.records
-            self.more = self._looks_ahead and len(batch) > left
+            self.more = self._ahead and len(batch) > left
             self.records += min(left, len(batch))
             if left:
                 yield batch.slice(0, left)
-            if self.more or (self.records == self._most and not self._looks_ahead):
+            if self.more or (self.records == self._most and not self._ahead):
                 return
 
 
@@ -211,7 +207,7 @@ def write_matches(
     what = f"searching {log.topic}"
     is_seen = form == "table" or _is_shown(output)
     cut = _TABLE_ROWS if form == "table" and newest is None else None
-    first = _Records(show_wait(reader, what) if is_seen else reader, cut, looks_ahead=True)
+    first = _Records(show_wait(reader, what) if is_seen else reader, cut, ahead=True)
     batches = with_field_hints(first, log, fields.kinds if fields is not None else ())
     _write(log, reader.schema, batches, form, output, _progress(what, output, first, stats))
     if not first.records:
@@ -275,12 +271,6 @@ def _writer(form: str, output: Path | None, schema: pa.Schema, sink: Any) -> Any
 _NOT_SHOWN = ("topic", "timestamp_type")
 
 
-def _listing(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Listing:
-    """Return a table of records, with the columns of `schema` that people need."""
-    names = [name for name in schema.names if name not in _NOT_SHOWN]
-    return Listing([_column(schema.field(name)) for name in names], _rows(batches))
-
-
 def _column(field: Any) -> Column:
     """Return the column of a log column or of a field. Times of fields look like timestamps."""
     if field.name in {"partition", "offset"}:
@@ -321,11 +311,6 @@ def _is_shown(output: Path | None) -> bool:
     return output is None and sys.stdout.isatty()
 
 
-def _is_piped(output: Path | None) -> bool:
-    """Return whether standard output is a pipe to another program."""
-    return output is None and stat.S_ISFIFO(os.fstat(sys.stdout.fileno()).st_mode)
-
-
 @contextmanager
 def _progress(
     what: str, output: Path | None, written: _Records, stats: ReadStats, planned: Plan | None = None
@@ -350,7 +335,7 @@ def _progress(
         else:
             shown.amount(min(fetched, planned.size_bytes), planned.size_bytes)
 
-    if _is_piped(output):
+    if output is None and stat.S_ISFIFO(os.fstat(sys.stdout.fileno()).st_mode):
         lines = Display(what, "bytes of log", lambda line, *_: print(line, file=sys.stderr))
         with periodically(lambda: update(lines), WAITED_S):
             yield

@@ -31,8 +31,7 @@ from seglake.times.instants import format_ms
 
 _LIMIT = 20  # default limit of the rows of a table
 _SHOWN = 200  # limit of the characters of a rejected row in a table
-_COLUMNS = {"source_file": "file", "line": "line", "reason": "reason", "raw": "row"}
-_IN_ARCHIVE = "member", "member_line"
+_STORED = "source_file", "line", "reason", "raw", "member", "member_line"
 _GROUP = ["reason", "attempt_id", "source_file"]
 
 Group = tuple[str, str, str]  # reason, attempt, file
@@ -48,9 +47,7 @@ class Rejects(NamedTuple):
 
     def table(self, sample: Counter[Group] | None) -> Listing:
         """Return a row for each reject, or for the first `sample[group]` rejects of each group."""
-        look = {"line": number("line", "line"), "raw": Column("raw", "row", _cut)}
-        columns = [look.get(name, Column(name, head)) for name, head in _COLUMNS.items()]
-        return Listing([Column("run_id", "run"), *columns], self._rows(sample))
+        return Listing(_COLUMNS, self._rows(sample))
 
     def counts(self) -> Counter[Group]:
         """Return the count of rejects of each group that `table` returns."""
@@ -71,11 +68,8 @@ class Rejects(NamedTuple):
     def show(self, limit: int | None, *, as_json: bool) -> None:
         """Print a sample of the rejects. As JSON without a limit, print all rejects."""
         if not self.runs:
-            hint = (
-                "committed runs have no open rejects. To see a sample of the rejects of a failed "
-                "run, give --run-id"
-            )
-            print(f"{self.topic}: {hint}", file=sys.stderr)
+            hint = "To see a sample of the rejects of a failed run, give --run-id"
+            print(f"{self.topic}: committed runs have no open rejects. {hint}", file=sys.stderr)
         if as_json and limit is None:
             stream_json(self.table(None).rows)
             said = describe_hidden_rows({}, 0, self.unkept())
@@ -104,9 +98,9 @@ class Rejects(NamedTuple):
                 yield from map(self._shown, _chosen(batch, sample))
 
     def _shown(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        shown = {name: row[name] for name in (*_COLUMNS, *_IN_ARCHIVE)}
+        stored = {name: row[name] for name in _STORED}
         raw = {"raw": text_or_base64(row["raw"] or b"")}
-        return {**_key(self.runs[row["attempt_id"]]), "committed": True, **shown, **raw}
+        return {**_key(self.runs[row["attempt_id"]]), "committed": True, **stored, **raw}
 
     def _failed(self) -> list[FailedRun]:
         return [run for run in self.runs.values() if isinstance(run, FailedRun)]
@@ -202,7 +196,13 @@ def _cut(raw: str | dict[str, str]) -> str:
     return raw if len(raw) <= _SHOWN else f"{raw[:_SHOWN]}…"
 
 
-_NOT_COMMITTED = 1
+_COLUMNS = [
+    Column("run_id", "run"),
+    Column("source_file", "file"),
+    number("line", "line"),
+    Column("reason", "reason"),
+    Column("raw", "row", _cut),
+]
 
 
 class Runs:
@@ -225,24 +225,28 @@ class Runs:
         the run id and `pipeline` is not set.
         """
         runs = self._runs_of(run_id)
-        for name, gone in self._removed_runs(run_id).items():
-            if name not in runs or _ended_ms(runs[name]) < gone.finished_at_ms:
-                runs[name] = gone
+        history = sorted(self._history, key=lambda run: run.sequence)
+        last = {run.pipeline: run for run in history if run.run_id == run_id}
+        for name, run in last.items():
+            if run.state != "committed" and (
+                name not in runs or _ended_ms(runs[name]) < run.finished_at_ms
+            ):
+                runs[name] = run
         named = runs if pipeline is None else {pipeline: runs.get(pipeline)}
         if len(named) > 1:
             raise UsageError(
                 f"several pipelines have a run {run_id!r} ({', '.join(named)}). "
                 f"Choose one with --pipeline"
             )
-        for run in named.values():
-            if isinstance(run, RunRow):
-                if run.state == "committed":
-                    return self._committed_status(run)
-                return {**_head(run, run.state, None), "report": json.loads(run.report)}
-            if run is not None:
-                return _failed(run)
-        key = {"topic": self._topic, "pipeline": pipeline, "run_id": run_id}
-        return {**key, "status": "not there", "exit_code": None}
+        found = next(iter(named.values()), None)
+        if found is None:
+            key = {"topic": self._topic, "pipeline": pipeline, "run_id": run_id}
+            return {**key, "status": "not there", "exit_code": None}
+        if not isinstance(found, RunRow):
+            return _failed(found)
+        if found.state != "committed":
+            return {**_head(found, found.state, None), "report": json.loads(found.report)}
+        return self._committed_status(found)
 
     def _committed_status(self, run: RunRow) -> dict[str, Any]:
         """Return the status of a committed run, with the open rejects after its redrives."""
@@ -259,12 +263,6 @@ class Runs:
             "open_rejects": left,
             "report": json.loads(run.report),
         }
-
-    def _removed_runs(self, run_id: str) -> dict[str, RunRow]:
-        """Return pipeline → last row of its run with this run id, if the run was removed."""
-        rows = sorted(self._history, key=lambda run: run.sequence)
-        last = {run.pipeline: run for run in rows if run.run_id == run_id}
-        return {name: run for name, run in last.items() if run.state != "committed"}
 
     def _runs_of(self, run_id: str) -> dict[str, RunRow | FailedRun]:
         """Return pipeline → its run with this run id."""
@@ -299,13 +297,8 @@ def _key(run: RunRow | FailedRun) -> dict[str, Any]:
 
 
 def _head(run: RunRow | FailedRun, status: str, exit_code: int | None) -> dict[str, Any]:
-    return {
-        "topic": run.topic,
-        **_key(run),
-        "status": status,
-        "exit_code": exit_code,
-        "ended": format_ms(_ended_ms(run)),
-    }
+    state = {"status": status, "exit_code": exit_code, "ended": format_ms(_ended_ms(run))}
+    return {"topic": run.topic, **_key(run), **state}
 
 
 def _failed(run: FailedRun) -> dict[str, Any]:
@@ -320,15 +313,6 @@ def _failed(run: FailedRun) -> dict[str, Any]:
         "reasons": run.report.get("reasons", {}),
         "report": run.report,
     }
-
-
-def run_exit_code(status: dict[str, Any]) -> int:
-    """Return the exit code of `seglake run-status`: 0 committed, 3 rejected too much, else 1.
-
-    A run that was undone or replaced has exit code 1. Exit code 2 is for wrong arguments.
-    """
-    code = status["exit_code"]
-    return code if code in {0, QuarantineLimit.exit_code} else _NOT_COMMITTED
 
 
 def failed_rows(root: str, topic: str | None) -> Listing:

@@ -144,11 +144,9 @@ def _other_ways(log: Log) -> str:
         ways.append("--key")
     if any(_sampled(log, "headers").to_pylist()):
         ways.append("--header")
-    return (
-        f"Search with {' or '.join(ways)}"
-        if ways
-        else ("Search the output of `seglake read` with grep")
-    )
+    if not ways:
+        return "Search the output of `seglake read` with grep"
+    return f"Search with {' or '.join(ways)}"
 
 
 def _sampled(log: Log, column: str) -> Any:

@@ -10,7 +10,7 @@ have up to 17 zeros after its last record batch. The logs of a lake do not have 
 import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,7 @@ Columns = dict[str, Any]
 _HEAD_BYTES = 17  # at most this many bytes end a log in Kafka (FileLogInputStream)
 
 
-def dump_file(file: str, *, deep: bool, as_json: bool, iso: bool = False) -> None:
+def dump_file(file: str, *, deep: bool, as_json: bool, iso: bool) -> None:
     """Print `file` to standard output."""
     folder, _, name = file.rpartition("/")
     match = re.fullmatch(r"([0-9]{20})\.(log|index|timeindex)", name)
@@ -43,11 +43,13 @@ def dump_file(file: str, *, deep: bool, as_json: bool, iso: bool = False) -> Non
     if deep and suffix != "log":
         raise UsageError("--deep is only valid for .log files")
     store = open_store(folder or ".")
+    chunks = _chunks(store, folder, name, base_offset)
     try:
         if deep:
-            _print_records(_chunks(store, folder, name, base_offset), iso=iso)
+            _print_records(chunks, iso=iso)
         else:
-            for columns in _COLUMNS[suffix](store, folder, name, base_offset):
+            of_file = _batches(chunks) if suffix == "log" else _index(store, name, base_offset)
+            for columns in of_file:
                 _print(columns, as_json=as_json)
     except CorruptData as damage:
         raise damage.within(name) from damage
@@ -95,8 +97,8 @@ def _topic_partition(folder: str) -> tuple[str, int]:
     return "", 0
 
 
-def _log(store: Store, folder: str, name: str, base_offset: int) -> Iterator[Columns]:
-    for chunk in _chunks(store, folder, name, base_offset):
+def _batches(chunks: Iterable[Chunk]) -> Iterator[Columns]:
+    for chunk in chunks:
         table = chunk.table
         yield {
             "base_offset": table["base_offset"],
@@ -113,7 +115,7 @@ def _log(store: Store, folder: str, name: str, base_offset: int) -> Iterator[Col
         }
 
 
-def _print_records(chunks: Iterator[Chunk], *, iso: bool) -> None:
+def _print_records(chunks: Iterable[Chunk], *, iso: bool) -> None:
     from seglake.cli.record_formats import iso_batches, json_lines
 
     for chunk in chunks:
@@ -122,18 +124,13 @@ def _print_records(chunks: Iterator[Chunk], *, iso: bool) -> None:
             sys.stdout.buffer.write(json_lines(batch))
 
 
-def _index(store: Store, _folder: str, name: str, base_offset: int) -> Iterator[Columns]:
+def _index(store: Store, name: str, base_offset: int) -> Iterator[Columns]:
     data = store.read_all(name)
-    index = OffsetIndex.decode(base_offset, data)
-    yield {"offset": index.offsets, "position": index.positions}
-    index.check(data)
-
-
-def _timeindex(store: Store, _folder: str, name: str, base_offset: int) -> Iterator[Columns]:
-    data = store.read_all(name)
-    index = TimeIndex.decode(base_offset, data)
-    yield {"timestamp": index.timestamps, "offset": index.offsets}
-    index.check(data)
-
-
-_COLUMNS = {"log": _log, "index": _index, "timeindex": _timeindex}
+    if name.endswith(".timeindex"):
+        times = TimeIndex.decode(base_offset, data)
+        yield {"timestamp": times.timestamps, "offset": times.offsets}
+        times.check(data)
+    else:
+        index = OffsetIndex.decode(base_offset, data)
+        yield {"offset": index.offsets, "position": index.positions}
+        index.check(data)

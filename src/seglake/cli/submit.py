@@ -56,15 +56,14 @@ def make_job(command: Command, names: Collection[str]) -> Command:
     def job(**arguments: Any) -> None:
         command(**arguments | dict.fromkeys(arguments.keys() & {"json"}, True))
 
-    parameters = [_by_name(each, names) for each in declared.parameters.values()]
-    job.__annotations__ = {each.name: each.annotation for each in parameters}
-    job.__signature__ = declared.replace(parameters=parameters)  # type: ignore[attr-defined]
+    parameters = {**declared.parameters}
+    for name in parameters.keys() & names:
+        match get_args(parameters[name].annotation):
+            case kind, ArgumentInfo(help=text):
+                option = typer.Option(f"--{name}", help=text)
+                parameters[name] = parameters[name].replace(annotation=Annotated[kind, option])
+    job.__annotations__ = {name: each.annotation for name, each in parameters.items()}
+    job.__signature__ = declared.replace(  # type: ignore[attr-defined]
+        parameters=[*parameters.values()]
+    )
     return job
-
-
-def _by_name(parameter: inspect.Parameter, names: Collection[str]) -> inspect.Parameter:
-    match get_args(parameter.annotation):
-        case kind, ArgumentInfo(help=text) if parameter.name in names:
-            option = typer.Option(f"--{parameter.name}", help=text)
-            return parameter.replace(annotation=Annotated[kind, option])
-    return parameter

@@ -197,15 +197,11 @@ def _records(
     columns: Sequence[Column], cells: Iterable[Sequence[str]], width: int
 ) -> Iterator[str]:
     """Yield a rule with the number of each record, then its fields."""
+    heads = [(column.heading, column.prose) for column in columns]
     for number_, row in enumerate(cells, 1):
         yield f"─[ {number_} ]".ljust(min(width, 40), "─")
-        yield from _fields(
-            [
-                (column.heading, text, column.prose)
-                for column, text in zip(columns, row, strict=True)
-            ],
-            width,
-        )
+        fields = [(name, text, prose) for (name, prose), text in zip(heads, row, strict=True)]
+        yield from _fields(fields, width)
 
 
 def _fields(fields: Sequence[tuple[str, str, bool]], width: int | None) -> Iterator[str]:
@@ -237,20 +233,14 @@ def _html(table: Table) -> str:
     import html
 
     heads = "".join(f"<th>{html.escape(each.heading)}</th>" for each in table.columns)
-    rows = "".join(
-        f"<tr>{''.join(map(_html_cell, table.columns, row))}</tr>"
-        for row in islice(table.rows, _ROWS)
-    )
+    rows = ""
+    for row in islice(table.rows, _ROWS):
+        texts = map(Column.text, table.columns, row)
+        rows += f"<tr>{''.join(f'<td>{html.escape(text)}</td>' for text in texts)}</tr>"
     return (
         f"<p>{html.escape(table.title)}</p><table><thead><tr>{heads}</tr></thead>"
         f"<tbody>{rows}</tbody></table><p>{html.escape(table.left_out)}</p>"
     )
-
-
-def _html_cell(column: Column, value: object) -> str:
-    import html
-
-    return f"<td>{html.escape(column.text(value))}</td>"
 
 
 def report_table(title: str, report: Mapping[str, Any]) -> Table:

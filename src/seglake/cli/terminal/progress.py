@@ -8,7 +8,7 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from threading import Lock, Timer
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, TypeVar
@@ -49,12 +49,14 @@ class Job(NamedTuple):
 class Display(logging.Handler):
     """A log handler that shows the step of a command, with its progress or the newest log line.
 
-    `draw` is called with a line, the amount that is done, and the total or None.
+    `draw` is called with a line, the amount that is done, and the total or None. `spark` is the
+    session of a job.
     """
 
     def __init__(self, step: str, unit: str, draw: Callable[[str, int, int | None], None]) -> None:
         super().__init__()
         self._step, self._draw, self._pace = step, draw, Pace(unit)
+        self.spark: SparkSession | None = None
 
     def step(self, name: str) -> None:
         """Show the name of a step that begins."""
@@ -77,10 +79,13 @@ def display(
     """Show a step and later steps on standard error. Remove the bar when the block ends.
 
     Without a terminal, print at most one line per `interval_s()` seconds. A job logs these lines.
-    With `logs`, a terminal also shows log lines about progress.
+    With `logs`, a terminal also shows log lines about progress. Raises ConfigError for a job
+    without a Spark session.
     """
     if job is not None:
-        yield Display(step, unit, _when_due(partial(_log.info, "%s")))
+        shown = Display(step, unit, _when_due(partial(_log.info, "%s")))
+        shown.spark = job.session()
+        yield shown
         return
     if not sys.stderr.isatty():
         with log_lines():
@@ -132,55 +137,42 @@ def steps(job: Job | None = None, *, local: bool = False) -> Iterator[Callable[[
     if job is not None:  # spark-submit owns the session
         yield job.log
         return
-    with _line_if_stopped(), ExitStack() as stack:
-        if not local:
-            stack.enter_context(_own_session())
-        yield stack.enter_context(display("reading the settings", logs=True)).step
-
-
-@contextmanager
-def _own_session() -> Iterator[None]:
-    with extra("spark", "an ingest without --local"):
-        from pyspark.sql import SparkSession
-
-    running = SparkSession.getActiveSession()
-    with _no_py4j_traces():
-        try:
-            yield
-        finally:
-            started = SparkSession.getActiveSession()
-            if running is None and started is not None:
-                started.stop()
-
-
-@contextmanager
-def _no_py4j_traces() -> Iterator[None]:
-    """Hide Py4J's log of calls that Ctrl-C interrupts. These calls also raise errors."""
-
-    def other(record: logging.LogRecord) -> bool:
-        return not record.getMessage().endswith(_OF_CUT_CALLS)
-
-    loggers = [logging.getLogger(name) for name in (None, "py4j.clientserver")]
-    for logger in loggers:
-        logger.addFilter(other)
     try:
-        yield
-    finally:
-        for logger in loggers:
-            logger.removeFilter(other)
-
-
-@contextmanager
-def _line_if_stopped() -> Iterator[None]:
-    """Print a line about the state of the run after a Ctrl-C inside the block."""
-    try:
-        yield
+        own = nullcontext() if local else _own_session()
+        with own, display("reading the settings", logs=True) as shown:
+            yield shown.step
     except KeyboardInterrupt:
         print_stopped(
             "Nothing is half done. To finish, run the command again, with the same run id if it "
             "had one"
         )
         raise
+
+
+@contextmanager
+def _own_session() -> Iterator[None]:
+    """Stop a Spark session that the block starts. Hide Py4J's log of calls that Ctrl-C interrupts.
+
+    These calls also raise errors.
+    """
+    with extra("spark", "an ingest without --local"):
+        from pyspark.sql import SparkSession
+
+    def other(record: logging.LogRecord) -> bool:
+        return not record.getMessage().endswith(_OF_CUT_CALLS)
+
+    running = SparkSession.getActiveSession()
+    loggers = [logging.getLogger(name) for name in (None, "py4j.clientserver")]
+    for logger in loggers:
+        logger.addFilter(other)
+    try:
+        yield
+    finally:
+        started = SparkSession.getActiveSession()
+        if running is None and started is not None:
+            started.stop()
+        for logger in loggers:
+            logger.removeFilter(other)
 
 
 def show_wait(batches: Iterable[_Batch], what: str) -> Iterator[_Batch]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seglake.catalog.failed_run import FailedRun, all_failed_runs
+from seglake.catalog.failed_run import all_failed_runs
 from seglake.catalog.quarantine.files import describe_place
 from seglake.catalog.quarantine.open_rejects import expired_attempts, open_attempts, rejects_left
 from seglake.catalog.quarantine.table import QuarantineTable
@@ -135,11 +135,8 @@ def refine_spans(
             blocks.append(_blocks(log, segments, number))
             whole[number] = False
         except (CorruptData, MissingObject) as damage:
-            _log.warning(
-                "cannot read the zone map of a segment, so the report counts the "
-                "segment as a whole: %s",
-                damage,
-            )
+            what = "cannot read the zone map of a segment, so the report counts it as a whole"
+            _log.warning("%s: %s", what, damage)
     return TimeSpans(*map(np.concatenate, zip(spans.take(whole), *blocks, strict=True)))
 
 
@@ -268,15 +265,12 @@ def usual_range(spans: TimeSpans, now_ms: int) -> UsualRange | None:
     dated = spans.take((spans.records > 0) & (spans.lows >= 0) & (spans.highs <= now_ms + HOUR_MS))
     if not len(dated.records):
         return None
-    low, high = _quantile(dated.lows, dated.records, 0.01), int(dated.highs.max())
+    order = np.argsort(dated.lows, kind="stable")
+    below = np.cumsum(dated.records[order])
+    low = int(dated.lows[order][np.searchsorted(below, 0.01 * below[-1])])
+    high = int(dated.highs.max())
     margin = max(30 * DAY_MS, 3 * (high - low))
     return UsualRange(int(dated.lows[dated.lows >= low - margin].min()), high)
-
-
-def _quantile(values: Int64s, weights: Int64s, share: float) -> int:
-    order = np.argsort(values, kind="stable")
-    below = np.cumsum(weights[order])
-    return int(values[order][np.searchsorted(below, share * below[-1])])
 
 
 _log = logging.getLogger(__name__)
@@ -356,7 +350,9 @@ class TopicFigures:
     most this lateness have at least this share of the records. `log_lateness_ms` is the largest
     lateness that is still in the logs. In `segment_sizes`, (size, n) states that n logs have from
     `size` bytes, a power of two, to twice the size. `rejects` are the rejects that were not
-    redriven and have not expired, newest run first.
+    redriven and have not expired, newest run first. The last fields are sums over the log
+    partitions, codecs and rejects. `reasons` counts the open rejects, the most frequent reason
+    first. `oldest_ms` and `newest_ms` are -1 if no record has a timestamp.
     """
 
     topic: str
@@ -379,49 +375,14 @@ class TopicFigures:
     runs: list[RunRow]
     maintenance: list[MaintenanceRow]
     rejects: list[RunRejects]
-
-    @property
-    def records(self) -> int:
-        """Return the count of records of all log partitions."""
-        return sum(partition.records for partition in self.partitions)
-
-    @property
-    def segments(self) -> int:
-        """Return the count of segments of all log partitions."""
-        return sum(partition.segments for partition in self.partitions)
-
-    @property
-    def log_bytes(self) -> int:
-        """Return the size of all logs."""
-        return sum(partition.log_bytes for partition in self.partitions)
-
-    @property
-    def index_bytes(self) -> int:
-        """Return the size of all index files."""
-        return sum(codec.index_bytes for codec in self.codecs)
-
-    @property
-    def oldest_ms(self) -> int:
-        """Return the smallest timestamp, or -1 if no record has one."""
-        return min((p.oldest_ms for p in self.partitions if p.oldest_ms >= 0), default=-1)
-
-    @property
-    def newest_ms(self) -> int:
-        """Return the largest timestamp, or -1 if no record has one."""
-        return max((p.newest_ms for p in self.partitions), default=-1)
-
-    @property
-    def open_rejects(self) -> int:
-        """Return the count of rejects that were not redriven and have not expired."""
-        return sum(rejects.rows for rejects in self.rejects)
-
-    @property
-    def reasons(self) -> dict[str, int]:
-        """Return the count of open rejects by reason, the most frequent first."""
-        counts: Counter[str] = Counter()
-        for rejects in self.rejects:
-            counts.update(rejects.reasons)
-        return dict(counts.most_common())
+    records: int
+    segments: int
+    log_bytes: int
+    index_bytes: int
+    oldest_ms: int
+    newest_ms: int
+    open_rejects: int
+    reasons: dict[str, int]
 
     @property
     def committed(self) -> list[RunRow]:
@@ -443,22 +404,28 @@ def topic_figures(lake: Lake, topic: str, now_ms: int, quarantine: QuarantineTab
     still_open = {*open_attempts(committed)} - expired_attempts(upkeep)
     rejected = [run for run in committed if run.quarantined and run.attempt_id in still_open]
     intervals = [run.covered for run in committed if run.covered is not None]
-    lateness = _lateness(committed)
-    activity = None if time is None else _activity(log, columns, spans, time)
+    lateness, partitions, codecs = _lateness(committed), _partitions(log, columns), _codecs(columns)
+    rejects = _rejects(quarantine, topic, rejected, rejects_left(upkeep))
+    reasons = sum((Counter(each.reasons) for each in rejects), Counter[str]())
     return TopicFigures(
         topic=topic, version=log.version, now_ms=now_ms, timestamp_type=log.settings.timestamp_type,
-        partitioner=log.settings.partitioner,
-        partitions=_partitions(log, columns),
+        partitioner=log.settings.partitioner, partitions=partitions,
         tiny_segments=sum(len(group.rows) for group in due),
-        activity=activity, future=_future(columns.spans, now_ms),
-        ancient=_ancient(columns.spans, time),
-        undated_segments=int(_undated(columns.spans).sum()),
+        activity=None if time is None else _activity(log, columns, spans, time),
+        future=_future(columns.spans, now_ms), ancient=_ancient(columns.spans, time),
+        undated_segments=int(((columns.spans.lows < 0) & (columns.spans.records > 0)).sum()),
         coverage=coverage(intervals, time.low_ms if time else None),
         log_lateness_ms=int(columns.lateness_ms.max(initial=0)),
         lateness=lateness, lateness_shares=_shares(lateness),
-        codecs=_codecs(columns), segment_sizes=_sizes(columns.log_bytes), runs=runs,
-        maintenance=upkeep,
-        rejects=_rejects(quarantine, topic, rejected, rejects_left(upkeep)),
+        codecs=codecs, segment_sizes=_sizes(columns.log_bytes), runs=runs,
+        maintenance=upkeep, rejects=rejects,
+        records=sum(each.records for each in partitions),
+        segments=sum(each.segments for each in partitions),
+        log_bytes=sum(each.log_bytes for each in partitions),
+        index_bytes=sum(each.index_bytes for each in codecs),
+        oldest_ms=min((each.oldest_ms for each in partitions if each.oldest_ms >= 0), default=-1),
+        newest_ms=max((each.newest_ms for each in partitions), default=-1),
+        open_rejects=sum(each.rows for each in rejects), reasons=dict(reasons.most_common()),
     )  # fmt: skip
 
 
@@ -485,10 +452,6 @@ def _sums(partitions: Int64s, values: Int64s, count: int) -> Int64s:
     sums = np.zeros(count, np.int64)
     np.add.at(sums, partitions, values)
     return sums
-
-
-def _undated(spans: TimeSpans) -> Any:
-    return (spans.lows < 0) & (spans.records > 0)
 
 
 def _future(spans: TimeSpans, now_ms: int) -> StrayTimes:
@@ -547,14 +510,10 @@ def _shares(lateness: Sequence[Lateness]) -> list[tuple[float, int]]:
 
 
 def _codecs(columns: SegmentColumns) -> list[CodecFigures]:
-    sizes: dict[str, Any] = {
-        "records": columns.spans.records,
-        "log_bytes": columns.log_bytes,
-        "index_bytes": columns.index_bytes,
-    }
-    codecs: Any = columns.codecs
-    table = pa.table({"codec": codecs, **sizes})
-    sums: list[Any] = [("codec", "count"), *((name, "sum") for name in sizes)]
+    own: list[Any] = [columns.codecs, columns.spans.records, columns.log_bytes, columns.index_bytes]
+    names = ["codec", "records", "log_bytes", "index_bytes"]
+    table = pa.table(own, names)
+    sums: list[Any] = [("codec", "count"), *((name, "sum") for name in names[1:])]
     rows: list[Any] = table.group_by("codec").aggregate(sums).sort_by("codec").to_pylist()
     return [CodecFigures(*row.values()) for row in rows]
 
@@ -577,21 +536,17 @@ def _rejects(
     """
     fewer = _reasons(quarantine, topic, {run.attempt_id for run in runs} & {*left})
     newest = sorted(runs, key=lambda run: -run.finished_at_ms)
-    samples: dict[str, list[tuple[str, int, str]]] = {}
+    samples = defaultdict[str, list[tuple[str, int, str]]](list)
     for table in quarantine.read(topic, {run.attempt_id for run in newest[:_SAMPLED]}):
         for row in table.slice(0, _SAMPLE).to_pylist():
-            some = samples.setdefault(row["attempt_id"], [])
-            some.append((*describe_place(row), row["reason"]))
-    reasons = [
-        fewer.get(run.attempt_id, json.loads(run.report).get("reasons", {})) for run in newest
-    ]
-    return [
-        RunRejects(
-            run.run_id, sum(why.values()) if run.attempt_id in fewer else run.quarantined, why,
-            samples.get(run.attempt_id, [])[:_SAMPLE],
-        )
-        for run, why in zip(newest, reasons, strict=True)
-    ]  # fmt: skip
+            samples[row["attempt_id"]].append((*describe_place(row), row["reason"]))
+    rejects = []
+    for run in newest:
+        rows, reasons = run.quarantined, json.loads(run.report).get("reasons", {})
+        if (fewer_reasons := fewer.get(run.attempt_id)) is not None:
+            rows, reasons = sum(fewer_reasons.values()), fewer_reasons
+        rejects.append(RunRejects(run.run_id, rows, reasons, samples[run.attempt_id][:_SAMPLE]))
+    return rejects
 
 
 def _reasons(
@@ -611,8 +566,6 @@ def _reasons(
 
 _FAILURES = 20  # limit of the listed attempts
 _ERROR = 300  # limit of the characters of an error
-
-_RunKey = tuple[str, str, str]
 
 
 class FailedAttempt(NamedTuple):
@@ -639,15 +592,13 @@ def newest_failures(
     `topics` contain the committed runs. Raises StoreError and CorruptData.
     """
     there = {(run.topic, run.pipeline, run.run_id) for each in topics for run in each.committed}
-    failed = [_attempt(run, there) for run in islice(all_failed_runs(store, topic), _FAILURES)]
+    failed = []
+    for run in islice(all_failed_runs(store, topic), _FAILURES):
+        key = run.topic, run.pipeline, run.run_id
+        line = next(iter(run.error.splitlines()), "")
+        error = line if len(line) <= _ERROR else f"{line[: _ERROR - 1]}…"
+        failed.append(FailedAttempt(*key, run.failed_at_ms, run.exit_code, error, key in there))
     return sorted(failed, key=lambda attempt: attempt.failed_at_ms, reverse=True)
-
-
-def _attempt(run: FailedRun, committed: Collection[_RunKey]) -> FailedAttempt:
-    key = run.topic, run.pipeline, run.run_id
-    line = next(iter(run.error.splitlines()), "")
-    error = line if len(line) <= _ERROR else f"{line[: _ERROR - 1]}…"
-    return FailedAttempt(*key, run.failed_at_ms, run.exit_code, error, key in committed)
 
 
 # ---------------- storage

@@ -6,9 +6,9 @@ windows. It grows if runs fail or wait, or if their intervals leave a hole.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from seglake.errors import StoreError
 from seglake.extras import extra
@@ -23,33 +23,21 @@ _JOB = "seglake"
 _PATIENCE_S = 10
 
 
-class MetricSample(NamedTuple):
-    """One value of a metric, with its labels, and with the name and meaning of the metric."""
-
-    name: str
-    meaning: str
-    labels: Mapping[str, str]
-    value: float
-
-
-def metric_samples(report: LakeReport) -> Iterator[MetricSample]:
-    """Yield the metrics of a report, without unknown values."""
-    yield MetricSample("seglake_version", "Version of the catalog", {}, report.version)
+def _samples(report: LakeReport) -> Iterator[tuple[str, str, dict[str, str], float | None]]:
+    """Yield (name, meaning, labels, value) of each metric. Unknown values are None."""
+    yield "version", "Version of the catalog", {}, report.version
     for figures in report.topics:
         topic = {"topic": figures.topic}
         for name, meaning, value in _of_topic(figures):
-            if value is not None:
-                yield MetricSample(f"seglake_{name}", meaning, topic, value)
+            yield name, meaning, topic, value
         for partition in figures.partitions:
             labels = {**topic, "partition": str(partition.partition)}
-            yield MetricSample("seglake_end_offset", "End offset", labels, partition.end_offset)
-            yield MetricSample(
-                "seglake_log_start_offset", "Log start", labels, partition.log_start_offset
-            )
+            yield "end_offset", "End offset", labels, partition.end_offset
+            yield "log_start_offset", "Log start", labels, partition.log_start_offset
         found = topic_alerts(figures)
         for severity in SEVERITIES:
             count = sum(alert.severity == severity for alert in found)
-            yield MetricSample("seglake_alerts", "Alerts", {**topic, "severity": severity}, count)
+            yield "alerts", "Alerts", {**topic, "severity": severity}, count
 
 
 def _of_topic(figures: TopicFigures) -> Iterator[tuple[str, str, float | None]]:
@@ -65,16 +53,12 @@ def _of_topic(figures: TopicFigures) -> Iterator[tuple[str, str, float | None]]:
     yield "newest_event_timestamp_seconds", "Largest timestamp", newest_s
     yield "records", "Records", figures.records
     yield "segments", "Segments", figures.segments
-    yield ("tiny_segments", "Segments that a merge would join", figures.tiny_segments)
+    yield "tiny_segments", "Segments that a merge would join", figures.tiny_segments
     yield "log_bytes", "Size of logs", figures.log_bytes
     yield "index_bytes", "Size of index files", figures.index_bytes
     yield "open_rejects", "Rejected rows that were not redriven", figures.open_rejects
-    latest = max((late_run.lateness_ms for late_run in figures.lateness), default=None)
-    yield (
-        "max_lateness_seconds",
-        "Largest lateness of an event in the newest runs",
-        _seconds(latest),
-    )
+    latest = _seconds(max((run.lateness_ms for run in figures.lateness), default=None))
+    yield "max_lateness_seconds", "Largest lateness of an event in the newest runs", latest
     runs = sorted(figures.committed, key=lambda run: run.finished_at_ms)
     for run in runs[-1:]:
         took = run.finished_at_ms - run.started_at_ms
@@ -128,9 +112,11 @@ def _registry(report: LakeReport) -> CollectorRegistry:
     with extra("metrics", "an export of metrics"):
         from prometheus_client import CollectorRegistry, Gauge  # noqa: PLC0415  # an extra
     registry, gauges = CollectorRegistry(), dict[str, Gauge]()
-    for name, meaning, labels, value in metric_samples(report):
+    for name, meaning, labels, value in _samples(report):
+        if value is None:
+            continue
         if name not in gauges:
-            gauges[name] = Gauge(name, meaning, list(labels), registry=registry)
+            gauges[name] = Gauge(f"seglake_{name}", meaning, list(labels), registry=registry)
         gauge = gauges[name].labels(**labels) if labels else gauges[name]
         gauge.set(value)
     return registry

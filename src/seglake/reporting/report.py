@@ -28,10 +28,6 @@ from seglake.write.driver.report import Progress, silent
 
 _LISTED_SEGMENTS = 20_000  # a lake with more segments does not list objects by default
 _JSON_RUNS = 1000
-_SUMS = (
-    "open_rejects", "reasons", "records", "segments", "log_bytes", "index_bytes", "oldest_ms",
-    "newest_ms",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -72,9 +68,7 @@ class LakeReport:
 
     def as_html(self) -> str:
         """Return the report as an HTML page. Raises ConfigError without `seglake[report]`."""
-        return render_page(
-            self.root, self.version, self.made_ms, self.topics, self.storage, self.failed_runs
-        )
+        return render_page(self)
 
 
 def report(
@@ -129,10 +123,9 @@ def _plain(value: Any) -> Any:
     """Convert dataclasses and named tuples to dictionaries."""
     if isinstance(value, TopicFigures):
         fields = {name: _plain(getattr(value, name)) for name in value.__dataclass_fields__}
-        sums = {name: getattr(value, name) for name in _SUMS}
         coverage = {**fields["coverage"], "lag_ms": value.coverage.lag_ms(value.now_ms)}
         runs = [_plain(run) for run in value.runs[-_JSON_RUNS:]]
-        return {**fields, **sums, "coverage": coverage, "runs": runs}
+        return {**fields, "coverage": coverage, "runs": runs}
     if isinstance(value, TagUsage):
         return value.as_dict()
     if hasattr(value, "_asdict"):

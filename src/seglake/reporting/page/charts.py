@@ -55,14 +55,10 @@ def _plot(height: int, times: Range1d | None = None, **options: Any) -> Any:
         height=height, sizing_mode="stretch_width", tools=tools, toolbar_location="above",
         background_fill_color=None, border_fill_color=None, outline_line_color=None, **options,
     )  # fmt: skip
-    plot.toolbar.logo = None
-    plot.toolbar.autohide = True
-    plot.min_border_left = 70
+    plot.toolbar.update(logo=None, autohide=True, active_scroll=None)
     # All charts over time leave room for a bar of colours, so that their times are aligned.
-    plot.min_border_right = 75 if times else 20
-    plot.toolbar_inner = True
-    plot.min_border_top = 12
-    plot.toolbar.active_scroll = None
+    right = 75 if times else 20
+    plot.update(min_border_left=70, min_border_right=right, min_border_top=12, toolbar_inner=True)
     plot.grid.grid_line_alpha = 0.25
     return plot
 
@@ -74,9 +70,8 @@ def _hover(plot: Any, tips: Sequence[tuple[str, str]], *times: str) -> None:
 
 def _mark(plot: Any, time_ms: int, colour: str, dash: str) -> None:
     """Draw a vertical line at a time."""
-    plot.add_layout(
-        Span(location=time_ms, dimension="height", line_color=colour, line_width=2, line_dash=dash)
-    )
+    look = {"line_color": colour, "line_width": 2, "line_dash": dash}
+    plot.add_layout(Span(location=time_ms, dimension="height", **look))
 
 
 def _closed(figures: TopicFigures, plot: Any) -> None:
@@ -150,14 +145,10 @@ def _lateness(figures: TopicFigures, _times: Range1d | None) -> Any:
     if not figures.lateness:
         return None
     rows = figures.lateness
-    source = ColumnDataSource(
-        {
-            "x": [run.time_ms for run in rows],
-            "y": [run.lateness_ms / 1000 for run in rows],
-            "run": [run.run_id for run in rows],
-        }
-    )
-    low, high = min(e.time_ms for e in rows), max(e.time_ms for e in rows)
+    times = [run.time_ms for run in rows]
+    seconds = [run.lateness_ms / 1000 for run in rows]
+    source = ColumnDataSource({"x": times, "y": seconds, "run": [run.run_id for run in rows]})
+    low, high = min(times), max(times)
     margin = max(60_000, (high - low) // 20)
     plot = _plot(190, Range1d(low - margin, high + margin, bounds="auto"))
     plot.scatter("x", "y", source=source, color=AMBER, size=7)
@@ -202,10 +193,9 @@ def _runs(figures: TopicFigures, _times: Range1d | None) -> Any:
     plot.xgrid.visible = False
     plot.yaxis.axis_label = "seconds"
     plot.y_range.start = 0
-    plot.legend.orientation = "horizontal"
-    plot.legend.background_fill_alpha = 0
-    plot.legend.border_line_color = None
-    plot.add_layout(plot.legend[0], "below")
+    legend = plot.legend[0]
+    legend.update(orientation="horizontal", background_fill_alpha=0, border_line_color=None)
+    plot.add_layout(legend, "below")
     _hover(plot, [("run", "@id"), ("step", "$name"), ("seconds", "@$name{0.000}")])
     return plot
 

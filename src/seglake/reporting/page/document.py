@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import resources
 from shlex import quote
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from seglake.catalog.schema import MaintenanceRow, RunRow
 from seglake.extras import extra
@@ -15,38 +15,32 @@ from seglake.reporting.alerts import join_alerts, topic_alerts
 from seglake.reporting.figures import FailedAttempt, StorageFigures, TopicFigures, format_minute
 from seglake.terminal.wording import counted, duration, short_bytes
 
+if TYPE_CHECKING:
+    from seglake.reporting.report import LakeReport
+
 CHARTED = 4  # limit of topics with charts; the others are only in the overview
 
 
-def render_page(
-    root: str,
-    version: int,
-    made_ms: int,
-    topics: Sequence[TopicFigures],
-    storage: StorageFigures,
-    failed_runs: Sequence[FailedAttempt],
-) -> str:
+def render_page(report: LakeReport) -> str:
     """Return the page as HTML. Raises ConfigError if a library that it needs is not installed."""
     with extra("report", "a page, unlike --json,"):
         from bokeh.resources import Resources  # noqa: PLC0415  # an extra
         from jinja2 import Environment  # noqa: PLC0415  # the same
 
-        sections, script = _sections(topics[:CHARTED], root)
+        sections, script = _sections(report.topics[:CHARTED], report.root)
     room = resources.files("seglake.reporting.page")
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.filters["code"] = _code
     template = environment.from_string((room / "page.html.j2").read_text("utf-8"))
     return template.render(
-        root=root,
-        version=version,
-        made=format_minute(made_ms),
-        topics=len(topics),
-        alerts=join_alerts(alert for figures in topics for alert in topic_alerts(figures)),
+        report=report,
+        made=format_minute(report.made_ms),
+        alerts=join_alerts(report.alerts),
         sections=sections,
-        failed=_failures(root, failed_runs),
-        overview=_overview(topics),
-        versions=_versions(storage),
-        tags=_tags(storage),
+        failed=_failures(report.root, report.failed_runs),
+        overview=_overview(report.topics),
+        versions=_versions(report.storage),
+        tags=_tags(report.storage),
         css=(room / "page.css").read_text("utf-8"),
         library=Resources(mode="inline", components=["bokeh"]).render() if script else "",
         script=script,
@@ -60,21 +54,21 @@ def _sections(topics: Sequence[TopicFigures], root: str) -> tuple[list[dict[str,
 
     from seglake.reporting.page.charts import draw_charts  # noqa: PLC0415  # it needs the extra
 
-    drawn = {
-        f"{figures.topic} {name}": plot
-        for figures in topics
-        for name, plot in draw_charts(figures).items()
-    }
+    drawn = dict[str, Any]()
+    for figures in topics:
+        drawn |= {f"{figures.topic} {name}": plot for name, plot in draw_charts(figures).items()}
     script, drawings = components(drawn) if drawn else ("", {})
-    sections = [
-        {
-            "figures": figures,
-            "tiles": _tiles(figures),
-            "shown": [*_charts(figures, drawings)],
+    sections = []
+    for figures in topics:
+        charts = [
+            PageSection(name, title, text, table(figures), drawing)
+            for name, title, text, table in _CHARTS
+            if (drawing := drawings.get(f"{figures.topic} {name}"))
+        ]
+        sections.append({
+            "figures": figures, "tiles": _tiles(figures), "shown": charts,
             "tables": [*_tables(figures, root)],
-        }
-        for figures in topics
-    ]
+        })  # fmt: skip
     return sections, script
 
 
@@ -172,11 +166,9 @@ def _volume(figures: TopicFigures) -> PageTable:
 def _coverage(figures: TopicFigures) -> PageTable:
     covered = [(start, end, "covered") for start, end in figures.coverage.covered]
     holes = [(start, end, "hole") for start, end in figures.coverage.holes]
-    rows = sorted(covered + holes, reverse=True)
-    return _table(
-        "from|to|length|what",
-        [(format_minute(s), format_minute(e), duration(e - s), what) for s, e, what in rows],
-    )
+    newest = sorted(covered + holes, reverse=True)
+    rows = [(format_minute(s), format_minute(e), duration(e - s), what) for s, e, what in newest]
+    return _table("from|to|length|what", rows)
 
 
 def _partitions(figures: TopicFigures) -> PageTable:
@@ -214,11 +206,9 @@ def _seconds(figures: TopicFigures) -> PageTable:
 
 
 def _maintenance(figures: TopicFigures) -> PageTable:
-    rows = [
-        (format_minute(row.finished_at_ms), row.operation, _took(row))
-        for row in figures.maintenance
-    ]
-    return _table("finished|operation|took", rows[::-1])
+    newest = figures.maintenance[::-1]
+    rows = [(format_minute(row.finished_at_ms), row.operation, _took(row)) for row in newest]
+    return _table("finished|operation|took", rows)
 
 
 def _rejects(figures: TopicFigures) -> PageTable:
@@ -235,18 +225,14 @@ def _anchor(figures: TopicFigures, run_id: str) -> str:
 
 
 def _history(figures: TopicFigures) -> PageTable:
-    rejected = {item.run_id for item in figures.rejects}
-
-    def link(run_id: str) -> str:
-        return f"#{_anchor(figures, run_id)}" if run_id in rejected else ""
-
+    links = {run.run_id: f"#{_anchor(figures, run.run_id)}" for run in figures.rejects}
     return _table(
         "finished|run|interval|state|took|files|rows|records|rejected|output",
         [
             (format_minute(run.finished_at_ms), run.run_id, _interval(run), run.state,
              _took(run), run.input_files,
              run.input_rows, run.records,
-             Cell(f"{run.quarantined:,}", link(run.run_id), is_number=True),
+             Cell(f"{run.quarantined:,}", links.get(run.run_id, ""), is_number=True),
              short_bytes(run.output_bytes))
             for run in figures.runs[::-1]
         ],
@@ -304,21 +290,13 @@ _TABLES: tuple[tuple[str, str, str, Callable[[TopicFigures], PageTable]], ...] =
 )  # fmt: skip
 
 
-def _charts(figures: TopicFigures, drawings: Mapping[str, str]) -> Iterator[PageSection]:
-    """Yield the charts that were drawn, with their tables."""
-    for name, title, text, table in _CHARTS:
-        if drawing := drawings.get(f"{figures.topic} {name}"):
-            yield PageSection(name, title, text, table(figures), drawing)
-
-
 def _tables(figures: TopicFigures, root: str) -> Iterator[PageSection]:
     """Yield the tables without a chart. Tables without rows are omitted, except for runs."""
     for name, title, text, table in _TABLES:
         filled = table(figures)
         if filled.rows or name == "history":
-            yield PageSection(
-                name, title, text.format(root=quote(root), topic=figures.topic), filled
-            )
+            about = text.format(root=quote(root), topic=figures.topic)
+            yield PageSection(name, title, about, filled)
 
 
 def _overview(topics: Sequence[TopicFigures]) -> PageTable:

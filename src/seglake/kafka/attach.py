@@ -75,7 +75,10 @@ def attach_logs(
     for own, uris in gone.items():
         reports.setdefault(own, ImportResult(own, dry_run=dry_run)).gone = uris
     if all(report.refused and not report.gone for report in reports.values()):
-        raise _reason(offer.refused)
+        if len(offer.refused) == 1:
+            raise next(iter(offer.refused.values()))
+        why = "; ".join(f"{topic}: {error}" for topic, error in sorted(offer.refused.items()))
+        raise UsageError(f"no topic can be attached: {why}")
     return [reports[own] for own in sorted(reports)]
 
 
@@ -123,14 +126,6 @@ def _attached(
         yield ImportResult(name or topic, dry_run=dry_run, refused=str(reason))
 
 
-def _reason(refused: Mapping[str, SeglakeError]) -> SeglakeError:
-    """Return the error to raise if all topics are refused."""
-    if len(refused) == 1:
-        return next(iter(refused.values()))
-    why = "; ".join(f"{topic}: {error}" for topic, error in sorted(refused.items()))
-    return UsageError(f"no topic can be attached: {why}")
-
-
 def _gone(
     lake: TargetLake,
     base: Snapshot,
@@ -170,9 +165,12 @@ def _attach_part(store: Store, task: PartTask) -> SegmentRow:
 
     Raises CorruptData, with file and position, UsageError and StoreError.
     """
-    with errors_located(task.folder):
-        log, link = _checked(task), _link(task)
-        row = sealed_row(store, task.new, log, external=link.uri)
+    folder, part = task.folder, task.part
+    assert isinstance(folder, TieredPartition)  # noqa: S101  # sources are always buckets
+    chunks = folder.chunks[part.log.key]
+    link = Link(folder.store.uri, part.log.key, part.begin, part.log_bytes, chunks)
+    with errors_located(folder):
+        row = sealed_row(store, task.new, _checked(task), external=link.uri)
         store.put(row.key("log"), link.dump())
         return row
 
@@ -187,13 +185,6 @@ def _checked(task: PartTask) -> LogWriter:
         what = f"{log.size} bytes of record batches end at offset {log.end}, not {end}"
         raise CorruptData(what, file=part.log.key, position=part.stop)
     return log
-
-
-def _link(task: PartTask) -> Link:
-    folder, part = task.folder, task.part
-    assert isinstance(folder, TieredPartition)  # noqa: S101  # sources are always buckets
-    chunks = folder.chunks[part.log.key]
-    return Link(folder.store.uri, part.log.key, part.begin, part.log_bytes, chunks)
 
 
 _ATTACH = ImportMethod("attach", _attach_part, _require_plain)

@@ -14,7 +14,7 @@ Logs and indexes are copied byte for byte. With a window, exactly its records ar
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, groupby
@@ -119,7 +119,8 @@ def export_logs(
     rows = [row for row in table.segments(snapshot, topic) if _is_wanted(row, views, window)]
     work = partial(_write, target=target, window=window)
     tasks = [*_tasks(rows, views)]
-    with _removed_on_error(target):
+    with ExitStack() as on_error:
+        on_error.callback(lambda: target.delete([item.key for item in target.list()]))
         written = SegmentTasks.from_session(table.store, None, progress).map(work, tasks)
         logs = [part for part in written if part is not None]
         report = ExportResult(topic, snapshot.version)
@@ -128,6 +129,7 @@ def export_logs(
             report.partitions.append(_finish(target, view, own, topic_id, whole=window is None))
         starts = {(topic, part.partition): part.log_start_offset for part in report.partitions}
         target.put(folders.LOG_STARTS, folders.format_offsets(starts))
+        on_error.pop_all()
     report.segments = sum(part.segments for part in report.partitions)
     report.log_bytes = sum(part.log_bytes for part in report.partitions)
     return report
@@ -301,13 +303,3 @@ def _folder(place: PartitionView | SegmentRow) -> str:
 
 def _key(row: SegmentRow, base_offset: int, suffix: Suffix) -> str:
     return f"{_folder(row)}/{base_offset:020d}.{suffix}"
-
-
-@contextmanager
-def _removed_on_error(target: Store) -> Iterator[None]:
-    """Delete everything in the target if the block raises an error."""
-    try:
-        yield
-    except BaseException:
-        target.delete([item.key for item in target.list()])
-        raise

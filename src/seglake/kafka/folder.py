@@ -103,7 +103,8 @@ def find_folders(
     for name, files in sorted(names.items()):
         match = _PARTITION.fullmatch(name)
         chosen = match is not None and match[1] == topic
-        if match is None or _SET_ASIDE.fullmatch(name) or not _is_partition(match):
+        is_partition = match and is_topic_name(match[1]) and int(match[2]) <= INT32_MAX
+        if match is None or not is_partition or _SET_ASIDE.fullmatch(name):
             skipped += [f"{root.uri}/{name}"] * any(_LOG.fullmatch(file) for file in files)
         elif chosen or (topic is None and not is_internal(name)):
             place = match[1], int(match[2])
@@ -120,10 +121,6 @@ def is_log(name: str) -> bool:
 def is_internal(topic: str) -> bool:
     """Return whether the topic is internal to the broker."""
     return topic.startswith(_INTERNAL)
-
-
-def _is_partition(match: re.Match[str]) -> bool:
-    return is_topic_name(match[1]) and int(match[2]) <= INT32_MAX
 
 
 def _folders(
@@ -144,8 +141,7 @@ def _folders(
     if not any(_LOG.fullmatch(file) for files in folders.values() for file in files):
         raise InputError(
             f"{store.uri} is not the log of a broker. Give a folder `topic-partition` with "
-            f"segments "
-            "(00000000000000000000.log and so on), or a log.dir that holds such folders"
+            "segments (00000000000000000000.log and so on), or a log.dir that holds such folders"
         )
     return store, folders
 

@@ -252,9 +252,12 @@ class TopicIntake:
                 return self.report
             count = self._folders[-1].partition + 1
             own = self.report.attempt_id
-            with announce(self._lake.table(), own, self._name, partitions=count):
-                if self._attempt():
-                    return self.report
+            with announce(table := self._lake.table(), own, self._name, partitions=count):
+                change = partial(self._change, self._write())
+                version = transact(table, self._name, own, change)
+            if version is not None:
+                self.report.version = version
+                return self.report
             self.survey(self._lake.newest())
         raise CommitConflict(f"concurrent commits to {self._name} won all retries. Try again later")
 
@@ -270,10 +273,8 @@ class TopicIntake:
     def _scanned(self) -> list[Extent]:
         """Scan the logs of each folder and return its extent."""
         limits = smallest_limits(self._folders)
-        views = {
-            folder.partition: self._view(self._base, folder.partition) for folder in self._folders
-        }
-        starts = [_start(views[folder.partition], folder) for folder in self._folders]
+        views = [self._view(self._base, folder.partition) for folder in self._folders]
+        starts = [*map(_start, views, self._folders)]
         by_folder = [
             logs_to_scan(folder, start, limits.get(folder.partition))
             for folder, start in zip(self._folders, starts, strict=True)
@@ -284,8 +285,8 @@ class TopicIntake:
             combine_scans(folder, start, [*islice(scans, len(its))])
             for folder, start, its in zip(self._folders, starts, by_folder, strict=True)
         ]
-        for extent in extents:
-            _require_continued(views[extent.folder.partition], extent)
+        for view, extent in zip(views, extents, strict=True):
+            _require_continued(view, extent)
         return extents
 
     def _view(self, base: Snapshot, partition: int) -> PartitionView:
@@ -302,13 +303,6 @@ class TopicIntake:
         report.log_bytes = sum(part.log_bytes for part in report.partitions)
 
     # ------------------------------------------------------------------ the second pass
-
-    def _attempt(self) -> bool:
-        """Write and commit the extents. Return whether the commit was possible."""
-        table, report, rows = self._lake.table(), self.report, self._write()
-        version = transact(table, self._name, report.attempt_id, partial(self._change, rows))
-        report.version = -1 if version is None else version
-        return version is not None
 
     def _write(self) -> list[SegmentRow]:
         """Write the segments, and count their records and bytes in the report."""
@@ -436,7 +430,7 @@ def _notes(extent: Extent) -> Iterator[str]:
             f"{folder.high_watermark}: the broker lost the records between them"
         )
     if folder.skipped:
-        yield (f"{folder.path}: left out {counted(len(folder.skipped), 'unrelated file')}")
+        yield f"{folder.path}: left out {counted(len(folder.skipped), 'unrelated file')}"
 
 
 def _topic_rows(
@@ -461,9 +455,8 @@ def _topic_rows(
     settings, count = json.dumps({**stored, **new}), max(count, topic_row.partitions)
     if (json.loads(settings), count) == (stored, topic_row.partitions):
         return []
-    return [
-        replace(topic_row, sequence=topic_row.sequence + 1, settings=settings, partitions=count)
-    ]
+    sequence = topic_row.sequence + 1
+    return [replace(topic_row, sequence=sequence, settings=settings, partitions=count)]
 
 
 def _partition_rows(view: PartitionView, extent: Extent) -> list[PartitionRow]:
@@ -486,17 +479,9 @@ def _partition_rows(view: PartitionView, extent: Extent) -> list[PartitionRow]:
 # Replicas roll their segments at different offsets, and a cleaner removes different batches from
 # each. But a batch that is in both, with as many records, is equal byte for byte.
 
-_BATCH = np.dtype(
-    [
-        ("base_offset", np.int64),
-        ("last_offset", np.int64),
-        ("count", np.int64),
-        ("crc", np.int64),
-        ("size", np.int64),
-        ("part", np.int64),  # its number in the extent
-        ("position", np.int64),
-    ]
-)
+# `part` is the number of the batch's part in the extent.
+_COLUMNS = "base_offset", "last_offset", "count", "crc", "size", "part", "position"
+_BATCH = np.dtype([(name, np.int64) for name in _COLUMNS])
 
 _Batches = npt.NDArray[np.void]
 
@@ -516,22 +501,17 @@ class _Side(NamedTuple):
             for batch_range in surveyed_ranges(self.extent.folder.store, part.log):
                 if isinstance(batch_range, CorruptData):
                     break  # the damage is after the part
-                table, places = (
-                    batch_range.table,
-                    batch_range.table["position"] + batch_range.position,
-                )
+                table = batch_range.table
+                places = table["position"] + batch_range.position
                 inside = (places >= part.begin) & (places < part.stop)
                 inside &= (table["base_offset"] >= self.start) & (table["last_offset"] < self.end)
                 table, places = table[inside], places[inside]
                 batches = np.empty(len(table), _BATCH)
                 for name in ("base_offset", "last_offset", "count", "size"):
                     batches[name] = table[name]
-                batches["crc"], batches["part"] = (
-                    batch_headers(batch_range.data, table)["crc"],
-                    number,
-                )
+                batches["crc"] = batch_headers(batch_range.data, table)["crc"]
                 batches["crc"][table["attributes"] & DELETE_HORIZON != 0] = -1
-                batches["position"] = places
+                batches["part"], batches["position"] = number, places
                 if len(batches):
                     yield batches
 

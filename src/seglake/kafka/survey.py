@@ -386,15 +386,8 @@ def _check_transactions(task: LogToScan, transactions: Transactions) -> None:
 
 ABORT, COMMIT = 0, 1
 
-ENTRY = np.dtype(
-    [
-        ("version", ">i2"),
-        ("producer_id", ">i8"),
-        ("first_offset", ">i8"),
-        ("last_offset", ">i8"),
-        ("last_stable_offset", ">i8"),
-    ]
-)
+_OFFSETS = "first_offset", "last_offset", "last_stable_offset"
+ENTRY = np.dtype([("version", ">i2"), *((name, ">i8") for name in ("producer_id", *_OFFSETS))])
 
 _KEY_BYTES = 4  # size of a marker's key: version i16, type i16
 

@@ -92,17 +92,13 @@ def _send(
             tempo.after(len(batch))
         streams = [stream for stream in streams if stream.has_next]
         if streams and not sent:
-            _wait(streams, sender, tempo)
+            following = next_due_ms(streams)
+            if sender.open_s + tempo.seconds_until(following) > _COMMIT_S:
+                sender.commit()  # the sent records become visible before the wait
+            tempo.wait_for(following)
         if line := pace.line(report.records, total):
             _log.info("%s", line)
     sender.commit()
-
-
-def _wait(streams: Sequence[PartitionStream], sender: Sender, tempo: Tempo) -> None:
-    following = next_due_ms(streams)
-    if sender.open_s + tempo.seconds_until(following) > _COMMIT_S:
-        sender.commit()  # the sent records become visible before the wait
-    tempo.wait_for(following)
 
 
 def _opened(log: Log, windows: Mapping[int, Window]) -> tuple[list[PartitionStream], int]:

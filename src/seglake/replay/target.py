@@ -83,7 +83,10 @@ class Target:
             topics = admin.list_topics(timeout=self._patience_s).topics
             created = self.topic not in topics
             if created:
-                self._create(admin, partitions)
+                topic: Any = NewTopic(self.topic, partitions, config=_FOR_EVER)
+                for future in admin.create_topics([topic]).values():
+                    future.result(self._patience_s)
+                _log.info("created topic %r: %d partitions, kept forever", self.topic, partitions)
             elif len(topics[self.topic].partitions) < partitions:
                 there = counted(len(topics[self.topic].partitions), "partition")
                 raise UsageError(
@@ -94,12 +97,6 @@ class Target:
         except (KafkaException, FutureTimeout) as error:
             raise self._failed(error) from error
         return created
-
-    def _create(self, admin: AdminClient, partitions: int) -> None:
-        topic: Any = NewTopic(self.topic, partitions, config=_FOR_EVER)
-        for future in admin.create_topics([topic]).values():
-            future.result(self._patience_s)
-        _log.info("created topic %r: %d partitions, kept forever", self.topic, partitions)
 
     def _checked(self, admin: AdminClient) -> int:
         """Check the topic's settings, and return its largest message size in bytes."""
@@ -158,9 +155,8 @@ class Target:
         """
         consumer = self._client(Consumer, CONSUMER)
         try:
-            search = ReplaySearch(
-                self.topic, self._client(AdminClient, {}), consumer, self._patience_s
-            )
+            admin = self._client(AdminClient, {})
+            search = ReplaySearch(self.topic, admin, consumer, self._patience_s)
             return search.last_offsets(name, partitions)
         except (KafkaException, FutureTimeout) as error:
             raise self._failed(error) from error
@@ -174,17 +170,12 @@ class Target:
             raise ConfigError(f"the client's settings are refused: {_words(error)}") from error
 
     def _failed(self, error: KafkaException | FutureTimeout) -> StoreError:
-        silent = f"the broker has not answered for {self._patience_s:g} s"
-        words = _words(error) if isinstance(error, KafkaException) else silent
-        return StoreError(
-            f"broker {self._servers}: {words}{_UNANSWERED if _is_unreachable(error) else ''}"
-        )
-
-
-def _is_unreachable(error: BaseException) -> bool:
-    """Return whether no broker could be reached."""
-    first = error.args[0] if error.args else error
-    return isinstance(first, KafkaError) and first.code() in _UNREACHABLE
+        words, first = _words(error), error.args[0] if error.args else None
+        if not isinstance(error, KafkaException):
+            words = f"the broker has not answered for {self._patience_s:g} s"
+        elif isinstance(first, KafkaError) and first.code() in _UNREACHABLE:
+            words += _UNANSWERED
+        return StoreError(f"broker {self._servers}: {words}")
 
 
 def _words(error: BaseException) -> str:
@@ -371,10 +362,8 @@ class ReplaySearch:
         while True:
             futures = self._admin.list_offsets(asked, isolation_level=level)
             try:
-                return {
-                    where.partition: future.result(self._patience_s).offset
-                    for where, future in futures.items()
-                }
+                done = ((p.partition, f.result(self._patience_s)) for p, f in futures.items())
+                return {partition: result.offset for partition, result in done}
             except KafkaException as error:
                 if error.args[0].code() not in _NEW_LEADER or time.monotonic() > deadline:
                     raise

@@ -70,11 +70,9 @@ def plan(lake: Lake, options: Options, starting: Bound, ending: Bound) -> list[t
 
 def plan_tasks(lake: Lake, to_read: Iterator[Piece], options: Options) -> list[tasks.ReadTask]:
     """Return the tasks that read the pieces. Value formats are looked up only if needed."""
-    if options.fields is None and options.criteria is None:
-        return tasks.divide_pieces(to_read, options, lambda _topic: JSON)
-    return tasks.divide_pieces(
-        to_read, options, cache(lambda topic: lake.topic(topic).value_format)
-    )
+    unused = options.fields is None and options.criteria is None
+    formats = cache(lambda topic: JSON if unused else lake.topic(topic).value_format)
+    return tasks.divide_pieces(to_read, options, formats)
 
 
 def pieces(

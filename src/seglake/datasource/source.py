@@ -24,22 +24,7 @@ with extra("spark", "the Spark data source"):
         )
     from pyspark.errors import AnalysisException
     from pyspark.sql.datasource import DataSource
-    from pyspark.sql.types import (
-        ArrayType,
-        BinaryType,
-        BooleanType,
-        ByteType,
-        DataType,
-        DoubleType,
-        FloatType,
-        IntegerType,
-        LongType,
-        ShortType,
-        StringType,
-        StructField,
-        StructType,
-        TimestampType,
-    )
+    from pyspark.sql.types import ArrayType, DataType, StructType
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,22 +32,16 @@ if TYPE_CHECKING:
     from seglake.datasource.batch import SparkBatchReader
     from seglake.datasource.stream import SparkStreamReader
 
-_HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
-_TYPES: dict[str, DataType] = {
-    "key": BinaryType(),
-    "value": BinaryType(),
-    "topic": StringType(),
-    "partition": IntegerType(),
-    "offset": LongType(),
-    "timestamp": TimestampType(),
-    "timestampType": IntegerType(),
-    "headers": ArrayType(_HEADER),
-}
-_FIELD_TYPES: dict[str, DataType] = {
-    "string": StringType(), "json": StringType(), "bool": BooleanType(),
-    "timestamp": TimestampType(),
-    "int8": ByteType(), "int16": ShortType(), "int32": IntegerType(), "int64": LongType(),
-    "float32": FloatType(), "float64": DoubleType(),
+# The names of Spark's types are those of its JSON, which `StructType.add` accepts.
+_TYPES: dict[str, str | DataType] = {
+    "key": "binary", "value": "binary", "topic": "string", "partition": "integer", "offset": "long",
+    "timestamp": "timestamp", "timestampType": "integer",
+    "headers": ArrayType(StructType().add("key", "string").add("value", "binary")),
+}  # fmt: skip
+_FIELD_TYPES = {
+    "string": "string", "json": "string", "bool": "boolean", "timestamp": "timestamp",
+    "int8": "byte", "int16": "short", "int32": "integer", "int64": "long", "float32": "float",
+    "float64": "double",
 }  # fmt: skip
 
 
@@ -123,7 +102,10 @@ def _require_streams() -> None:
 
 def spark_struct(columns: Iterable[str]) -> StructType:
     """Return the Spark schema of these columns of the format."""
-    return StructType([StructField(name, _TYPES[name]) for name in columns])
+    struct = StructType()
+    for name in columns:
+        struct.add(name, _TYPES[name])
+    return struct
 
 
 def register(spark: SparkSession) -> None:

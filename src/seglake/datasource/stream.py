@@ -21,13 +21,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    ReadMinRows,
-    SupportsTriggerAvailableNow,
-)
+from pyspark.sql.streaming import datasource as spark
 
 from seglake.cached import cached_property
 from seglake.datasource.batch import pieces, plan_tasks, read_task
@@ -54,7 +48,7 @@ VERSION, START = "@version", "@start"  # no topic can have such a name
 _log = logging.getLogger(__name__)
 
 
-class SparkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class SparkStreamReader(DataSourceStreamReader, spark.SupportsTriggerAvailableNow):
     """A streaming query of Spark. Raises UsageError for options of batch queries."""
 
     def __init__(self, options: Options) -> None:
@@ -72,7 +66,7 @@ class SparkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {name: value for name, value in self.__dict__.items() if name != "_lake"}
 
     @plain_errors
-    def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802  # Spark's name
+    def latestOffset(self, start: Json, limit: spark.ReadLimit) -> Json:  # noqa: N802  # Spark's name
         """Return the end of the micro-batch from `start`, or `start` if it would be empty."""
         lake = self._newest()
         readers = open_readers(lake, self._options.topics)
@@ -83,13 +77,13 @@ class SparkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return {**_to_json(ends), START: _to_json(starts), VERSION: lake.version}
         return start if ends == starts else {**_to_json(ends), VERSION: lake.version}
 
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # Spark's name
+    def getDefaultReadLimit(self) -> spark.ReadLimit:  # noqa: N802  # Spark's name
         """Return the limit from maxOffsetsPerTrigger, or else from minOffsetsPerTrigger."""
         if self._options.max_offsets_per_trigger is not None:
-            return ReadMaxRows(self._options.max_offsets_per_trigger)
+            return spark.ReadMaxRows(self._options.max_offsets_per_trigger)
         if self._options.min_offsets_per_trigger is not None:
-            return ReadMinRows(self._options.min_offsets_per_trigger)
-        return ReadAllAvailable()
+            return spark.ReadMinRows(self._options.min_offsets_per_trigger)
+        return spark.ReadAllAvailable()
 
     def reportLatestOffset(self) -> Json | None:  # noqa: N802  # Spark's name
         """Return the ends of the logs at the last `latestOffset`, for the query's progress."""
@@ -152,14 +146,18 @@ class SparkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ranges = clip_to_logs(starts, _ends(readers), readers, fail_on_data_loss=fail)
         return {partition: low for partition, (low, _) in ranges.items()}
 
-    def _reached(self, starts: Offsets, readers: Readers, limit: ReadLimit) -> Offsets:
+    def _reached(self, starts: Offsets, readers: Readers, limit: spark.ReadLimit) -> Offsets:
         """Return the end of a micro-batch from `starts`: the ends of the logs, unless limited."""
         latest = _ends(readers)
         first = {p: starts.get(p, r.view.log_start_offset) for p, r in readers.items()}
         records = sum(latest[p] - first[p] for p in first)
-        if not isinstance(limit, ReadAllAvailable) and self._too_few(records):
+        if not isinstance(limit, spark.ReadAllAvailable) and self._too_few(records):
             return starts
-        return prorate(limit.max_rows, first, latest) if isinstance(limit, ReadMaxRows) else latest
+        return (
+            prorate(limit.max_rows, first, latest)
+            if isinstance(limit, spark.ReadMaxRows)
+            else latest
+        )
 
     def _too_few(self, records: int) -> bool:
         """Return whether to wait for more records, at most for maxTriggerDelay."""

@@ -169,9 +169,8 @@ class _TaskReader:
         next_offset = 0
         try:
             piece = _narrowed(part.piece, self._reads.zone_maps) if part.cut else part.piece
-            for batch in execute(
-                self._reads.fetch, [piece], self._schema, threads=1, keys=self._keys
-            ):
+            fetch, schema = self._reads.fetch, self._schema
+            for batch in execute(fetch, [piece], schema, threads=1, keys=self._keys):
                 next_offset = batch["offset"][-1].as_py() + 1
                 yield batch
                 self._reads.deletions.check_if_due()
@@ -230,10 +229,8 @@ class _TaskReader:
         first = start if start > from_offset else segment.base_offset
         window = Window(start_offset=first, end_offset=segment.end_offset)
         whole = PartitionReader(replace(view, log_start_offset=0), self._newest.reads)
-        batches = execute(
-            whole.fetch, pieces_of([(whole, window)]), schema_of(["offset"]), threads=1
-        )
-        return sum(len(batch) for batch in batches)
+        left = pieces_of([(whole, window)])
+        return sum(map(len, execute(whole.fetch, left, schema_of(["offset"]), threads=1)))
 
 
 def _narrowed(piece: Piece, zone_maps: ZoneMapCache) -> Piece:
@@ -244,10 +241,6 @@ def _narrowed(piece: Piece, zone_maps: ZoneMapCache) -> Piece:
     if first is None or last is None:
         return piece
     starts, ends, firsts, stops = piece.ranges
-    narrowed = LogRanges(
-        np.maximum(starts, first.position),
-        np.minimum(ends, last.end),
-        np.maximum(firsts, first.first_offset),
-        np.minimum(stops, last.end_offset),
-    )
-    return piece._replace(ranges=narrowed.take(narrowed.starts < narrowed.ends))
+    starts, ends = np.maximum(starts, first.position), np.minimum(ends, last.end)
+    firsts, stops = np.maximum(firsts, first.first_offset), np.minimum(stops, last.end_offset)
+    return piece._replace(ranges=LogRanges(starts, ends, firsts, stops).take(starts < ends))

@@ -26,17 +26,10 @@ __all__ = [
     "forget_spark_job",
 ]
 
-_MODULES = {
-    "SeglakeClosedTrigger": "triggers",
-    "SeglakeRetryPolicy": "retries",
-    "SeglakeVersionTrigger": "triggers",
-    "forget_spark_job": "retries",
-}
-
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
+    if name not in __all__:
         raise AttributeError(f"module 'seglake.airflow' has no attribute {name!r}")
+    home = "triggers" if name.endswith("Trigger") else "retries"
     with extra("airflow", "seglake.airflow"):
-        module = import_module(f"seglake.airflow.{_MODULES[name]}")
-    return getattr(module, name)
+        return getattr(import_module(f"seglake.airflow.{home}"), name)

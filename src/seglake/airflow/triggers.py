@@ -80,9 +80,8 @@ class _LakeTrigger(BaseEventTrigger):
             return await asyncio.to_thread(watch.poll, cursor)
         # A watcher continues after any failure of a poll.
         except Exception as error:
-            self.log.warning(
-                "%s failed and tries again in %s s: %s", self, self._poll_seconds, error
-            )
+            after = f"{self._poll_seconds} s"
+            self.log.warning("%s failed and tries again in %s: %s", self, after, error)
             return [], cursor
 
     async def _saved(self) -> Cursor | None:
@@ -92,9 +91,8 @@ class _LakeTrigger(BaseEventTrigger):
                 saved: Cursor | None = await self.asset_state_store.aget(self._key)
             # Airflow raises this if several assets share the watcher.
             except ValueError as error:
-                self.log.warning(
-                    "%s cannot save its cursor, so each new triggerer starts over: %s", self, error
-                )
+                what = "cannot save its cursor, so each new triggerer starts over"
+                self.log.warning("%s %s: %s", self, what, error)
                 self.asset_state_store = None
             except Exception as error:
                 self.log.warning("%s cannot read its cursor and tries again: %s", self, error)

@@ -96,9 +96,11 @@ class VersionWatch(Watch):
         new = [run for key, run in runs.items() if _state(run) != _state(known.get(key))]
         self._known = _version(log), runs
         ended_ms = max((run.finished_at_ms for run in runs.values()), default=0)
-        events = [
-            _run_event(run, log) for run in sorted(new, key=lambda run: run.finished_at_ms) if log
-        ]
+        events = []
+        for run in sorted(new, key=lambda run: run.finished_at_ms):
+            if log:
+                event = _window_event(log, run.interval_start_ms, run.interval_end_ms)
+                events.append({**event, "run_id": run.run_id, "state": run.state})
         return events, {"ended_ms": ended_ms}
 
     def _at(self, cursor: Cursor, runs: dict[Key, RunRow]) -> dict[Key, RunRow]:
@@ -111,10 +113,8 @@ class VersionWatch(Watch):
         except UnknownTopic:
             return {}
         except UsageError as error:
-            logger.warning(
-                "the watched version has expired, so new runs are found by their end time: %s",
-                error,
-            )
+            what = "the watched version has expired, so new runs are found by their end time"
+            logger.warning("%s: %s", what, error)
             ended_ms = cursor["ended_ms"]
             return {key: run for key, run in runs.items() if run.finished_at_ms <= ended_ms}
 
@@ -169,17 +169,8 @@ def _state(run: RunRow | None) -> tuple[str, int] | None:
     return None if run is None else (run.state, run.sequence)
 
 
-def _run_event(run: RunRow, log: Log) -> Event:
-    event = _window_event(log, run.interval_start_ms, run.interval_end_ms)
-    return {**event, "run_id": run.run_id, "state": run.state}
-
-
 def _window_event(log: Log, start_ms: int | None, end_ms: int | None) -> Event:
     bounds = [format_ms(ms) for ms in (start_ms, end_ms) if ms is not None]
     offsets = {str(partition): offset for partition, offset in log.end_offsets().items()}
-    return {
-        "topic": log.topic,
-        "version": log.version,
-        "end_offsets": offsets,
-        "interval": bounds or None,
-    }
+    about = {"topic": log.topic, "version": log.version, "end_offsets": offsets}
+    return {**about, "interval": bounds or None}

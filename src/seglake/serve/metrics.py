@@ -12,12 +12,12 @@ import json
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from socketserver import ThreadingMixIn
 from typing import TYPE_CHECKING, Any
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+from wsgiref.simple_server import WSGIRequestHandler, make_server
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.exposition import ThreadingWSGIServer
 
 from seglake.clock import now_ms
 from seglake.errors import ConfigError
@@ -107,7 +107,7 @@ class MetricsPage:
         patience_s = _PATIENCE_S + 3 * refresh_ms / 1000
         app = _pages(make_wsgi_app(registry), topics, patience_s)
         try:
-            self._server = make_server(*address, app, _MetricsServer, _Quiet)
+            self._server = make_server(*address, app, ThreadingWSGIServer, _Quiet)
         except OSError as error:
             raise ConfigError(f"metrics.listen = {address} cannot be used: {error}") from error
         self.port = self._server.server_port
@@ -138,10 +138,6 @@ def _pages(metrics: App, topics: ServedTopics, patience_s: float) -> App:
         return [json.dumps({**state, "refresh_age_seconds": round(age_s, 3)}).encode() + b"\n"]
 
     return app
-
-
-class _MetricsServer(ThreadingMixIn, WSGIServer):
-    daemon_threads = True
 
 
 class _Quiet(WSGIRequestHandler):

@@ -78,7 +78,9 @@ class Listener:
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
         for family, *_, where in dict.fromkeys(addresses):
-            listening = _listening(family, (where[0], port, *where[2:]))
+            place = (str(where[0]), port, *where[2:])
+            listening = socket.create_server(place, family=family, backlog=_BACKLOG)
+            listening.setblocking(False)
             port = int(listening.getsockname()[1])
             self._accepting.append(asyncio.create_task(self._accept(listening)))
         return Address(host, port)
@@ -172,19 +174,3 @@ class Listener:
             lambda: protocol, accepted, ssl=self._tls, ssl_handshake_timeout=limit_s
         )
         return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
-
-
-def _listening(family: int, where: tuple[object, ...]) -> socket.socket:
-    """Return a socket that listens at an address."""
-    made = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        made.bind(where)
-        made.listen(_BACKLOG)
-    except OSError:
-        made.close()
-        raise
-    made.setblocking(False)
-    return made

@@ -307,5 +307,6 @@ def serve(
     try:
         run.serve_lake(root, settings, started=lambda at: typer.echo(f"serving {root} at {at}"))
     except OSError as error:
-        where = f"{settings.server.listen} ({error.strerror or error})"
-        raise StoreError(f"cannot listen at {where}. Give another --listen") from None
+        why, *_ = str(error.strerror or error).split(" (while ")  # the rest repeats the address
+        where = settings.server.listen
+        raise StoreError(f"cannot listen at {where} ({why}). Give another --listen") from None

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seglake.format.batch import TIMESTAMP_TYPES
-from seglake.format.records import Int32s, Spans
+from seglake.format.records import Spans
 from seglake.log.execute import SCHEMA
 from seglake.text.json import base64, quote_texts
 from seglake.text.spans import (
@@ -73,7 +73,8 @@ def _json_of(name: str, column: Any) -> Spans:
     """Return the JSON of each item in a column of a log or of a field."""
     kind = column.type
     if name == "timestamp_type" and kind == SCHEMA.field(name).type:
-        return _types(column.to_numpy())
+        names: Any = pa.array([f'"{each}"' for each in TIMESTAMP_TYPES])
+        return from_arrow(names.take(column))
     if kind == SCHEMA.field("headers").type:
         return _json_headers(column)
     if pa.types.is_timestamp(kind):
@@ -101,13 +102,6 @@ def _in_base64(spans: Spans, chosen: npt.NDArray[np.bool_]) -> Spans:
     count, encoded = len(spans), base64(where_null(spans, ~chosen))
     wrapped = join_rows([constant(b'{"base64":"', count), encoded, constant(b'"}', count)])
     return where_null(wrapped, ~chosen)
-
-
-def _types(types: Int32s) -> Spans:
-    names = [f'"{name}"'.encode() for name in TIMESTAMP_TYPES]
-    both = Spans.from_list([b"".join(names) + bytes(64)])
-    sizes = np.array([len(name) for name in names], np.int32)
-    return Spans(both.data, np.array([0, sizes[0]])[types], sizes[types])
 
 
 def _json_headers(lists: Any) -> Spans:

@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import typer
 
+if TYPE_CHECKING:
+    from seglake.maintain.commit import MaintenanceReport
 
-class Result(Protocol):
-    """The result that a command prints."""
-
-    @property
-    def exit_code(self) -> int:
-        """Return the exit code of the command."""
-
-    def as_json(self) -> str:
-        """Return the result as one JSON object."""
-
-
-_Result = TypeVar("_Result", bound=Result)
+_Result = TypeVar("_Result", bound="MaintenanceReport")
 
 
 def finish(result: _Result, show: Callable[[_Result], None], *, as_json: bool) -> None:

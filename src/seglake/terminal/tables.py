@@ -246,14 +246,9 @@ def _html(table: Table) -> str:
 def report_table(title: str, report: Mapping[str, Any]) -> Table:
     """Return the table of a report, with a row for each value that is not empty."""
     rows = [(name.removesuffix("_ms").replace("_", " "), _reported(name, value))
-            for name, value in nonempty_values(report).items()]  # fmt: skip
+            for name, value in report.items() if not _is_empty(name, value)]  # fmt: skip
     columns = [Column("name", ""), prose("value", "")]
     return Table(title, columns, rows, len(rows))
-
-
-def nonempty_values(report: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of a report that are not empty."""
-    return {name: value for name, value in report.items() if not _is_empty(name, value)}
 
 
 def _is_empty(name: str, value: object) -> bool:
@@ -278,6 +273,6 @@ def _reported(name: str, value: Any) -> str:
     return short_bytes(value) if "bytes" in name.split("_") else f"{value:,}"
 
 
-def _lines(items: Sequence[str]) -> str:
+def _lines(items: list[str]) -> str:
     more = len(items) - _ITEMS
-    return "\n".join([*items[:_ITEMS], *([f"… and {more:,} more"] if more > 0 else [])])
+    return "\n".join(items[:_ITEMS] + [f"… and {more:,} more"] * (more > 0))

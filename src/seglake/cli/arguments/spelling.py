@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from copy import copy
 from shlex import quote
 from typing import Any
@@ -93,8 +92,12 @@ class Command(Documented):
             return super().parse_args(ctx, args)
         self._check([word.partition("=")[0] for word in args])
         ctx.allow_extra_args = True  # `_refuse` refuses them with a better message
-        with _naming_options():
+        try:
             extra = super().parse_args(ctx, args)
+        except _REFUSED as error:  # an unknown option: do not suggest `--help`
+            if possible := getattr(error, "possibilities", None):
+                error.possibilities = [name for name in possible if name != "--help"]
+            raise
         if extra:
             self._refuse(ctx, extra)
         return extra
@@ -130,14 +133,3 @@ class Command(Documented):
                 f"a topic needs an option. Write: seglake {self.name} {quote(root)} {options}"
             )
         ctx.fail(f"Got unexpected extra argument(s) ({' '.join(map(printable, extra))})")
-
-
-@contextmanager
-def _naming_options() -> Iterator[None]:
-    """Inside the block, do not suggest `--help` for an unknown option."""
-    try:
-        yield
-    except _REFUSED as error:
-        if possible := getattr(error, "possibilities", None):
-            error.possibilities = [name for name in possible if name != "--help"]
-        raise

@@ -87,12 +87,13 @@ def generate(
         arrivals = _arrivals(rng, len(is_broken), number, files)
         written.append(folder / f"events-{number:04d}.jsonl{'.gz' if number % 4 == 3 else ''}")
         with _opened(written[-1]) as out:
-            for block in _blocks(len(arrivals)):
+            for start in range(0, len(arrivals), BLOCK_LINES):
+                block = slice(start, start + BLOCK_LINES)
                 block_times = arrivals[block] - _lateness(rng, len(arrivals[block]))
                 out.write(_lines(rng, visitors, block_times, is_broken[block]))
-                times.append(_bounds(block_times[~is_broken[block]]))
-    bounds = np.concatenate(times)
-    return GenerateResult(written, events, broken, int(bounds.min()), int(bounds.max()))
+                if len(good := block_times[~is_broken[block]]):
+                    times += [int(good.min()), int(good.max())]
+    return GenerateResult(written, events, broken, min(times), max(times))
 
 
 def _share(total: int, number: int, files: int) -> int:
@@ -113,19 +114,11 @@ def _arrivals(rng: np.random.Generator, lines: int, number: int, files: int) -> 
     return start + np.sort(rng.integers(0, SPAN_MS // files, lines))
 
 
-def _blocks(lines: int) -> Iterator[slice]:
-    return (slice(first, first + BLOCK_LINES) for first in range(0, lines, BLOCK_LINES))
-
-
 def _lateness(rng: np.random.Generator, lines: int) -> Int64s:
     """Return the time in ms between each event and its arrival."""
     usual = rng.exponential(2_000, lines).astype(np.int64)
     stalled = rng.integers(60_000, 600_000, lines)
     return np.where(rng.random(lines) < LATE_SHARE, stalled, usual)
-
-
-def _bounds(times: Int64s) -> Int64s:
-    return np.array([times.min(), times.max()]) if len(times) else times
 
 
 @contextmanager

@@ -17,7 +17,6 @@ from seglake.terminal.tables import show
 from seglake.times.instants import format_ms
 
 if TYPE_CHECKING:
-    from seglake.read.log import Log
     from seglake.write.driver.report import Report
 
 RUN_ID = "demo"
@@ -94,41 +93,23 @@ def _questions(root: Path) -> None:
 
     log = seglake.open(str(root)).topic(TOPIC)
     show(f"segments of {TOPIC}", segment_rows(log, None), as_json=False)
-    _seek(log)
-    noon = _middle(log)
-    _lookup(log, noon)
-    _window(log, noon)
-
-
-def _middle(log: Log) -> int:
-    first = log.record_at(0, log.beginning_offsets()[0]).timestamp
-    last = log.record_at(0, log.end_offsets()[0] - 1).timestamp
-    return (first + last) // 2 // 1000 * 1000
-
-
-def _seek(log: Log) -> None:
     offset = log.end_offsets()[0] // 2
     record = log.record_at(0, offset)
     _ask(f"Which record has offset {offset:,} in partition 0?")
     print(f"  {format_ms(record.timestamp)}  key {_text(record.key)}  value {_text(record.value)}")
-
-
-def _lookup(log: Log, time: int) -> None:
-    _ask(f"What is the first record of each partition at or after {format_ms(time)}?")
-    for partition, record in log.offsets_for_times(dict.fromkeys(log.partitions(), time)).items():
-        place = (
-            f"offset {record.offset:,}, at {format_ms(record.timestamp)}" if record else "nowhere"
-        )
+    first = log.record_at(0, log.beginning_offsets()[0]).timestamp
+    last = log.record_at(0, log.end_offsets()[0] - 1).timestamp
+    noon = (first + last) // 2 // 1000 * 1000
+    _ask(f"What is the first record of each partition at or after {format_ms(noon)}?")
+    for partition, found in log.offsets_for_times(dict.fromkeys(log.partitions(), noon)).items():
+        place = "nowhere"
+        if found is not None:
+            place = f"offset {found.offset:,}, at {format_ms(found.timestamp)}"
         print(f"  partition {partition}: {place}")
-
-
-def _window(log: Log, start: int) -> None:
-    window = log.read_range(start, start + WINDOW_MS).read_all()
+    count = len(log.read_range(noon, noon + WINDOW_MS).read_all())
     _ask(f"What happened in the {WINDOW_MS // 1000} seconds after that?")
-    print(
-        f"  {len(window):,} records: all of them, and no others, although the events arrived "
-        f"out of order."
-    )
+    exact = "all of them, and no others, although the events arrived out of order"
+    print(f"  {count:,} records: {exact}.")
 
 
 def _text(value: bytes | None) -> str:

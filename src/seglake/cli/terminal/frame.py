@@ -209,11 +209,8 @@ def _replace_closed() -> None:
         except OSError:
             os.open(os.devnull, os.O_WRONLY if name == "stderr" else os.O_RDONLY)
         if number:
-            stream = io.TextIOWrapper(
-                io.BufferedWriter(io.FileIO(number, "wb", closefd=False)),
-                encoding="utf-8",
-                line_buffering=number > 1,
-            )
+            by_line = 1 if name == "stderr" else -1
+            stream = os.fdopen(number, "w", by_line, "utf-8", closefd=False)
             setattr(sys, name, stream)
             setattr(sys, f"__{name}__", stream)
 

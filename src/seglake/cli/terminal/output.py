@@ -66,24 +66,21 @@ def complete(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def complete_file(path: Path) -> Iterator[IO[bytes]]:
-    """Yield a file that appears when it is complete. Write to a device or a pipe directly."""
+    """Yield a file that appears when it is complete. Write to a device or a pipe directly.
+
+    A failed write raises StoreError, or BrokenPipeError for a pipe without a reader.
+    """
     path = path.resolve()  # a symbolic link is kept, and its target is replaced
     if path.exists() and not (path.is_file() or path.is_dir()):
-        with _device_errors(path), path.open("wb") as file:
-            yield file
+        try:
+            with path.open("wb") as file:
+                yield file
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise StoreError(f"{path} cannot be written: {error.strerror or error}") from error
         return
     with complete(path) as temporary, temporary.open("xb") as file:
         yield file
         file.flush()
         os.fsync(file.fileno())
-
-
-@contextmanager
-def _device_errors(path: Path) -> Iterator[None]:
-    """Raise StoreError for a failed write to a device, but keep BrokenPipeError."""
-    try:
-        yield
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise StoreError(f"{path} cannot be written: {error.strerror or error}") from error

@@ -45,19 +45,11 @@ class Coordinator:
     """Answers the requests of groups. All calls must come from one event loop.
 
     A storage error is logged and answered with COORDINATOR_NOT_AVAILABLE, after which clients try
-    again. `clock_ms` is a monotonic clock, and `wall_ms` the time of day.
+    again.
     """
 
-    def __init__(
-        self,
-        store: OffsetStore,
-        settings: Groups,
-        counts: ServerCounts,
-        clock_ms: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000,
-        wall_ms: Callable[[], int] = now_ms,
-    ) -> None:
+    def __init__(self, store: OffsetStore, settings: Groups, counts: ServerCounts) -> None:
         self._store, self._settings, self._counts = store, settings, counts
-        self._clock_ms, self._wall_ms = clock_ms, wall_ms
         self._groups: dict[str, Group] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._thread = ThreadPoolExecutor(1, "seglake-offsets")  # SQLite waits for the disk
@@ -93,7 +85,7 @@ class Coordinator:
                 return JoinResponse(Code.COORDINATOR_NOT_AVAILABLE)
             group = self._groups[group_id] = Group(group_id, self._settings)
         future = asyncio.get_running_loop().create_future()
-        group.join(ask, self._clock_ms(), _answering(future))
+        group.join(ask, _clock_ms(), _answering(future))
         self._after(group)
         joined: JoinResponse = await future
         return joined
@@ -104,7 +96,7 @@ class Coordinator:
         if group is None:
             return SyncResponse(Code.UNKNOWN_MEMBER_ID)
         future = asyncio.get_running_loop().create_future()
-        group.sync(ask, self._clock_ms(), _answering(future))
+        group.sync(ask, _clock_ms(), _answering(future))
         self._after(group)
         synced: SyncResponse = await future
         return synced
@@ -116,7 +108,7 @@ class Coordinator:
         group = self._groups.get(group_id)
         if group is None:
             return Code.UNKNOWN_MEMBER_ID
-        code = group.heartbeat(member_id, instance_id, generation, self._clock_ms())
+        code = group.heartbeat(member_id, instance_id, generation, _clock_ms())
         self._after(group)
         return code
 
@@ -125,7 +117,7 @@ class Coordinator:
         group = self._groups.get(group_id)
         if group is None:
             return Code.UNKNOWN_MEMBER_ID
-        code = group.leave(member_id, instance_id, self._clock_ms())
+        code = group.leave(member_id, instance_id, _clock_ms())
         if code is Code.NONE:
             _log.info("group %.80r: member %.80r left", group_id, member_id or instance_id)
             self._after(group)
@@ -142,7 +134,7 @@ class Coordinator:
             return Code.INVALID_GROUP_ID
         if group is None:
             return Code.NONE if generation < 0 else Code.ILLEGAL_GENERATION
-        code = group.may_commit(member_id, instance_id, generation, self._clock_ms())
+        code = group.may_commit(member_id, instance_id, generation, _clock_ms())
         self._after(group)
         return code
 
@@ -152,7 +144,7 @@ class Coordinator:
             return Code.NONE
         group = self._groups.get(group_id)
         kind = "" if group is None else group.protocol_type
-        commit = partial(self._store.commit, group_id, offsets, self._wall_ms(), kind)
+        commit = partial(self._store.commit, group_id, offsets, now_ms(), kind)
         failed = await self._stored(commit)
         self._counts.offset_commits += not failed
         return failed or Code.NONE
@@ -215,7 +207,7 @@ class Coordinator:
             return
         self._counts.group_members[name] = len(group.members)
         if group.deadline_ms < INT64_MAX:
-            delay_s = max(0, group.deadline_ms - self._clock_ms()) / 1000
+            delay_s = max(0, group.deadline_ms - _clock_ms()) / 1000
             loop = asyncio.get_running_loop()
             self._timers[name] = loop.call_later(delay_s, self._advance, group)
 
@@ -223,7 +215,7 @@ class Coordinator:
         """Run the timer of a group. After any error it runs again a second later."""
         try:
             before = set(group.members)
-            group.advance(self._clock_ms())
+            group.advance(_clock_ms())
             for member_id in before - set(group.members):
                 _log.info("group %.80r: member %.80r timed out", group.group_id, member_id)
             self._after(group)
@@ -233,6 +225,10 @@ class Coordinator:
             )
             later = asyncio.get_running_loop().call_later(1, self._advance, group)
             self._timers[group.group_id] = later
+
+
+def _clock_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
 
 
 def _answering(future: asyncio.Future[_Answer]) -> Callable[[_Answer], None]:

@@ -45,7 +45,7 @@ _TAILED = (4, 5, 9)  # seeds, modulo 13, whose `follow` is `Log.follow`
 _TRIES = 3  # of a command that died or lost
 
 
-_OF_THE_INSIDE = ("has no segments at", "is not newer", "does not follow", "rows of this topic")
+_OF_THE_INSIDE = ("has no segment at", "is not newer", "does not follow", "rows of this topic")
 
 
 @dataclass

@@ -133,7 +133,7 @@ def test_a_task_of_spark_answers_in_a_worker_without_kernels(lake: Path, tmp_pat
     )
     assert said.split() == [hashlib.sha256(wanted.encode()).hexdigest()]
     (line,) = errors.splitlines()
-    assert "a background process compiles its kernels" in line
+    assert "kernels in a background process" in line
     assert "`seglake warm`" in line
 
 
@@ -147,7 +147,7 @@ print(invalid_utf8(*Spans.from_list([b"a", b"\\xff"])).tolist())
     said, errors = fresh(tmp_path, source)
     assert said == "[False, True]\n"
     (line,) = errors.splitlines()
-    assert "(now: " in line
+    assert "(kernel " in line
     assert "`seglake warm`" in line
     assert fresh(tmp_path, source) == ("[False, True]\n", "")  # it is there now
 

@@ -197,7 +197,7 @@ def check_change(change: Change, topic: str, base: Snapshot) -> TopicChange:
     if topic != layout.WHOLE_LAKE:
         layout.check_topic(topic)
     if not rows or any(row.topic != topic for row in rows):
-        raise UsageError(f"a commit to {topic!r} must only have rows of this topic")
+        raise UsageError(f"a commit to {topic!r} must have rows of this topic only")
     for row in rows:
         if isinstance(row, SegmentRow):
             layout.check_attempt(row.attempt_id)

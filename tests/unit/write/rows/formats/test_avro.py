@@ -138,7 +138,7 @@ def test_damage_is_an_error_or_gives_whole_rows(
         (written([], {"type": "record", "name": "L", "fields": [
             {"name": "e", "type": {"type": "fixed", "name": "E", "size": 0}},
             {"name": "n", "type": ["null", {"type": "array", "items": "E"}]},
-        ]}), "an array of values without bytes"),
+        ]}), "an array of empty values"),
         (b"Obj\x01more", "cannot be read as Avro"),
     ],
 )  # fmt: skip

@@ -145,7 +145,7 @@ class Topic(Section):
     retention_ms: Ms = Field(
         default=-1,
         ge=-1,
-        description="`seglake retain` removes segments whose records are all older than this; -1: never",
+        description="`seglake retain` removes segments whose records are all older; -1: never",
     )
     retention_bytes: Size = Field(
         default=-1,

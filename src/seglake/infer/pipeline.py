@@ -107,8 +107,8 @@ def infer_settings(
     chosen, other_times = choose_time(_with_fields(sample, "time", time) if time else sample)
     if time and (chosen is None or {*chosen.fields} != {*time}):
         raise UsageError(
-            f"time names {' and '.join(time)}, but not nearly all sampled values are times of a "
-            "known format. Name another field, or write a pipeline with timestamp.format"
+            f"time names {' and '.join(time)}, but many sampled values are not times in a known "
+            "format. Name another field, or write a pipeline with timestamp.format"
         )
     chosen_key, other_keys = choose_key(sample, chosen.fields if chosen else ())
     if key is not None:

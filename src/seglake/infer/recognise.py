@@ -422,7 +422,7 @@ def _w3c(heads: Sequence[FirstLines], lines: Sequence[str]) -> Sample | None:
     if len(rows) < len(data):
         facts = {"rows": len(data), "width": len(names)}
         found.append(Finding("uneven-rows", "", facts, len(data) - len(rows)))
-    why = "has no line `#Fields:`, as other files have. Ingest it with a separate pipeline"
+    why = "has no line `#Fields:`, but other files have one. Ingest it with a separate pipeline"
     bare = (head for head in heads if head.lines and not named[head.file])
     refused = {head.file: f"{head.path} {why}" for head in bare}
     settings = {"format": "csv", "delimiter": delimiter, "comment": "#", "null_values": nulls}

@@ -277,7 +277,7 @@ class LakeLogs:
         if not damage.file.endswith(LINKED):
             return damage
         place = self._targets(damage.file).place(damage.position)
-        what = f"{damage.what}; outside the lake this is {place}"
+        what = f"{damage.what}; stored outside the lake: {place}"
         return CorruptData(what, file=damage.file, position=damage.position)
 
     def _target(self, key: str) -> _LinkedLog:

@@ -180,7 +180,7 @@ class Origin:
             if held is not None and held.files != whole.files:
                 with retained(whole.version):
                     return read(held)
-            what = f"version {whole.version} was vacuumed: {error}. Open the newest"
+            what = f"a vacuum deleted files of version {whole.version}: {error}. Open the newest"
             raise VersionExpired(what) from error
 
 

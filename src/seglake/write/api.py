@@ -151,7 +151,7 @@ def declare_run(run_id: str | None, interval: Interval) -> DeclaredRun:
 
 def _text(run_id: str) -> str:
     if not run_id:
-        raise UsageError("the run id is empty. Give a text, or leave it out")
+        raise UsageError("the run id is empty. Give another one, or leave it out")
     try:
         run_id.encode()
     except UnicodeEncodeError:

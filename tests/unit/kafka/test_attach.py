@@ -264,7 +264,7 @@ def damaged(bucket: Path, at: int) -> Path:
 def test_damage_behind_a_link_names_the_object(tmp_path: Path, at: int) -> None:
     root, bucket, _ = attached(tmp_path)
     path = damaged(bucket, at)
-    with pytest.raises(CorruptData, match=rf"outside the lake this is byte 0, {path}") as damage:
+    with pytest.raises(CorruptData, match=rf"stored outside the lake: byte 0, {path}") as damage:
         read(root)
     assert damage.value.file.endswith(".link")
     for deep in (False, True):

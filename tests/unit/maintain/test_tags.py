@@ -651,7 +651,7 @@ def test_a_version_whose_rows_of_maintenance_a_vacuum_deleted_is_expired(tmp_pat
     assert not gone & {file.path for file in open_catalog(str(tmp_path)).newest_files()}
     for path in gone:
         (tmp_path / LOG_TABLE / path).unlink()
-    with pytest.raises(VersionExpired, match=f"version {old.version} was vacuumed"):
+    with pytest.raises(VersionExpired, match=f"deleted files of version {old.version}"):
         tag(str(tmp_path), "a", old.version)
     assert seglake.open(str(tmp_path)).tags() == []
 

@@ -128,7 +128,7 @@ def retained(version: int) -> Iterator[None]:
     try:
         yield
     except MissingObject as error:
-        raise VersionExpired(f"version {version} was vacuumed: {error}") from error
+        raise VersionExpired(f"a vacuum deleted files of version {version}: {error}") from error
 
 
 def _unread(

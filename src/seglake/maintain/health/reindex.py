@@ -67,7 +67,7 @@ def segment_finding(
     if isinstance(error, CorruptData):
         file, what = error.file or row.key(suffix), error.what
         if row.external is not None and file == row.key("log") and row.external not in what:
-            what = f"{what}; outside the lake this is {row.external}"
+            what = f"{what}; stored outside the lake: {row.external}"
         return finding(file, error.position, what)
     kind: Any = "missing" if isinstance(error, MissingObject) else "unreadable"
     return finding(row.key(suffix), 0, str(error), kind)

@@ -38,14 +38,14 @@ from seglake.format.decode import (
 from seglake.format.encode import Encoding, encode_batches, encode_bodies
 from seglake.format.index import OffsetIndex, TimeIndex
 from seglake.format.key_hashes import KeyHashes
-from seglake.format.records import Spans, fixed, read_only
+from seglake.format.records import Spans, read_only
 from seglake.format.reference import read_batch
 from seglake.format.segment import choose_indexed, seal
 from seglake.format.sought_kernels import EVERY_KEY
 from seglake.layout import parse_attempt_key, parse_segment_key, segment_key
 from seglake.log.column_kernels import DecodeRoom, Wanted
 from seglake.log.execute import SCHEMA, Columns
-from seglake.log.segment import LogSegment, Window
+from seglake.log.segment import LogSegment, Piece, Window, window_limits
 from seglake.log.zone_maps import Bounds, ZoneSearch
 from seglake.store import Listed
 from seglake.write.spool.sorted_records import SortedRecords
@@ -63,7 +63,7 @@ from tests.makers.lakes import Event, Shape, _encode
 from tests.makers.zones import ZoneBytes
 
 BATCH_BYTES = 2**20  # that a reader is willing to hold
-_EVERYTHING = fixed(np.array([Window().limits()]))
+_EVERYTHING = window_limits([Window()])
 ATTEMPT = "00000000-0000-4000-8000-000000000000"
 EVENTS = [
     Event(1000 + (i * 37) % 50, None if i % 4 == 0 else b"key", b"value %d" % i, headers)
@@ -134,11 +134,10 @@ def records(data: bytes) -> None:
     wanted = Wanted(_EVERYTHING, np.zeros(len(table), np.int32), EVERY_KEY)
     size_bytes = int(payload.ends[-1])
     columns = Columns(SCHEMA, size_bytes // LEAST_RECORD_BYTES + 1, size_bytes)
-    columns.begin(
-        [LogSegment("t", 0, "log", "zonemap", 0, 2**62, 2**31 - 1, 100)], wanted.window_of
-    )
-    columns.fill(fixed(table), payload.stored(), 0, 0, wanted, size_bytes, DecodeRoom.new())
-    assert columns.take()["offset"].to_pylist() == decoded.offsets.tolist()
+    segment = LogSegment("t", 0, "log", "zonemap", 0, 2**62, 2**31 - 1, 100)
+    pieces = [Piece.from_ranges(segment, segment.log)]
+    columns.fill(table, payload.stored(), 0, 0, wanted, size_bytes, DecodeRoom.new())
+    assert columns.take(pieces, wanted.window_of)["offset"].to_pylist() == decoded.offsets.tolist()
 
 
 def _check(decoded: Decoded, table: BatchTable) -> None:

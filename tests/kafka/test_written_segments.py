@@ -14,8 +14,7 @@ from seglake.catalog.schema import SegmentId, SegmentRow
 from seglake.format.codecs.compression import NAMES
 from seglake.format.encode import encode_bodies
 from seglake.layout import attempt_folder, new_attempt
-from seglake.log.encoding import encoding_of
-from seglake.log.writer import SegmentWriter
+from seglake.log.writer import SegmentWriter, encoding_of
 from seglake.store import open_store
 from seglake.write.reduce.tasks import encode
 from seglake.write.spool.sorted_records import SortedRecords

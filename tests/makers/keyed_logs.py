@@ -13,8 +13,7 @@ from seglake.config import Topic
 from seglake.format.encode import EncodedBatches, encode_batches, encode_bodies
 from seglake.format.records import Records, Spans
 from seglake.layout import new_attempt
-from seglake.log.encoding import encoding_of
-from seglake.log.writer import SegmentWriter
+from seglake.log.writer import SegmentWriter, encoding_of
 from tests.makers.lakes import create_catalog
 
 TOPIC = "events"

@@ -26,10 +26,16 @@ def _njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
 
     With `cache=True` and a known version of numba, `KernelCache` stores the machine code, and
     `Fallback` resolves calls for which there is no machine code yet.
+
+    numba makes three functions of a kernel: one to call from kernels, one from Python and one from
+    C. The third one is left out, and so is the second one of a function `_name` in a module of
+    kernels, which only kernels call. They take a quarter of the compiler's time.
     """
 
     def compiled(function: Callable[..., Any]) -> Any:
-        kernel = numba.njit(**{**options, "cache": False})(function)
+        private = function.__name__.startswith("_") and function.__module__.endswith("_kernels")
+        wrappers = {"no_cfunc_wrapper": True, "no_cpython_wrapper": private}
+        kernel = numba.njit(**{**options, **wrappers, "cache": False})(function)
         # Without `py_func`, numba is switched off.
         if options.get("cache") and hasattr(kernel, "py_func") and is_known_numba():
             kernel._cache = KernelCache(function)  # noqa: SLF001  # numba has no public way

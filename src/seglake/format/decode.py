@@ -8,6 +8,7 @@ length is checked against the available bytes. Memory is allocated only for byte
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import crc32c
@@ -18,6 +19,7 @@ from seglake.errors import CorruptData
 from seglake.format import decode_kernels, encode_kernels
 from seglake.format.batch import (
     CONTROL,
+    CRC_AT,
     CRC_START,
     LEAST_RECORD_BYTES,
     MAGIC_AT,
@@ -40,6 +42,8 @@ from seglake.format.records import (
     read_only,
     take_rows,
 )  # fmt: skip
+
+_CRC_BYTES = CRC_AT + np.arange(4)
 
 
 class Decoded(NamedTuple):
@@ -98,32 +102,28 @@ def scan(data: Any, *, base_position: int = 0) -> tuple[BatchTable, Damage | Non
 
 def check_crcs(data: Any, table: BatchTable, *, base_position: int = 0) -> None:
     """Raise CorruptData for the first batch whose CRC-32C is wrong."""
-    starts = table["position"] - base_position
-    stored, log = np.empty(len(table), np.uint32), read_only(data)
-    decode_kernels.read_crcs(log, starts, stored)
-    row = _wrong_checksum(log, starts + CRC_START, starts + table["size"], stored)
-    if row < 0:
-        return
-    checksum = crc32c.crc32c(log[starts[row] + CRC_START : starts[row] + table["size"][row]].data)
-    raise CorruptData(
-        f"CRC-32C of the record batch is {checksum:08x}, but its header has {stored[row]:08x}",
-        position=int(table["position"][row]),
-    )
-
-
-def _wrong_checksum(log: Bytes, starts: Int64s, ends: Int64s, stored: Any) -> int:
-    """Return the first batch b for which stored[b] is not the CRC of its bytes, or -1.
-
-    The bytes of batch b are log[starts[b] : ends[b]].
-    """
+    log, starts, sizes = read_only(data), table["position"] - base_position, table["size"]
+    stored = log[starts[:, None] + _CRC_BYTES].view(">u4")[:, 0].astype(np.uint32)
     addresses, row = native.addresses(), codec_kernels.NOT_COMPUTED
     if addresses[codec_kernels.CRC32C]:
-        row = int(codec_kernels.wrong_checksum(log, starts, ends, stored, addresses))
-    if row != codec_kernels.NOT_COMPUTED:
-        return row
-    extents = zip(starts.tolist(), ends.tolist(), strict=True)
-    checksums = np.array([crc32c.crc32c(log[start:end].data) for start, end in extents], np.uint32)
-    return int(np.append(np.flatnonzero(checksums != stored), -1)[0])
+        begins, ends = starts + CRC_START, starts + sizes
+        row = int(codec_kernels.wrong_checksum(log, begins, ends, stored, addresses))
+    if row == codec_kernels.NOT_COMPUTED:
+        sums = map(partial(_checksum, log), starts.tolist(), sizes.tolist())
+        wrong = np.flatnonzero(np.fromiter(sums, np.uint32) != stored)
+        row = int(wrong[0]) if len(wrong) else -1
+    if row >= 0:
+        checksum = _checksum(log, starts[row], sizes[row])
+        what = (
+            f"CRC-32C of the record batch is {checksum:08x}, but its header has {stored[row]:08x}"
+        )
+        raise CorruptData(what, position=int(table["position"][row]))
+
+
+def _checksum(log: Bytes, start: int, size: int) -> int:
+    """Return the CRC-32C of the batch at log[start : start + size]."""
+    checksum: int = crc32c.crc32c(log[start + CRC_START : start + size].data)
+    return checksum
 
 
 def decode_batches(

@@ -24,7 +24,6 @@ from seglake.format.batch import (
     BASE_OFFSET_AT,
     BASE_TIMESTAMP_AT,
     COUNT_AT,
-    CRC_AT,
     LAST_OFFSET_DELTA_AT,
     LEAST_RECORD_BYTES,
     LENGTH_AT,
@@ -216,14 +215,6 @@ def read_headers(data, base_position, unknown, table):
         row.max_timestamp = get_big_endian(data, at + MAX_TIMESTAMP_AT, 8)
         row.min_timestamp = row.offset_of_max = row.lateness = unknown
         at += size
-
-
-@njit(cache=True, nogil=True)
-@meanwhile(INTERPRETED)
-def read_crcs(data, starts, crcs):
-    """Fill `crcs` with the checksum in the header of each batch."""
-    for i in range(len(starts)):
-        crcs[i] = get_big_endian(data, starts[i] + CRC_AT, 4)
 
 
 @njit(cache=True, nogil=True)

@@ -48,8 +48,7 @@ from seglake.kafka.survey import (
     surveyed_ranges,
 )
 from seglake.layout import check_topic
-from seglake.log.encoding import policy_of
-from seglake.log.writer import NewSegment
+from seglake.log.writer import NewSegment, policy_of
 from seglake.maintain.commit import MaintenanceReport, TopicReport, open_lake_store
 from seglake.store import Store
 from seglake.terminal.wording import counted

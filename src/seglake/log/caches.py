@@ -24,6 +24,7 @@ from copy import copy
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, groupby, pairwise
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -106,6 +107,8 @@ _BATCH_BYTES = TABLE.itemsize + 5 * 8  # size of a batch in an index
 _SWEEP_EVERY = 512  # entries
 _LARGEST_SHARE = 32  # a read of more than 1/32 of the cache bypasses it, or would evict too much
 _NOTHING: Bytes = np.empty(0, np.uint8)
+
+_LOG_KEY = attrgetter("segment.log_key")
 
 _Batches = tuple[BatchTable, CachedRecords]
 
@@ -192,7 +195,7 @@ class RecordCache:
         The call is recorded. Batch b is at positions[b] of the log of pieces[owner_of[b]]. The
         cache records about 65,000 batches, and rarely confuses two of them.
         """
-        logs = np.array([hash(piece.segment.log_key) for piece in pieces])
+        logs = np.array([*map(hash, map(_LOG_KEY, pieces))])
         return 2 * int(mark_seen(self.seen, logs, owner_of, positions)) > len(positions)
 
     def put(self, log_key: str, table: BatchTable, payload: Payload | None) -> None:
@@ -235,17 +238,22 @@ class RecordCache:
                 self._drop()
             self._indexes, self._new_indexes = {}, {}
 
-    def all_in(self, piece: Piece) -> _Batches | None:
-        """Return all batches of a piece, or None if a wanted batch is not cached."""
-        log_key, ranges = piece.segment.log_key, piece.ranges
-        is_new = log_key in self._new_indexes
-        index = self._index_of(log_key) if is_new else self._indexes.get(log_key, _EMPTY)
-        begins = index.positions.searchsorted(ranges.starts[:1])
-        if not len(begins) or begins[0] == len(index.positions):
-            return None
-        if index.positions[begins[0]] != ranges.starts[0]:  # the usual case for a new window
-            return None
-        numbers = index.covering(ranges)
+    def all_in(self, pieces: Sequence[Piece]) -> list[_Batches | None]:
+        """Return all batches of each piece, or None if a wanted batch of the piece is missing."""
+        found = list[_Batches | None]()
+        for piece in pieces:
+            log_key, starts = piece.segment.log_key, piece.ranges.starts
+            is_new = log_key in self._new_indexes
+            index = self._index_of(log_key) if is_new else self._indexes.get(log_key, _EMPTY)
+            at = index.positions.searchsorted(starts[:1]).tolist()
+            # Usually false for a new window.
+            begins = at and at[0] < len(index.positions) and index.positions[at[0]] == starts[0]
+            found.append(self._all_in(piece, index) if begins else None)
+        return found
+
+    def _all_in(self, piece: Piece, index: _BatchIndex) -> _Batches | None:
+        """Return all batches of a piece, or None. `index` has its first batch."""
+        numbers = index.covering(piece.ranges)
         if numbers is None:
             return None
         batches = index.take(numbers)
@@ -337,20 +345,16 @@ class CachedFetch:
             small.append(piece)
             size += sum(piece.ranges.ends.tolist()) - sum(piece.ranges.starts.tolist())
             if size > self._largest_bytes:
-                yield from fetch(chain(small, rest))
-                return
-        found = [self.cache.all_in(piece) for piece in small]
-        numbers, first = range(len(found)), 0
-        for cached, group in groupby(
-            numbers, [batches is not None for batches in found].__getitem__
-        ):
-            stop = first + len([*group])
-            part, first = slice(first, stop), stop
+                return fetch(chain(small, rest))
+        parts, found, first = list[Iterable[Chunk]](), self.cache.all_in(small), 0
+        for cached, group in groupby(map(bool, found)):
+            part = slice(first, first + len([*group]))
+            first = part.stop
             if cached:
-                yield _cached_chunk(small[part], [batches for batches in found[part] if batches])
-                continue
-            for chunk in fetch(small[part]):
-                yield self._caching(chunk)
+                parts.append([_cached_chunk(small[part], [*filter(None, found[part])])])
+            else:
+                parts.append(map(self._caching, fetch(small[part])))
+        return chain.from_iterable(parts)
 
     def _caching(self, chunk: Chunk) -> Chunk:
         """Return the chunk with its cached records. It also caches the records it decompresses.

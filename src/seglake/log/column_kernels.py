@@ -29,8 +29,8 @@ from seglake.format.encode_kernels import put_bytes
 from seglake.format.records import Bytes, Int32s, Int64s, fixed
 from seglake.format.sought_kernels import SoughtKeys, is_sought
 
-STATES = 3
-COUNT, NULL_KEYS, NULL_VALUES = range(STATES)  # state of columns: records, null keys, null values
+STATES = 4
+COUNT, NULL_KEYS, NULL_VALUES, ALL_HEADERS = range(STATES)  # counts of what is in the columns
 KEYS, VALUES, HEADERS = 1, 2, 4  # the wanted fields of a record, in addition to its numbers
 FULL, ALONE = -1, -2  # why `fill` stopped; other reasons are problems of `decode_kernels`
 _ARENA_BYTES = 2**20  # batches with more records are decompressed in their own memory
@@ -73,16 +73,19 @@ class Wanted(NamedTuple):
 
 
 class Buffers(NamedTuple):
-    """Buffers of columns, most of them in Arrow's layout, with space for more records."""
+    """Buffers of columns, most of them in Arrow's layout.
+
+    `key_ends` and `value_ends` begin with 0. `key_valid` and `value_valid` are 0 for a null, else
+    1. Buffers of fields that are not wanted are empty.
+    """
 
     fields: int  # a sum of `KEYS`, `VALUES` and `HEADERS`; other fields are not copied
-    limit_bytes: int  # the most bytes of keys and values in the columns
-    state: Int64s  # from call to call: records in the columns, null keys, null values
+    state: Int64s  # counts, see `STATES`
     offsets: Int64s
     timestamps: Int64s
     timestamp_types: npt.NDArray[np.int8]
     batches: Int32s  # for each record, the number of its batch
-    header_counts: Int32s  # per record; this and the next two are empty without `HEADERS`
+    header_counts: Int32s
     header_starts: Int64s  # where the headers of each record begin in the payload
     header_ends: Int64s
     key_ends: Int32s
@@ -91,6 +94,23 @@ class Buffers(NamedTuple):
     value_ends: Int32s
     values: Bytes
     value_valid: Bytes
+
+    @staticmethod
+    def allocate(fields: int, records: int, size_bytes: int) -> Buffers:
+        """Return buffers for `records` records, with `size_bytes` of keys and of values."""
+        offsets, timestamps = np.empty((2, records), np.int64)
+        types, batches = np.empty(records, np.int8), np.empty(records, np.int32)
+        headers = records if fields & HEADERS else 0
+        starts, ends = np.empty((2, headers), np.int64)
+        keys, values = records if fields & KEYS else 0, records if fields & VALUES else 0
+        return Buffers(
+            fields, np.zeros(STATES, np.int64), offsets, timestamps, types, batches,
+            np.empty(headers, np.int32), starts, ends,
+            np.zeros(1 + keys, np.int32), np.empty(size_bytes if keys else 0, np.uint8),
+            np.empty(keys, np.uint8),
+            np.zeros(1 + values, np.int32), np.empty(size_bytes if values else 0, np.uint8),
+            np.empty(values, np.uint8),
+        )  # fmt: skip
 
 
 class DecodeRoom(NamedTuple):
@@ -109,13 +129,13 @@ class DecodeRoom(NamedTuple):
 
 @njit(cache=True, nogil=True)
 @meanwhile(INTERPRETED)
-def fill(table, stored, base, first, wanted, columns, room, addresses):
+def fill(table, stored, base, first, wanted, columns, limit_bytes, room, addresses):
     """Append the wanted records of batches to columns.
 
-    The arguments are a batch table, `StoredRecords`, two numbers, `Wanted`, `Buffers`, `DecodeRoom`
-    and the addresses of the codecs' libraries. `stored` has the records of batches `base`,
-    `base` + 1, ... of the table; its first `first` batches are skipped. A batch is appended as a
-    whole, and only if all its records fit.
+    The arguments are a batch table, `StoredRecords`, two numbers, `Wanted`, `Buffers`, the most
+    bytes of keys and values in the columns, `DecodeRoom` and the addresses of the codecs'
+    libraries. `stored` has the records of batches `base`, `base` + 1, ... of the table; its first
+    `first` batches are skipped. A batch is appended as a whole, and only if all its records fit.
 
     Returns (n, size_bytes, reason): the first n batches of `stored` are done, and those with a
     wanted record take `size_bytes` of the log. The reason is 0, or why batch n is not done: `FULL`
@@ -147,7 +167,7 @@ def fill(table, stored, base, first, wanted, columns, room, addresses):
             return number, log_bytes, TOO_FEW_BYTES
         if state[COUNT] + batch.count > len(columns.offsets):
             return number, log_bytes, FULL
-        if _used(columns) + end - start > columns.limit_bytes:
+        if _used(columns) + end - start > limit_bytes:
             return number, log_bytes, FULL
         limits = limits_of(wanted.windows[wanted.window_of[row]])
         # A malformed record ends the call before `state` counts any record of its batch.
@@ -160,6 +180,7 @@ def fill(table, stored, base, first, wanted, columns, room, addresses):
         state[COUNT] += count
         state[NULL_KEYS] += null_keys
         state[NULL_VALUES] += null_values
+        state[ALL_HEADERS] += headers
         at = end if headers and codec else at  # headers are copied after the call
     return len(stored.ends), log_bytes, 0
 

@@ -7,25 +7,28 @@ a schema.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, pairwise
-from typing import Any, NamedTuple
+from operator import attrgetter
+from typing import Any
 from weakref import ref
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from seglake.cached import cached_property
 from seglake.errors import CorruptData, UsageError
 from seglake.format.batch import LEAST_RECORD_BYTES, BatchTable
 from seglake.format.codecs import native
 from seglake.format.codecs.payload import StoredRecords
 from seglake.format.decode import damage_of, headers_of
-from seglake.format.records import Headers, Int32s, Int64s, Spans, fixed, take_rows
+from seglake.format.records import Bytes, Headers, Int32s, Spans, take_rows
 from seglake.format.sought_kernels import EVERY_KEY, SoughtKeys
 from seglake.log.column_kernels import (
+    ALL_HEADERS,
     ALONE,
     COUNT,
     FULL,
@@ -33,7 +36,6 @@ from seglake.log.column_kernels import (
     KEYS,
     NULL_KEYS,
     NULL_VALUES,
-    STATES,
     VALUES,
     Buffers,
     DecodeRoom,
@@ -42,7 +44,7 @@ from seglake.log.column_kernels import (
     wanted_batches,
 )
 from seglake.log.fetch import Chunk, Fetch
-from seglake.log.segment import LogSegment, Piece
+from seglake.log.segment import Piece, window_limits
 from seglake.log.threads import DECODERS, side_by_side, take_spare
 from seglake.text.simd import PADDING
 
@@ -83,6 +85,10 @@ def _schema_of(names: tuple[str, ...]) -> pa.Schema:
     return pa.schema([SCHEMA.field(name) for name in names])
 
 
+_Lent = list[tuple[npt.NDArray[np.uint8], ref[npt.NDArray[np.uint8]]]]
+"""Memory of keys or values, each with a view that the caller has, or had."""
+
+
 class Columns:
     """Buffers for the columns of an Arrow batch, which are reused.
 
@@ -94,23 +100,11 @@ class Columns:
 
     def __init__(self, schema: pa.Schema, records: int, size_bytes: int) -> None:
         self.schema, self.size_bytes = schema, size_bytes
-        self.fields = sum(flag for name, flag in _FLAGS.items() if name in schema.names)
-        self._numbers = _Numbers.allocate(records, self.fields & HEADERS)
-        self._keys, self._values = (
-            _Items(records, size_bytes) if self.fields & flag else _Items(0, 0)
-            for flag in (KEYS, VALUES)
-        )
+        fields = sum(flag for name, flag in _FLAGS.items() if name in schema.names)
+        self._buffers = Buffers.allocate(fields, records, size_bytes)
+        self._lent: dict[str, _Lent] = {"keys": [], "values": []}
         self._headers = _HeaderLists()
-        self._state = np.zeros(STATES, np.int64)
-        self._segments: Sequence[LogSegment] = ()
-        self._owner_of: Int32s = np.empty(0, np.int32)
-
-    def __len__(self) -> int:
-        return int(self._state[COUNT])
-
-    def begin(self, segments: Sequence[LogSegment], owner_of: Int32s) -> None:
-        """Prepare for records of these batches: batch b belongs to segments[owner_of[b]]."""
-        self._segments, self._owner_of, self._state[:] = segments, owner_of, 0
+        self._state = self._buffers.state
 
     def fill(
         self, table: BatchTable, stored: StoredRecords, base: int, first: int, wanted: Wanted,
@@ -122,139 +116,82 @@ class Columns:
         the kernel `fill`; the reason is 0, `FULL` or `ALONE`. Raises CorruptData with the position
         of a damaged batch.
         """
-        before, keys, values = int(self._state[COUNT]), self._keys, self._values
-        buffers = Buffers(
-            self.fields, min(limit_bytes, self.size_bytes) - self._headers.used_bytes,
-            self._state, *self._numbers, keys.ends, keys.data, keys.valid,
-            values.ends, values.data, values.valid,
-        )  # fmt: skip
+        (before, _, _, headers), buffers = self._state.tolist(), self._buffers
         stop, size, reason = fill(
-            table, stored, base, first, wanted, buffers, room, native.addresses()
-        )
+            table, stored, base, first, wanted, buffers,
+            min(limit_bytes, self.size_bytes) - self._headers.used_bytes, room, native.addresses(),
+        )  # fmt: skip
         if reason > 0 and stored.codecs[stop]:
             reason = ALONE  # the decompressed size is part of the error
         elif reason > 0:
             records = int(stored.ends[stop] - stored.starts[stop])
             raise damage_of(table[base + stop], reason, records)
-        if self.fields & HEADERS:
-            numbers, new = self._numbers, slice(before, int(self._state[COUNT]))
-            headers = headers_of(
+        if self._state[ALL_HEADERS] > headers:
+            new = slice(before, int(self._state[COUNT]))
+            found = headers_of(
                 room.records if stored.codecs[first] else stored.data,
-                numbers.header_counts[new], numbers.header_starts[new],
-                numbers.header_ends[new], lambda record: table[numbers.batches[before + record]],
+                buffers.header_counts[new], buffers.header_starts[new],
+                buffers.header_ends[new], lambda record: table[buffers.batches[before + record]],
             )  # fmt: skip
-            self._headers.append(before, headers)
+            self._headers.append(before, found)
         return stop, size, reason
 
-    def take(self) -> pa.RecordBatch:
-        """Return the appended records. Afterwards the columns are empty."""
+    def take(self, pieces: Sequence[Piece], owner_of: Int32s) -> pa.RecordBatch:
+        """Return the appended records. Afterwards the columns are empty.
+
+        The records are of batches of `pieces`: batch b belongs to pieces[owner_of[b]].
+        """
         count, arrays = int(self._state[COUNT]), list[Array]()
         for name in self.schema.names:
             if name in _NUMBERS:
                 number, kind = _NUMBERS[name]
-                data: Any = self._numbers[number][:count].astype(kind)  # a copy
+                data: Any = self._buffers[number][:count].astype(kind)  # a copy
                 buffers = [None, pa.py_buffer(data)]
                 arrays.append(pa.Array.from_buffers(_FIELDS[name], count, buffers))
+            elif name in _ITEMS:
+                arrays.append(self._items(count, *_ITEMS[name]))
+            elif name == "headers":
+                arrays.append(self._headers.take(count))
             else:
-                arrays.append(_ARRAYS[name](self, count))
+                owners = owner_of[self._buffers.batches[:count]]
+                arrays.append(_of_segments(name, pieces, owners))
         self._state[:] = 0
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
-    def partitions(self, count: int) -> Array:
-        """Return the partition of each record. Here and below, `count` is the record count."""
-        numbers = [segment.partition for segment in self._segments]
-        if len(set(numbers)) == 1:
-            return _constant(numbers[0], count)
-        return _array(pa.int32(), count, None, np.array(numbers, np.int32)[self._owners(count)])
+    def _items(self, count: int, name: str, ends: str, valid: str, nulls: int) -> Array:
+        """Return the first `count` keys or values. Later items do not change the array."""
+        items: Bytes = getattr(self._buffers, name)
+        item_ends: Int32s = getattr(self._buffers, ends)[: count + 1].copy()
+        flags = getattr(self._buffers, valid)[:count] if self._state[nulls] else None
+        bits = None if flags is None else np.packbits(flags, bitorder="little")
+        end = int(item_ends[count]) + PADDING
+        items[end - PADDING : end] = 0  # with zeros after the items, `from_arrow` copies less
+        data = items[:end]
+        data = self._lend(name, items, data) if len(data) >= _LEAST_LENT else data.copy()
+        return _array(pa.binary(), count, bits, item_ends, data)
 
-    def topics(self, count: int) -> Array:
-        """Return the topic of each record."""
-        names = [segment.topic for segment in self._segments]
-        if len(set(names)) == 1:
-            return _constant(names[0], count)
-        return pa.array(names, pa.string()).take(self._owners(count))
-
-    def keys(self, count: int) -> Array:
-        """Return the key of each record, or null."""
-        return self._keys.take(count, int(self._state[NULL_KEYS]))
-
-    def values(self, count: int) -> Array:
-        """Return the value of each record, or null."""
-        return self._values.take(count, int(self._state[NULL_VALUES]))
-
-    def headers(self, count: int) -> Array:
-        """Return the list of headers of each record."""
-        return self._headers.take(count)
-
-    def _owners(self, count: int) -> npt.NDArray[Any]:
-        """Return the position in `_segments` of each record's segment."""
-        return self._owner_of[self._numbers.batches[:count]]
+    def _lend(self, name: str, memory: Bytes, data: Bytes) -> Bytes:
+        """Lend the memory to the caller, and replace it by new memory or memory that came back."""
+        lent = self._lent[name]
+        let_go = (at for at, (_, view) in enumerate(lent) if view() is None)
+        free = next(let_go, None)  # an Arrow buffer keeps a reference to the lent view
+        lent.append((memory, ref(data)))
+        other = np.empty_like(memory) if free is None else lent.pop(free)[0]
+        self._buffers = self._buffers._replace(**{name: other})
+        del lent[:-_MOST_SPARE]
+        return data
 
 
-_ARRAYS: dict[str, Callable[[Columns, int], Array]] = {
-    "topic": Columns.topics,
-    "partition": Columns.partitions,
-    "key": Columns.keys,
-    "value": Columns.values,
-    "headers": Columns.headers,
+_NUMBERS: dict[str, tuple[int, type[np.int64 | np.int32]]] = {  # the position in `Buffers`
+    "offset": (Buffers._fields.index("offsets"), np.int64),
+    "timestamp": (Buffers._fields.index("timestamps"), np.int64),
+    "timestamp_type": (Buffers._fields.index("timestamp_types"), np.int32),
 }
-_NUMBERS: dict[str, tuple[int, type[np.int64 | np.int32]]] = {  # the position in `_Numbers`
-    "offset": (0, np.int64),
-    "timestamp": (1, np.int64),
-    "timestamp_type": (2, np.int32),
+_ITEMS = {  # the names in `Buffers`, and the position of the number of nulls in its state
+    "key": ("keys", "key_ends", "key_valid", NULL_KEYS),
+    "value": ("values", "value_ends", "value_valid", NULL_VALUES),
 }
 _FLAGS = {"key": KEYS, "value": VALUES, "headers": HEADERS}
-
-
-class _Numbers(NamedTuple):
-    """The arrays of `Buffers` that have one integer for each record."""
-
-    offsets: Int64s
-    timestamps: Int64s
-    timestamp_types: npt.NDArray[np.int8]
-    batches: Int32s
-    header_counts: Int32s
-    header_starts: Int64s
-    header_ends: Int64s
-
-    @staticmethod
-    def allocate(records: int, with_headers: int) -> _Numbers:
-        """Reserve space for `records` records."""
-        offsets, timestamps = np.empty((2, records), np.int64)
-        types, batches = np.empty(records, np.int8), np.empty(records, np.int32)
-        some = records if with_headers else 0
-        starts, ends = np.empty((2, some), np.int64)
-        return _Numbers(offsets, timestamps, types, batches, np.empty(some, np.int32), starts, ends)
-
-
-class _Items:
-    """Buffers for `count` byte strings with at most `size_bytes` bytes in total.
-
-    `ends` are the ends of the items in `data`, preceded by 0. `valid` is 0 for a null, else 1.
-    """
-
-    def __init__(self, count: int, size_bytes: int) -> None:
-        self.ends, self.valid = np.zeros(1 + count, np.int32), np.empty(count, np.uint8)
-        self.data = np.empty(size_bytes, np.uint8)
-        self._spare = list[tuple[npt.NDArray[np.uint8], ref[npt.NDArray[np.uint8]]]]()
-
-    def take(self, count: int, nulls: int) -> Array:
-        """Return the first `count` items as an Arrow array. Later items do not change the array."""
-        bits = np.packbits(self.valid[:count], bitorder="little") if nulls else None
-        end = int(self.ends[count])
-        self.data[end : end + PADDING] = 0  # with zeros after the items, `from_arrow` copies less
-        data = self.data[: end + PADDING]
-        data = self._lend(data) if len(data) >= _LEAST_LENT else data.copy()
-        return _array(pa.binary(), count, bits, self.ends[: count + 1].copy(), data)
-
-    def _lend(self, data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-        """Lend the memory to the caller, and replace it by new memory or memory that came back."""
-        let_go = (at for at, (_, lent) in enumerate(self._spare) if lent() is None)
-        free = next(let_go, None)  # an Arrow buffer keeps a reference to the lent view
-        self._spare.append((self.data, ref(data)))
-        self.data = np.empty_like(self.data) if free is None else self._spare.pop(free)[0]
-        del self._spare[:-_MOST_SPARE]
-        return data
 
 
 class _HeaderLists:
@@ -264,13 +201,12 @@ class _HeaderLists:
         self._lists: list[Array] = []
         self._count = self.used_bytes = 0
 
-    def append(self, at: int, headers: Headers | None) -> None:
+    def append(self, at: int, headers: Headers) -> None:
         """Append the headers of records after the first `at` records."""
-        if headers is not None:
-            self._skip(at)
-            self._lists.append(_lists_of(headers))
-            self._count += len(self._lists[-1])
-            self.used_bytes += self._lists[-1].nbytes
+        self._skip(at)
+        self._lists.append(_lists_of(headers))
+        self._count += len(self._lists[-1])
+        self.used_bytes += self._lists[-1].nbytes
 
     def _skip(self, at: int) -> None:
         """Append empty lists for the records up to number `at`."""
@@ -294,9 +230,17 @@ def _no_headers() -> Array:
     return _lists(np.zeros(_SHARED_ROWS + 1, np.int32), pa.nulls(0, HEADER))
 
 
-def _constant(value: int | str, count: int) -> Array:
-    """Return a column of one value. Columns of at most `_SHARED_ROWS` rows share buffers."""
-    return _repeated(value, count) if count > _SHARED_ROWS else _shared(value)[:count]
+def _of_segments(name: str, pieces: Sequence[Piece], owners: Int32s) -> Array:
+    """Return the `name`, "topic" or "partition", of each record, which is of pieces[owners[i]].
+
+    Columns of one value with at most `_SHARED_ROWS` rows share their buffers.
+    """
+    values, count = [*map(attrgetter(f"segment.{name}"), pieces)], len(owners)
+    if len(set(values)) == 1:
+        return _repeated(values[0], count) if count > _SHARED_ROWS else _shared(values[0])[:count]
+    if name == "topic":
+        return pa.array(values, pa.string()).take(owners)
+    return _array(pa.int32(), count, None, np.array(values, np.int32)[owners])
 
 
 @lru_cache(8)
@@ -368,6 +312,7 @@ _PART_BYTES = 512 * 1024  # decompressed at a time for a cache
 MEMORY_BYTES = 32 * 2**20
 COLUMN_BYTES = 2 * 2**20  # keys or values in an Arrow batch, unless one record batch has more
 
+_WINDOW = attrgetter("window")
 _SPARE: deque[Columns] = deque(maxlen=8)
 _SPARE_ROOM: deque[DecodeRoom] = deque(maxlen=8)
 """Memory that no share uses now: new memory costs more than memory that was used before."""
@@ -380,14 +325,17 @@ class ReadStats:
     `requests` counts requests to storage. `bytes_fetched` counts their bytes, also between joined
     ranges. `records` counts the records of the result, and `bytes_matching` the bytes of batches
     with such a record. A search for keys counts the records with one of the keys.
-    `misfits` counts, by field, the values that a column's type cannot hold, if fields are read.
     """
 
     requests: int = 0
     bytes_fetched: int = 0
     bytes_matching: int = 0
     records: int = 0
-    misfits: Counter[str] = field(default_factory=Counter)
+
+    @cached_property
+    def misfits(self) -> Counter[str]:
+        """Return, by field, the number of values that the column's type cannot hold."""
+        return Counter()
 
     @property
     def amplification(self) -> float:
@@ -443,13 +391,14 @@ def _shares_of(
     for chunk in chunks:
         stats.requests += chunk.requests
         stats.bytes_fetched += chunk.fetched_bytes
-        limits = fixed(np.array([piece.window.limits() for piece in chunk.pieces]))
-        rows = np.empty(len(chunk.table), np.int64)
-        rows = rows[: wanted_batches(chunk.table, chunk.owner_of, limits, rows)]
-        table, owner_of = take_rows(chunk.table, rows), chunk.owner_of[rows]
+        table, owner_of, rows = chunk.table, chunk.owner_of, np.empty(len(chunk.table), np.int64)
+        limits = window_limits(map(_WINDOW, chunk.pieces))
+        found = wanted_batches(table, owner_of, limits, rows)
+        if found < len(table):
+            table, owner_of = take_rows(table, rows[:found]), owner_of[rows[:found]]
         for first, last in pairwise(_cuts(table["size"], count, chunk.cached is not None)):
-            wanted = Wanted(limits, fixed(owner_of[first:last]), keys)
-            yield _share(chunk, fixed(table[first:last]), wanted, schema, limit_bytes)
+            wanted = Wanted(limits, owner_of[first:last], keys)
+            yield _share(chunk, table[first:last], wanted, schema, limit_bytes)
 
 
 def _cuts(sizes: npt.NDArray[np.int32], count: int, cached: bool) -> list[int]:
@@ -479,13 +428,13 @@ def _share(
             alone = False
             while done < len(stored.ends) and not alone:
                 if columns is None:
-                    columns = _empty(schema, most_bytes, chunk, wanted)
+                    columns = _empty(schema, most_bytes)
                 done, size, reason = columns.fill(
                     rows, stored, base, done, wanted, most_bytes, room
                 )
                 matching += size
-                if reason == FULL and len(columns):
-                    yield _taken(columns), matching
+                if reason == FULL and matching:
+                    yield _taken(columns, chunk, wanted), matching
                     columns, matching = None, 0
                 elif reason == FULL:  # one batch has more than the columns take
                     columns, alone = None, most_bytes == limit_bytes
@@ -495,24 +444,23 @@ def _share(
             raise chunk.in_file(damage) from damage
         base += done
     _SPARE_ROOM.append(room)
-    if columns is not None and len(columns):
-        yield _taken(columns), matching
+    if columns is not None and matching:
+        yield _taken(columns, chunk, wanted), matching
     elif columns is not None:
         _SPARE.append(columns)
 
 
-def _empty(schema: pa.Schema, size_bytes: int, chunk: Chunk, wanted: Wanted) -> Columns:
-    """Return spare columns if they fit, else new ones, for records of a chunk."""
+def _empty(schema: pa.Schema, size_bytes: int) -> Columns:
+    """Return spare columns if they fit, else new ones."""
     columns = take_spare(_SPARE)
     if columns is None or columns.schema is not schema or columns.size_bytes < size_bytes:
         columns = Columns(schema, size_bytes // LEAST_RECORD_BYTES, size_bytes)
-    columns.begin([piece.segment for piece in chunk.pieces], wanted.window_of)
     return columns
 
 
-def _taken(columns: Columns) -> pa.RecordBatch:
-    """Take the records from the columns. Keep small columns for reuse."""
-    batch = columns.take()
+def _taken(columns: Columns, chunk: Chunk, wanted: Wanted) -> pa.RecordBatch:
+    """Take the records of the chunk from the columns. Keep small columns for reuse."""
+    batch = columns.take(chunk.pieces, wanted.window_of)
     if columns.size_bytes <= COLUMN_BYTES:
         _SPARE.append(columns)
     return batch

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
+from operator import itemgetter
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -221,8 +222,12 @@ class LogFetch:
         """Yield chunks, see `Fetch.chunks`. Small ranges share a chunk; large ranges are cut."""
         fetched, size, least, requested, transferred = list[_Fetched](), 0, fetch_bytes, 0, 0
         piece, last_offset, begun = None, -1, list[_Request]()
-        requests = _requests(pieces, fetch_bytes, self.gap_bytes)
-        for request, data in self._in_order(requests, ahead_bytes, begun):
+        requests, store = _requests(pieces, fetch_bytes, self.gap_bytes), self._store
+        results: Iterator[_Fetched] = map(self._fetch, requests, repeat(begun))
+        if store.remote and ahead_bytes:
+            calls = ((each.transferred_bytes, partial(self._fetch, each)) for each in requests)
+            results = ahead(calls, ahead_bytes)
+        for request, data in results:
             fetched.append((request, data))
             size += len(data)
             requested += request.requests
@@ -238,9 +243,11 @@ class LogFetch:
             fetched, size, least = [], 0, fetch_bytes
             if rest is not None:
                 least = max(least, rest.size)
-                if self._store.remote:
+                if store.remote:
                     fetched, size = [(rest.begun, rest.data)], len(rest.data)
                 else:
+                    # The next request reads the beginning of the batch again. This reads a few KiB
+                    # twice, while joining the parts would copy all fetched bytes.
                     begun.append(rest.begun)
         if fetched:
             last = last_offset if fetched[0][0].piece is piece else -1
@@ -275,7 +282,7 @@ class LogFetch:
         `last_offset` is the last offset of the preceding batch in the same piece, or -1. For damage
         in a linked log, the error also names the outside object.
         """
-        data = fetched[0][1] if len(fetched) == 1 else b"".join([data for _, data in fetched])
+        data = fetched[0][1] if len(fetched) == 1 else b"".join(map(itemgetter(1), fetched))
         table, damage = scan(data)
         stretches = _DataStretches.from_fetched(fetched)
         try:
@@ -289,22 +296,6 @@ class LogFetch:
         return Chunk(
             data, table, owner_of, log_positions, pieces, None, requests, transferred_bytes
         ), rest
-
-    def _in_order(
-        self, requests: Iterable[_Request], ahead_bytes: int, begun: list[_Request]
-    ) -> Iterator[_Fetched]:
-        """Return the results of the requests in order, with `ahead_bytes` requested ahead.
-
-        `begun` may contain the request for the beginning of a batch whose end is in the next
-        request. On a local disk, the next request then reads the beginning again. This reads a few
-        KiB twice, while joining the parts would copy all fetched bytes.
-        """
-        if self._store.remote and ahead_bytes:
-            calls = (
-                (request.transferred_bytes, partial(self._fetch, request)) for request in requests
-            )
-            return ahead(calls, ahead_bytes)
-        return map(self._fetch, requests, repeat(begun))
 
     def _fetch(self, request: _Request, begun: list[_Request] | None = None) -> _Fetched:
         if begun:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -39,9 +40,11 @@ class Window(NamedTuple):
         """Return the window without the offsets below `offset`."""
         return self if self.start_offset >= offset else self._replace(start_offset=offset)
 
-    def limits(self) -> tuple[int, int, int, int]:
-        """Return the smallest and largest timestamp and offset in the window, inclusive."""
-        return self.start_ms, self.end_ms - 1, self.start_offset, self.end_offset - 1
+
+def window_limits(windows: Iterable[Window]) -> Int64s:
+    """Return a row for each window: the smallest and largest timestamp and offset, inclusive."""
+    rows = [(start, end - 1, first, last - 1) for start, end, first, last in windows]
+    return np.array(rows, np.int64).reshape(-1, 4)
 
 
 class LogRanges(NamedTuple):

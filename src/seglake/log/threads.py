@@ -12,7 +12,6 @@ from typing import TypeVar
 
 from numba.core.compiler_lock import global_compiler_lock
 
-from seglake.compile.locks import fork_safe_lock
 from seglake.errors import SeglakeError
 from seglake.limits import REQUESTS
 
@@ -20,6 +19,7 @@ _CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
 DECODERS = min(4, _CORES)
 
 _pools: dict[str, ThreadPoolExecutor] = {}
+_READING = list[None]()  # an item for each thread that reads now, and does not wait for its caller
 _Item = TypeVar("_Item")
 _Given = TypeVar("_Given")
 
@@ -70,8 +70,11 @@ def side_by_side(shares: Iterator[Iterator[_Item]], threads: int) -> Iterator[_I
     """
     items = _side_by_side(shares, threads if threads > 1 else 0)
     while True:
-        with READERS:
+        _READING.append(None)
+        try:
             item = next(items, None)
+        finally:
+            _READING.pop()
         if item is None:
             return
         yield item
@@ -118,42 +121,12 @@ def take_spare(items: deque[_Item]) -> _Item | None:
         return None
 
 
-class Readers:
-    """Counts the threads that are reading: each is inside a `with` block of this object.
-
-    A reader that waits for its caller leaves the block.
-    """
-
-    def __init__(self) -> None:
-        self._count, self._lock = 0, fork_safe_lock()
-
-    def __enter__(self) -> None:
-        with self._lock:
-            self._count += 1
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._count -= 1
-
-    def forget(self) -> None:
-        """Reset the count to 0: in a forked process no other thread reads."""
-        self._count = 0
-
-    @property
-    def threads(self) -> int:
-        """Return how many threads each reader may keep busy, its own thread included."""
-        return min(DECODERS, max(1, _CORES // max(1, self._count)))
-
-
-READERS = Readers()
-
-
 def _start(
     shares: Iterator[Iterator[_Item]],
     count: int,
     waiting: deque[tuple[Iterator[_Item], Future[_Item | None]]],
 ) -> None:
-    if READERS.threads == 1:
+    if 2 * len(_READING) > _CORES:  # the readers keep all cores busy
         return
     while len(waiting) < count and (share := _next(shares)) is not None:
         waiting.append((share, _pool("seglake-decode", DECODERS).submit(next, share, None)))
@@ -179,7 +152,7 @@ def _pool(name: str, workers: int) -> ThreadPoolExecutor:
 
 
 os.register_at_fork(after_in_child=_pools.clear)
-os.register_at_fork(after_in_child=READERS.forget)
+os.register_at_fork(after_in_child=_READING.clear)  # in a forked process no other thread reads
 
 # A fork waits until no thread compiles or loads a kernel. Otherwise the child would wait forever
 # for a lock that a thread of its parent held.

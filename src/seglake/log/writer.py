@@ -2,6 +2,7 @@
 
 `SegmentWriter` appends batches and rolls segments by Kafka's rules; ingest uses it. `write_segment`
 writes some batches as one segment; rewrites and imports use it. Only `_row` makes `SegmentRow`s.
+The settings of a topic decide how its records are encoded, indexed and cut into segments.
 """
 
 from __future__ import annotations
@@ -15,18 +16,50 @@ import numpy as np
 
 from seglake.catalog.schema import SegmentId, SegmentRow
 from seglake.config import Topic
+from seglake.config.topic import WEEK_MS
 from seglake.format.batch import CODEC_MASK, LOG_APPEND_TIME, TABLE, TIMESTAMP_TYPES, BatchTable
-from seglake.format.codecs.compression import NAMES
-from seglake.format.encode import EncodedBatches
+from seglake.format.codecs.compression import IDS, NAMES, compressor
+from seglake.format.encode import EncodedBatches, Encoding
 from seglake.format.filter import blank
-from seglake.format.index import IndexPolicy
+from seglake.format.index import RECORD_KEYS, IndexPolicy
 from seglake.format.key_hashes import KeyHashes
 from seglake.format.records import join_tables
-from seglake.format.segment import Roller, Sealed, rebuild
-from seglake.log.encoding import limits_of, policy_of
+from seglake.format.segment import Roller, Sealed, SegmentLimits, rebuild
+from seglake.limits import INT64_MAX
 from seglake.log.files import put_indexes
 from seglake.log.key_indexes import KeyIndexBuilder
 from seglake.store import Store
+
+
+def encoding_of(topic: Topic, append_time_ms: int) -> Encoding:
+    """Return how to encode the topic's records as batches, and whether to hash their keys.
+
+    Only a topic with LogAppendTime uses `append_time_ms`.
+    """
+    levels = {"zstd": topic.compression_zstd_level, "gzip": topic.compression_gzip_level}
+    stamped = topic.message_timestamp_type == "LogAppendTime"
+    return Encoding(
+        compressor(topic.compression_type, levels.get(topic.compression_type)),
+        IDS[topic.compression_type],
+        topic.batch_size,
+        append_time_ms if stamped else None,
+        hash_keys=topic.index_subjects == (RECORD_KEYS,),
+    )
+
+
+def policy_of(topic: Topic) -> IndexPolicy:
+    """Return the policy that decides which record batches of the topic get an index entry."""
+    return IndexPolicy(*topic.index_interval, topic.index_subjects)
+
+
+def limits_of(topic: Topic) -> SegmentLimits:
+    """Return the limits at which the topic's segments roll.
+
+    Retention removes whole segments. Topics with retention and no `segment.ms` roll after a week.
+    """
+    rolls_by_time = topic.segment_ms < INT64_MAX or topic.retention_ms < 0
+    segment_ms = topic.segment_ms if rolls_by_time else WEEK_MS
+    return SegmentLimits(topic.segment_bytes, segment_ms, topic.segment_index_bytes)
 
 
 class NewSegment(NamedTuple):

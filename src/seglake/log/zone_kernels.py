@@ -138,25 +138,31 @@ def _block(zones, page, i):
 
 @njit(cache=True, nogil=True)
 @meanwhile(INTERPRETED)
-def blocks_within(zones, limits, windows, marks, most_bytes):
+def blocks_within(zones, limits, windows, marks, most_bytes, ranges):
     """Find the blocks that can contain a wanted record, joined to at most `most_bytes`.
 
-    With `marks`, only the blocks i with marks[i]. Returns (ranges, count). The rows of `ranges` are
-    start byte, end byte, first offset and end offset. `count` is the number of offsets within the
-    limits. If pages must be loaded first, their numbers are row 0, and `count` is `NOT_LOADED`.
+    With `marks`, only the blocks i with marks[i] are found, and no block if `marks` is of another
+    number of blocks. The rows of `ranges` are filled with the start byte, end byte, first offset
+    and end offset of ranges. Returns the number of ranges, and the number of offsets within the
+    limits. If the number of ranges is above the width of `ranges`, only the first ones are filled
+    in. If pages must be loaded first, row 0 has their numbers, and the second result is
+    `NOT_LOADED`.
     """
+    if len(marks) and len(marks) != zones.blocks:
+        return 0, 0
     low_time, high_time, low_offset, high_offset = limits[0], limits[1], limits[2], limits[3]
     pages = np.empty((2, zones.pages.shape[1]), np.int64)
     lows, highs = zones.pages[LOW], zones.pages[HIGH]
     firsts, ends = zones.pages[OFFSET], zones.pages[OFFSET_END]
     meet = meeting(lows, highs, firsts, ends, zones.base, limits, windows, pages)
-    ranges, count, offsets, missing = np.empty((4, meet * zones.span), np.int64), 0, 0, 0
+    room, count, offsets, missing = ranges.shape[1], 0, 0, 0
+    start, stop = np.int64(-1), np.int64(-1)  # of the last range
     for at in range(meet):
         page = pages[0, at]
         row, number = zones.rows[page], page * zones.span
         if len(marks) and not marks[number : number + _length(zones, page)].any():
             continue
-        if row < 0:
+        if row < 0 and missing < room:
             ranges[0, missing] = page
             missing += 1
         if missing:
@@ -165,19 +171,19 @@ def blocks_within(zones, limits, windows, marks, most_bytes):
             if len(marks) and not marks[number + i - row]:
                 continue
             low, high = zones.entries[i].min_timestamp, zones.entries[i].max_timestamp
-            _, position, stop, first, end = _block(zones, page, i)
+            _, position, block_end, first, end = _block(zones, page, i)
             if high < low_time or low > high_time or end <= low_offset or first > high_offset:
                 continue
             if windows.shape[1] and _window_at(windows, low, high) < 0:
                 continue
-            follows = count > 0 and ranges[1, count - 1] == position
-            if follows and stop - ranges[0, count - 1] <= most_bytes:
+            if position != stop or block_end - start > most_bytes:
+                start, count = position, count + 1
+                if count <= room:
+                    ranges[0, count - 1], ranges[2, count - 1] = position, first
+            stop = block_end
+            if count <= room:
                 ranges[1, count - 1], ranges[3, count - 1] = stop, end
-            else:
-                ranges[0, count], ranges[1, count] = position, stop
-                ranges[2, count], ranges[3, count] = first, end
-                count += 1
             offsets += min(end - 1, high_offset) - max(first, low_offset) + 1
     if missing:
-        return ranges[:, :missing].copy(), NOT_LOADED
-    return ranges[:, :count].copy(), offsets
+        return missing, NOT_LOADED
+    return count, offsets

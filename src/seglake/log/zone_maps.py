@@ -22,7 +22,7 @@ from seglake.format.segment import choose_indexed
 from seglake.limits import INT64_MAX
 from seglake.log.caches import ByteCache
 from seglake.log.fetch import LogFetch
-from seglake.log.segment import LogRanges, LogSegment, Window
+from seglake.log.segment import LogRanges, LogSegment, Window, window_limits
 from seglake.log.zone_kernels import (
     HIGH,
     LOW,
@@ -57,7 +57,7 @@ class Bounds(NamedTuple):
     @staticmethod
     def from_window(window: Window, windows: Int64s | None = None) -> Bounds:
         """Return the bounds for `window`, and for `windows` unless None."""
-        limits = np.array(window.limits(), np.int64)
+        (limits,) = window_limits([window])
         return Bounds(window, limits, _NO_WINDOWS if windows is None else windows)
 
     def meet(
@@ -85,6 +85,7 @@ def union(starts: Int64s, lasts: Int64s) -> Int64s:
 
 
 _ALL_BLOCKS = fixed(np.empty(0, np.bool_))
+_RANGES = 64  # ranges of one segment for which there is space at first
 _OWN_BYTES = 3000  # memory of a zone map's objects, without its arrays
 
 ReadRanges = Callable[[Sequence[tuple[int, int]]], list[Any]]
@@ -218,18 +219,27 @@ class ZoneSearch:
 
     # many blocks
 
-    def within(self, bounds: Bounds) -> tuple[LogRanges, int]:
+    def within(
+        self, bounds: Bounds, marks: Flags = _ALL_BLOCKS, most_bytes: int = INT64_MAX
+    ) -> tuple[LogRanges, int]:
         """Return the blocks that can contain a wanted record, and an upper bound of such records.
 
-        Adjacent blocks become one range. The bound counts the offsets within the bounds.
+        Adjacent blocks become one range of at most `most_bytes`, or of one block. The bound counts
+        the offsets within the bounds. For `marks` see `among`. The result is empty if `marks` is of
+        another number of blocks.
         """
+        width = _RANGES
         while True:
-            ranges, records = blocks_within(
-                self._state.zones, bounds.limits, bounds.windows, _ALL_BLOCKS, INT64_MAX
+            ranges = np.empty((4, width), np.int64)
+            count, records = blocks_within(
+                self._state.zones, bounds.limits, bounds.windows, marks, most_bytes, ranges
             )
-            if records != NOT_LOADED:
-                return LogRanges(*ranges), records
-            self._load(ranges[0])
+            if records == NOT_LOADED:
+                self._load(ranges[0, :count].copy())
+            elif count > width:
+                width = count
+            else:
+                return LogRanges(*ranges[:, :count].copy()), records
 
     def among(
         self, marked: Marked, bounds: Bounds, *, joined: bool
@@ -249,15 +259,11 @@ class ZoneSearch:
             return _NO_RANGES, 0
         blocks = self._state.fences.block_count
         first, stop = int(numbers[0]) * span, min((int(numbers[-1]) + 1) * span, blocks)
-        marks, most_bytes = marked(blocks, first, stop), INT64_MAX if joined else 0
-        while self.as_written and marks is not None:
-            ranges, records = blocks_within(
-                self._state.zones, bounds.limits, bounds.windows, fixed(marks), most_bytes
-            )
-            if records != NOT_LOADED:
-                return LogRanges(*ranges), records
-            self._load(ranges[0])
-        return None
+        marks = marked(blocks, first, stop) if self.as_written else None
+        if marks is None:
+            return None
+        found = self.within(bounds, fixed(marks), INT64_MAX if joined else 0)
+        return found if self.as_written else None
 
     def reaching(self, timestamps: Int64s) -> tuple[Blocks, Int64s]:
         """Return candidate blocks, and the first block that reaches each ascending timestamp.
@@ -277,9 +283,8 @@ class ZoneSearch:
     def holding(self, offsets: Int64s) -> tuple[Blocks, Int64s]:
         """Return candidate blocks, and the last block that begins at or before each offset.
 
-        Offsets ascend.
-
-        A block is given by its position in the returned blocks, or -1 if there is no such block.
+        Offsets ascend. A block is given by its position in the returned blocks, or -1 if there is
+        no such block.
         """
 
         def pages(zones: Zones) -> Int64s:

@@ -29,9 +29,9 @@ from seglake.format.batch import OVERHEAD
 from seglake.format.index import TIME_ENTRY, IndexPolicy
 from seglake.format.segment import SegmentLimits
 from seglake.limits import INT32_MAX
-from seglake.log.encoding import limits_of, policy_of
 from seglake.log.rewrite.keep import RecordFilter
 from seglake.log.rewrite.segments import RewriteTarget, rewrite
+from seglake.log.writer import limits_of, policy_of
 from seglake.maintain.commit import MaintenanceReport, TopicReport, commit_change, open_catalog
 from seglake.store import Store
 from seglake.write.driver.topics import topic_from_row

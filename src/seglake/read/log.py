@@ -44,7 +44,6 @@ from seglake.read.window.plan import (
     open_window,
     pieces_of,
     records_from,
-    window_of,
 )
 from seglake.read.window.reader import WindowReader, window_table
 from seglake.store import Store
@@ -517,9 +516,9 @@ class Log(ShowsTable):
         beside = FieldReader.from_fields(fields, columns, log._settings)
         window = open_window(start, end)
         readers = log._readers_of(partitions)
-        schema, counted = schema_of(beside.wanted), stats or ReadStats()
-        read = partial(ways[order], readers, window, schema, memory_bytes, counted)
-        describe = partial(window_table, log.topic, log.version, readers, window)
+        schema = schema_of(beside.wanted)
+        read = partial(ways[order], readers, window, schema, memory_bytes, stats or ReadStats())
+        describe = partial(window_table, log.topic, log._snapshot.version, readers, window)
         return beside.over(WindowReader(schema, read, describe), stats)
 
     def _after_a_look(self, read: Callable[[], Iterator[pa.RecordBatch]]) -> Iterator[Any]:
@@ -766,7 +765,7 @@ class Log(ShowsTable):
             >>> log.closed("2026-06-01T12:00:00Z", "2026-06-01T12:20:00Z")
             True
         """
-        window = window_of(start, end)
+        window = open_window(start, end)
         return covers(self.coverage(), window.start_ms, window.end_ms + lateness_ms)
 
     def coverage(self) -> list[tuple[int, int]]:

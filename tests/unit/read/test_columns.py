@@ -11,17 +11,17 @@ from hypothesis import given
 from seglake.format.codecs.payload import StoredRecords
 from seglake.format.decode import scan_batches
 from seglake.format.encode import Encoding, encode_batches, encode_bodies
-from seglake.format.records import Records, Spans, fixed, read_only
+from seglake.format.records import Records, Spans, read_only
 from seglake.format.sought_kernels import EVERY_KEY
 from seglake.log import execute
 from seglake.log.column_kernels import DecodeRoom, Wanted
 from seglake.log.execute import Columns, schema_of
-from seglake.log.segment import Window
+from seglake.log.segment import Window, window_limits
 from tests.makers.strategies import examples
 
 SCHEMA = schema_of(["key", "value"])
 ROOM = 100_000
-EVERYTHING = fixed(np.array([Window().limits()]))
+EVERYTHING = window_limits([Window()])
 
 steps = st.lists(
     st.tuples(st.lists(st.integers(0, 3000), max_size=30), st.booleans(), st.integers(0, 4)),
@@ -39,12 +39,11 @@ def taken(made: Columns, keys: list[bytes | None], values: list[bytes | None]) -
     records = Records(np.arange(len(keys)), Spans.from_list(keys), Spans.from_list(values), None)
     bodies = encode_bodies(records, np.arange(len(keys)))
     encoded = encode_batches(records.timestamps, bodies, Encoding(None, 0, 2**30))
-    data, table = read_only(encoded.data), fixed(scan_batches(encoded.data))
+    data, table = read_only(encoded.data), scan_batches(encoded.data)
     wanted = Wanted(EVERYTHING, np.zeros(len(table), np.int32), EVERY_KEY)
-    made.begin([], wanted.window_of)
     stored = StoredRecords.from_batches(data, table)
     assert made.fill(table, stored, 0, 0, wanted, 2**30, DecodeRoom.new())[0] == len(table)
-    return made.take()
+    return made.take([], wanted.window_of)
 
 
 def address(batch: pa.RecordBatch) -> int:

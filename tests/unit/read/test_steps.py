@@ -21,7 +21,7 @@ from seglake.format.index import IndexPolicy
 from tests.makers.lakes import Event, LakeMaker, Shape
 
 T, PARTITIONS = 1_700_000_000_000, 4
-CALLS, MODULES, TYPES = 201, 17, 36
+CALLS, MODULES, TYPES = 150, 17, 32
 
 
 class Steps:

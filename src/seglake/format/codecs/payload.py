@@ -39,7 +39,7 @@ class Payload(NamedTuple):
     def stored(self) -> StoredRecords:
         """Return these records as `StoredRecords`, for kernels that accept compressed records."""
         codecs = np.zeros(len(self.ends), np.int16)
-        return StoredRecords(self.data, fixed(self.starts), fixed(self.ends), codecs)
+        return StoredRecords(self.data, self.starts, self.ends, codecs)
 
 
 class StoredRecords(NamedTuple):
@@ -57,8 +57,7 @@ class StoredRecords(NamedTuple):
     def from_batches(log: Bytes, table: BatchTable) -> StoredRecords:
         """Return the records of the batches of `table`. Its positions are positions in `log`."""
         positions, codecs = table["position"], table["attributes"] & np.int16(CODEC_MASK)
-        starts, ends = positions + OVERHEAD, positions + table["size"]
-        return StoredRecords(log, fixed(starts), fixed(ends), codecs)
+        return StoredRecords(log, positions + OVERHEAD, positions + table["size"], codecs)
 
 
 def payload_of(

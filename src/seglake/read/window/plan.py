@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import starmap
+from itertools import chain, repeat, starmap
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,23 +47,18 @@ PLAN_COLUMNS = [
 ]
 
 
-def window_of(start: Time, end: Time) -> Window:
-    """Return the window [start, end). Raises UsageError if it ends before it starts."""
-    return _checked(start, end, to_epoch_ms(start), to_epoch_ms(end))
-
-
-def _checked(start: Time | None, end: Time | None, start_ms: int, end_ms: int) -> Window:
-    if start_ms > end_ms:
-        raise UsageError(f"the window from {start!r} to {end!r} ends before it starts. Swap them")
-    return Window.from_times(start_ms, end_ms)
-
-
 def open_window(start: Time | None, end: Time | None) -> Window:
-    """Return the window [start, end). None leaves a side open; two None include all records."""
+    """Return the window [start, end). None leaves a side open; two None include all records.
+
+    Raises UsageError if the window ends before it starts.
+    """
     if start is None and end is None:
         return Window()
     start_ms = INT64_MIN if start is None else to_epoch_ms(start)
-    return _checked(start, end, start_ms, NO_END if end is None else to_epoch_ms(end))
+    end_ms = NO_END if end is None else to_epoch_ms(end)
+    if start_ms > end_ms:
+        raise UsageError(f"the window from {start!r} to {end!r} ends before it starts. Swap them")
+    return Window.from_times(start_ms, end_ms)
 
 
 @dataclass
@@ -99,12 +94,12 @@ class BlockPlan(NamedTuple):
 
     def pieces(self) -> Iterator[Piece]:
         """Return the pieces to read, in offset order."""
-        rows = _rows([(self.reader, self.bounds)])
+        rows = _rows(self.reader, self.bounds)
         return _made(partial(self._piece, joined=True), rows, remote=self.reader.store.remote)
 
     def newest_pieces(self) -> Iterator[Piece]:
         """Yield the pieces to read, a few blocks at a time, in descending order."""
-        rows = reversed([*_rows([(self.reader, self.bounds)])])
+        rows = reversed([*_rows(self.reader, self.bounds)])
         for piece in _made(partial(self._piece, joined=False), rows, remote=False):
             end, step = len(piece.ranges.starts), _FIRST_RANGES
             while end:
@@ -148,30 +143,29 @@ _Row = tuple[PartitionReader, Bounds, int, int, int]
 """A segment that meets the bounds: its position, whether all its records are wanted, their count"""
 
 
-def pieces_of(reads: Sequence[tuple[PartitionReader, Window]]) -> Iterator[Piece]:
+def pieces_of(reads: Iterable[tuple[PartitionReader, Window]]) -> Iterator[Piece]:
     """Return the pieces to read of these log partitions, one after another, in offset order.
 
     Zone maps on an object store are read concurrently.
     """
-    bounded, bounds = list[tuple[PartitionReader, Bounds]](), None
+    bounded, bounds, remote = list[tuple[PartitionReader, Bounds]](), None, False
     for reader, asked in reads:
         start = reader.view.log_start_offset
         window = asked.above(start) if start > asked.start_offset else asked
         if bounds is None or window != bounds.window:  # nearly always, all have the same window
             bounds = Bounds.from_window(window)
         bounded.append((reader, bounds))
-    remote = bool(bounded) and bounded[0][0].store.remote
-    return _made(_piece_of, _rows(bounded), remote=remote)
+        remote = reader.store.remote
+    return _made(_piece_of, chain.from_iterable(starmap(_rows, bounded)), remote=remote)
 
 
-def _rows(reads: Iterable[tuple[PartitionReader, Bounds]]) -> Iterator[_Row]:
-    for reader, bounds in reads:
-        view = reader.view
-        bases, ends, lows, highs = view.extents
-        numbers, whole = bounds.meet(lows, highs, bases, ends)
-        columns = numbers.tolist(), whole.tolist(), view.record_counts[numbers].tolist()
-        for index, all_wanted, records in zip(*columns, strict=True):
-            yield reader, bounds, index, all_wanted, records
+def _rows(reader: PartitionReader, bounds: Bounds) -> Iterator[_Row]:
+    """Return a row for each segment that meets the bounds."""
+    bases, ends, lows, highs = reader.view.extents
+    numbers, whole = bounds.meet(lows, highs, bases, ends)
+    counts = reader.view.record_counts[numbers]
+    columns = numbers.tolist(), whole.tolist(), counts.tolist()
+    return zip(repeat(reader), repeat(bounds), *columns)  # `repeat` does not end
 
 
 def _piece_of(
@@ -281,7 +275,7 @@ def in_offset_order(
     if not readers:
         return iter(())
     # Iterate over pieces: a Plan would keep all of them in memory.
-    pieces = pieces_of([(reader, window) for reader in readers])
+    pieces = pieces_of(zip(readers, repeat(window)))
     return execute(readers[0].cached_fetch, pieces, schema, memory_bytes=memory_bytes, stats=stats)
 
 
@@ -364,7 +358,7 @@ class _Slice:
     def _read(self, readers: Sequence[PartitionReader], offset: int) -> Iterator[pa.RecordBatch]:
         window = Window(self.start_ms, self.end_ms)
         windows = [window._replace(start_offset=offset), *[window] * (len(readers) - 1)]
-        pieces = pieces_of(list(zip(readers, windows, strict=True)))
+        pieces = pieces_of(zip(readers, windows, strict=True))
         return execute(
             readers[0].cached_fetch, pieces, self._schema,
             memory_bytes=self._memory_bytes // 4, stats=self._stats,

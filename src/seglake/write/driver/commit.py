@@ -52,10 +52,9 @@ from seglake.format.encode import EncodedBatches, rebase, restamp
 from seglake.format.segment import rebuild
 from seglake.layout import new_attempt
 from seglake.limits import REQUESTS
-from seglake.log.encoding import policy_of
 from seglake.log.files import LogCheck, check_crc, put_indexes
 from seglake.log.key_indexes import KeyIndexBuilder
-from seglake.log.writer import NewSegment, write_segment
+from seglake.log.writer import NewSegment, policy_of, write_segment
 from seglake.store import Store
 from seglake.terminal.wording import counted, history_command, nearest
 from seglake.write.driver.attempt import Attempt, ReplanRequired, end_offsets

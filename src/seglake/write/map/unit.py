@@ -26,7 +26,7 @@ from seglake.format.encode import Encoding, encode_batches, encode_bodies
 from seglake.format.partitioner import partition_of
 from seglake.format.records import Int32s, Int64s, Records, concatenate
 from seglake.limits import INT64_MAX
-from seglake.log.encoding import encoding_of
+from seglake.log.writer import encoding_of
 from seglake.store import Store
 from seglake.times.intervals import Interval
 from seglake.write.input.content import InputStore

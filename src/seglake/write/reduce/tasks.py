@@ -17,8 +17,7 @@ from seglake.errors import InputError
 from seglake.format.encode import EncodedBatches, Encoding, encode_batches, rebase
 from seglake.format.filter import blank
 from seglake.limits import INT32_MAX, INT64_MAX
-from seglake.log.encoding import encoding_of
-from seglake.log.writer import SegmentWriter
+from seglake.log.writer import SegmentWriter, encoding_of
 from seglake.store import Store
 from seglake.write.spool.sorted_records import (
     Place,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numba
 import numpy as np
+from numba.types import unliteral
 
 from seglake.compile.cache import KernelCache, is_known_numba
 from seglake.compile.fallback import Fallback
@@ -36,6 +37,7 @@ def _njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
         private = function.__name__.startswith("_") and function.__module__.endswith("_kernels")
         wrappers = {"no_cfunc_wrapper": True, "no_cpython_wrapper": private}
         kernel = numba.njit(**{**options, **wrappers, "cache": False})(function)
+        _ignore_constants(kernel)
         # Without `py_func`, numba is switched off.
         if options.get("cache") and hasattr(kernel, "py_func") and is_known_numba():
             kernel._cache = KernelCache(function)  # noqa: SLF001  # numba has no public way
@@ -43,6 +45,17 @@ def _njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
         return kernel
 
     return compiled
+
+
+def _ignore_constants(kernel: Any) -> None:
+    """Make calls from kernels with constants use the same machine code as other calls.
+
+    numba compiles a kernel again for each constant, like the 2 in a call f(2).
+    """
+    if resolve := getattr(kernel, "get_call_template", None):  # missing if numba is switched off
+        kernel.get_call_template = lambda args, named: resolve(
+            tuple(map(unliteral, args)), {name: unliteral(kind) for name, kind in named.items()}
+        )
 
 
 if TYPE_CHECKING:

@@ -158,7 +158,7 @@ def _first_varint(word):
     return value, size
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(cache=True, nogil=True)
 def get_big_endian(data, at, width):
     """Return the signed integer of `width` bytes at `at`, most significant byte first."""
     bits = np.uint64(0)

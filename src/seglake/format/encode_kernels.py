@@ -21,7 +21,7 @@ from seglake.limits import INT32_MAX
 _LOG_APPEND_TIME = 0x08
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(cache=True, nogil=True)
 def varint_size(value):
     """Return the size of `value` as a varint or varlong, which is 1 to 10 bytes."""
     zigzag = np.uint64((value << 1) ^ (value >> 63))
@@ -32,7 +32,7 @@ def varint_size(value):
     return size
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(cache=True, nogil=True)
 def put_varint(out, at, value):
     """Write `value` at `at`. Return the position after it."""
     zigzag = np.uint64((value << 1) ^ (value >> 63))
@@ -74,7 +74,7 @@ def put_bytes(out, at, data, start, length):
     return at + length
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(cache=True, nogil=True)
 def put_big_endian(out, at, value, width):
     """Write the low `width` bytes of `value`, most significant first."""
     bits = np.uint64(value)
@@ -108,7 +108,7 @@ def fill_bodies(keys, values, order, starts, out):
         out[at] = 0  # number of headers
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(cache=True, nogil=True)
 def _put_span(out, at, spans, i):
     """Write the length and the bytes of item `i`. Return the position after them."""
     length = np.int64(spans.lengths[i])
@@ -154,7 +154,7 @@ def fill_bodies_with_headers(keys, values, headers, order, starts, out):
             at = _put_span(out, at, headers.values, h)
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(cache=True, nogil=True)
 def _record_length(timestamp_delta, offset_delta, body):
     return 1 + varint_size(timestamp_delta) + varint_size(offset_delta) + body
 
@@ -193,7 +193,7 @@ def cut_batches(timestamps, offsets, stamped, sizes, max_bytes, firsts, batch_si
     return batches
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(cache=True, nogil=True)
 def put_records(framing, batch, out, at):
     """Write the bodies of one batch of a `Framing` as records into `out`, from `at` on."""
     base_timestamp, base_offset = framing.base_timestamps[batch], framing.base_offsets[batch]

@@ -190,10 +190,10 @@ class RecordCache:
         self.seen = np.zeros(SEEN_SLOTS, np.uint64)  # marks of batches that were read, by kernels
 
     def mostly_seen(self, pieces: Sequence[Piece], owner_of: Int32s, positions: Int64s) -> bool:
-        """Return whether most of these batches were passed in at least two earlier calls.
+        """Record a read of batches. Return whether most of them were read twice or more before.
 
-        The call is recorded. Batch b is at positions[b] of the log of pieces[owner_of[b]]. The
-        cache records about 65,000 batches, and rarely confuses two of them.
+        Batch b is at positions[b] of the log of pieces[owner_of[b]]. The cache remembers about
+        65,000 batches, and rarely confuses two of them.
         """
         logs = np.array([*map(hash, map(_LOG_KEY, pieces))])
         return 2 * int(mark_seen(self.seen, logs, owner_of, positions)) > len(positions)
@@ -357,9 +357,11 @@ class CachedFetch:
         return chain.from_iterable(parts)
 
     def _caching(self, chunk: Chunk) -> Chunk:
-        """Return the chunk with its cached records. It also caches the records it decompresses.
+        """Return the chunk with its cached records, as a chunk that caches the other ones.
 
-        Batches before the window are never decompressed, so this method caches their headers.
+        The records of batches before the window are never decompressed, so only the headers of
+        these batches are cached, by this method. The chunk is returned unchanged if caching its
+        batches would not pay.
         """
         if not len(chunk.table) or not (
             self.gap_bytes  # of an object store

@@ -231,7 +231,7 @@ def _no_headers() -> Array:
 
 
 def _of_segments(name: str, pieces: Sequence[Piece], owners: Int32s) -> Array:
-    """Return the `name`, "topic" or "partition", of each record, which is of pieces[owners[i]].
+    """Return the column `name`, "topic" or "partition". Record i is of pieces[owners[i]].
 
     Columns of one value with at most `_SHARED_ROWS` rows share their buffers.
     """
@@ -383,10 +383,11 @@ def _shares_of(
     chunks: Iterable[Chunk], schema: pa.Schema, limit_bytes: int, count: int, keys: SoughtKeys,
     stats: ReadStats,
 ) -> Iterator[Share]:  # fmt: skip
-    """Yield shares: iterators of the wanted records of a part of a chunk, as Arrow batches.
+    """Cut each chunk into about `count` shares, or fewer. Yield the wanted records of each share.
 
-    A chunk has about `count` shares or fewer. With `keys`, only records with one of the keys are
-    wanted. An Arrow batch has about `limit_bytes`, or one record batch. `stats` counts requests.
+    A share is decoded by one thread. Its Arrow batches have about `limit_bytes`, or the records of
+    one larger record batch. With `keys`, only records with one of the keys are wanted. `stats`
+    counts the requests of the chunks.
     """
     for chunk in chunks:
         stats.requests += chunk.requests

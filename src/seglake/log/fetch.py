@@ -148,7 +148,8 @@ class Chunk:
     def decompress(self, rows: BatchTable, limit_bytes: int) -> Payload:
         """Return the records of `rows` from the first row up to the batch that reaches the limit.
 
-        They end earlier at a border of cached and uncached batches, or of two entries of the cache.
+        The result ends earlier if the records of the next batch are not in the same entry of the
+        cache, or if only one of the two batches is cached.
         """
         if self.cached is None:
             return self.fresh(rows, limit_bytes)
@@ -158,10 +159,10 @@ class Chunk:
         return self.fresh(rows[: cached.alike()], limit_bytes)
 
     def stored(self, rows: BatchTable, limit_bytes: int) -> StoredRecords:
-        """Return the records of the first batches of `rows` for a kernel, at least of one batch.
+        """Return the records of the first batches of `rows`, in the form that kernels take.
 
-        If the chunk uses a cache, they are decompressed and end as in `decompress`. Otherwise they
-        are the stored records of all `rows`.
+        If the chunk uses a cache, these are the decompressed records that `decompress` returns.
+        Otherwise they are the stored records of all `rows`, which may be compressed.
         """
         if self.cached is None:
             return StoredRecords.from_batches(read_only(self.data), rows)
@@ -344,7 +345,7 @@ class _Request(NamedTuple):
     transferred_bytes: int
 
     def going_on(self, begun: _Request) -> _Request:
-        """Return this request, extended backwards to the beginning of the last batch in `begun`."""
+        """Return this request, but from the beginning of the batch that `begun` has a part of."""
         again = self.transferred_bytes + begun.ends[0] - begun.starts[0]
         starts = [begun.starts[0], *self.starts[1:]]
         return self._replace(starts=starts, transferred_bytes=again)

@@ -168,7 +168,10 @@ def _hashes(value: Any) -> Hashes:
 
 
 def _usual_text(number: Decimal) -> bytes | None:
-    """Return the only text of a number that has no second hash, or None without such a text."""
+    """Return the text of a number in the usual notation, or None if the text would be too long.
+
+    A JSON number in this notation has no second hash in a key index, see `KeyIndexBuilder`.
+    """
     sign, digits, _ = number.as_tuple()
     while digits and not digits[-1]:
         digits = digits[:-1]

@@ -120,7 +120,7 @@ def _bound(log, start, end, codec, addresses):
     return np.int64(NOT_HERE)
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(cache=True, nogil=True)
 def _little_endian(data, at):
     """Return the unsigned 32 bits at `at`, least significant byte first."""
     word = np.int64(data[at]) | np.int64(data[at + 1]) << 8

@@ -61,7 +61,7 @@ Master = Annotated[
 Local = Annotated[
     bool, typer.Option("--local", help="Use threads on this machine, without Spark or Java.")
 ]
-GraceHours = Annotated[float, typer.Option(help="Treat attempts younger than this as running.")]
+GraceHours = Annotated[float, typer.Option(help="Hours until a silent attempt counts as dead.")]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Print what would be done, and change nothing.")
 ]

@@ -269,7 +269,7 @@ _CHARTS: tuple[tuple[str, str, str, Callable[[TopicFigures], PageTable]], ...] =
      "Records by time of the event. The dashed line is the time up to which windows are closed.",
      _volume),
     ("heat", "Records by log partition and time",
-     "A row for each log partition. Brighter cells have more records, empty ones none.", _volume),
+     "Each row is a log partition. The brighter a cell, the more records it has.", _volume),
     ("coverage", "Coverage of declared intervals",
      ("Green is covered by committed runs, red is a hole. The dashed line is the time up to which "
       "windows are closed. The dotted line assumes the largest lateness."), _coverage),

@@ -130,6 +130,13 @@ class CorruptData(SeglakeError):
         return CorruptData(self.what, file=file, position=start + self.position)
 
 
+def require_format(found: int, expected: int, what: str, file: str) -> None:
+    """Raise CorruptData unless the format of an object is the only supported format."""
+    if found != expected:
+        problem = f"{what} has format {found}, but this version of Seglake reads format {expected}"
+        raise CorruptData(problem, file=file)
+
+
 _Kinds = type[Exception] | tuple[type[Exception], ...]
 _WRONG_CONTENT: tuple[type[Exception], ...] = (
     ValueError, LookupError, TypeError, AttributeError, RecursionError, OverflowError,

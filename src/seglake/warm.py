@@ -257,9 +257,8 @@ def _stop_without_package() -> None:
 
 
 if __name__ == "__main__":
-    if (
-        "--beside" in sys.argv
-    ):  # a process that others do not wait for, see `seglake.compile.fallback`
+    # Other processes do not wait for this process, see `seglake.compile.fallback`.
+    if "--beside" in sys.argv:
         os.nice(10)
         threading.Thread(target=_stop_without_package, daemon=True).start()
         main()

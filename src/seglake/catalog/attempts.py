@@ -51,6 +51,7 @@ from seglake.errors import (
     CorruptData,
     MissingObject,
     corrupt_unless_parsed,
+    require_format,
     warn_on,
 )
 from seglake.layout import (
@@ -249,12 +250,7 @@ def read_manifests(store: Store, lost_races: Mapping[str, int]) -> dict[str, Man
 def _parsed_manifest(attempt_id: str, data: bytes, key: str) -> Manifest:
     with corrupt_unless_parsed("a manifest", key):
         content: Any = json.loads(data)
-        if content["format"] != FORMAT:
-            raise CorruptData(
-                f"the manifest has format {content['format']}, and this version "
-                f"reads format {FORMAT}",
-                file=key,
-            )
+        require_format(content["format"], FORMAT, "the manifest", key)
         rows: list[Row] = [_ROW_TYPES[row.pop("kind")](**row) for row in content["rows"]]
         replaced = [SegmentId(**fields) for fields in content["replaced"]]
         forgotten = list(map(str, content["forgotten"]))

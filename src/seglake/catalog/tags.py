@@ -22,7 +22,7 @@ from seglake.catalog.delta import file_merges
 from seglake.catalog.delta.data_files import DataFile, write_file
 from seglake.catalog.schema import Kind, TagRow
 from seglake.catalog.version import snapshot_files
-from seglake.errors import CorruptData, UsageError, corrupt_unless_parsed
+from seglake.errors import CorruptData, UsageError, corrupt_unless_parsed, require_format
 from seglake.layout import tag_folder, tag_key
 from seglake.store import Store
 
@@ -123,12 +123,7 @@ def read_object(store: Store, tag: TagRow) -> TaggedVersion:
         raise CorruptData(f"the object of tag {tag.name!r} has a wrong size or checksum", file=key)
     with corrupt_unless_parsed("a tagged version", key):
         content: Any = json.loads(data)
-        if content["format"] != _FORMAT:
-            what = (
-                f"the tagged version has format {content['format']}, but this version of Seglake "
-                f"reads format {_FORMAT}"
-            )
-            raise CorruptData(what, file=key)
+        require_format(content["format"], _FORMAT, "the tagged version", key)
         folder = tag_folder(tag.attempt_id)
         files = frozenset(DataFile(**each, folder=folder) for each in content["files"])
         return TaggedVersion(files, [ErasedRecords(**each) for each in content["erased"]])

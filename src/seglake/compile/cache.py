@@ -246,9 +246,8 @@ def _build() -> str:
         features = binding.get_host_cpu_features().flatten()
     parts = [repr((numba.__version__, cpu, features)).encode()]
     parts += [path.read_bytes() for path in kernel_sources()]
-    return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()[
-        :20
-    ]
+    digests = b"".join(hashlib.sha256(part).digest() for part in parts)
+    return hashlib.sha256(digests).hexdigest()[:20]
 
 
 def is_installed() -> bool:

@@ -157,9 +157,8 @@ def _rejects_left(row: MaintenanceRow) -> dict[str, int]:
 # ---------------- about to be erased
 
 
-PendingRemovals = Mapping[
-    str, Mapping[str, Sequence[int]]
-]  # lines, by attempt and digest of the path
+# Lines, by attempt and digest of the path.
+PendingRemovals = Mapping[str, Mapping[str, Sequence[int]]]
 
 
 class _RejectGroup(NamedTuple):

@@ -96,9 +96,8 @@ class Segments(NamedTuple):
     max_timestamps: Int64s
     details: npt.NDArray[np.void]  # of dtype DETAILS
     attempts: AttemptIds
-    append_buffer: AppendBuffer | None = (
-        None  # the shared columns whose first rows are these columns
-    )
+    # The shared columns whose first rows are these columns.
+    append_buffer: AppendBuffer | None = None
 
     @staticmethod
     def empty() -> Segments:

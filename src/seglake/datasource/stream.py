@@ -66,7 +66,7 @@ class SparkStreamReader(DataSourceStreamReader, spark.SupportsTriggerAvailableNo
         return {name: value for name, value in self.__dict__.items() if name != "_lake"}
 
     @plain_errors
-    def latestOffset(self, start: Json, limit: spark.ReadLimit) -> Json:  # noqa: N802  # Spark's name
+    def latestOffset(self, start: Json, limit: spark.ReadLimit) -> Json:  # noqa: N802
         """Return the end of the micro-batch from `start`, or `start` if it would be empty."""
         lake = self._newest()
         readers = open_readers(lake, self._options.topics)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import resources
 from shlex import quote
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from seglake.catalog.schema import MaintenanceRow, RunRow
 from seglake.extras import extra
@@ -15,14 +15,14 @@ from seglake.reporting.alerts import join_alerts, topic_alerts
 from seglake.reporting.figures import FailedAttempt, StorageFigures, TopicFigures, format_minute
 from seglake.terminal.wording import counted, duration, short_bytes
 
-if TYPE_CHECKING:
-    from seglake.reporting.report import LakeReport
-
 CHARTED = 4  # limit of topics with charts; the others are only in the overview
 
 
-def render_page(report: LakeReport) -> str:
-    """Return the page as HTML. Raises ConfigError if a library that it needs is not installed."""
+def render_page(report: Any) -> str:
+    """Return a `LakeReport` as one HTML page.
+
+    Raises ConfigError if a library that it needs is not installed.
+    """
     with extra("report", "a page, unlike --json,"):
         from bokeh.resources import Resources  # noqa: PLC0415  # an extra
         from jinja2 import Environment  # noqa: PLC0415  # the same

@@ -276,7 +276,7 @@ def is_manifest(key: str) -> bool:
 
 
 Refuse = Callable[[str, SeglakeError], object]
-"""What is done about an error of a topic."""
+"""A function that is called with a topic and an error of this topic."""
 
 
 def _raise(_topic: str, error: SeglakeError) -> None:

@@ -452,17 +452,17 @@ def read_entries(data: Any) -> npt.NDArray[np.void]:
 # transaction only the first matters, so memory holds little of a log. Whole transactions are
 # resolved when their markers are read. Events without a marker are kept for the next log.
 
-DATA = -1  # the kind of a batch; of a marker it is ABORT or COMMIT
+DATA = -1  # the kind of an event that is a record batch; a marker has ABORT or COMMIT
 
 EVENT = np.dtype(
     [("producer_id", np.int64), ("offset", np.int64), ("kind", np.int8), ("position", np.int64)]
 )
-"""`position` is that of the batch in its log."""
+"""`position` is the byte in the log at which the batch begins."""
 
 TRANSACTION = np.dtype(
     [("producer_id", np.int64), ("first", np.int64), ("last", np.int64), ("aborted", np.bool_)]
 )
-"""`first` is the base offset of its first batch, `last` the offset of its marker."""
+"""`first` is the base offset of the first batch, and `last` is the offset of the marker."""
 
 Events = npt.NDArray[np.void]
 Transactions = npt.NDArray[np.void]

@@ -127,7 +127,10 @@ def _rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
 
 @dataclass
 class ReplayReport:
-    """The result of a replay. `resumed_after` has, by partition, the last offset sent before."""
+    """The result of a replay.
+
+    `resumed_after` maps a partition to the last lake offset that an earlier call committed.
+    """
 
     name: str
     topic: str

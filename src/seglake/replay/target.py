@@ -290,7 +290,9 @@ _NEW_LEADER = {  # errors while a topic is new or a broker has died: retry them
     KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.OFFSET_NOT_AVAILABLE,
     KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH,
 }  # fmt: skip
-_FIRST_SEARCH = 1000  # offsets at a partition's end; each further search has four times as many
+# The first search covers this many offsets at the end of a partition. Each later search covers four
+# times as many as the search before it.
+_FIRST_SEARCH = 1000
 _WAIT_S = 0.2  # wait between two requests
 
 

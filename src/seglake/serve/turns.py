@@ -17,9 +17,11 @@ from collections import deque
 from contextvars import ContextVar
 from time import perf_counter
 
-TURN_BYTES = 512 * 1024  # that an answer may send in a turn
-_TURN_S = 0.0005  # that an answer may be planned in a turn; also by all without a turn, per poll
-_FEW = 8
+TURN_BYTES = 512 * 1024  # limit of the bytes that an answer sends in one turn
+# Limit of the time to plan an answer in one turn. Between two polls, it also limits the planning of
+# all requests that had no turn yet.
+_TURN_S = 0.0005
+_FEW = 8  # a request with fewer turns is in the queue of short answers
 
 
 class Turns:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _Batch = TypeVar("_Batch")
 _SILENCE_S = 1.0  # time without output after which a command shows a sign of life
+# The ends of the lines that Py4J logs about calls that Ctrl-C interrupts.
 _OF_CUT_CALLS = " while sending command.", " while shutting down connection"
 
 _log = logging.getLogger(__name__)

@@ -29,9 +29,10 @@ from seglake.serve.records.batch_reader import BatchReader, FetchResult
 from seglake.serve.topics.catalog import ServedTopic, ServedTopics
 
 _MEMORY_BYTES = 4 * 2**20  # records of an answer that are not in local files
-_KAFKA_GO = 10  # its version of Fetch; Kafka 2.1's clients, which have it too, wait as it does
-_ROUNDED_S = 0.002  # more than its max_wait_ms, which is rounded down
-_FRAMED_AT_ONCE = 1000  # partitions and topics; of a larger answer, on a thread
+# kafka-go requests this version of Fetch. So do clients of Kafka 2.1, which are treated equally.
+_KAFKA_GO = 10
+_ROUNDED_S = 0.002  # kafka-go rounds its max_wait_ms down by less than this
+_FRAMED_AT_ONCE = 1000  # an answer with more partitions and topics is framed on a thread
 _FULL = (0, -1)  # session epochs of requests that name every partition
 
 

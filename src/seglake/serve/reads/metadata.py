@@ -20,8 +20,8 @@ from seglake.serve.connection import Connection
 from seglake.serve.settings import Address
 from seglake.serve.topics.catalog import LEADER_EPOCH, ServedTopics
 
-_MOST_PARTITIONS = 2000  # of one answer of DescribeTopicPartitions, as in Kafka
-_KEPT_PARTITIONS = 16  # lists of partitions: topics of one count share one
+_MOST_PARTITIONS = 2000  # limit of one answer of DescribeTopicPartitions, as in Kafka
+_KEPT_PARTITIONS = 16  # cached lists: topics with equally many partitions share one
 
 _DescribedTopic = admin.DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
 _DescribedPartition = _DescribedTopic.DescribeTopicPartitionsResponsePartition

@@ -64,9 +64,10 @@ class ServedTopic(NamedTuple):
 
 @dataclass(eq=False)
 class _DerivedTopic:
-    """A derived topic in memory: what its name selects, and the topic when it is planned.
+    """A derived topic in memory: what its name selects, and the future of the planned topic.
 
-    `tag` keeps its version, if any tag does. `size` is about how many bytes it uses.
+    `tag` is a tag that keeps the version of the topic, or None. `size` is about how many bytes of
+    memory the topic uses.
     """
 
     asked: DerivedName
@@ -78,7 +79,8 @@ class _DerivedTopic:
 class ServedTopics:
     """Every topic that a client can name. Only the event loop may call it.
 
-    `version` is the version of the catalog that is served. `change` is done when a newer one is.
+    `version` is the version of the catalog that is served. `change` is a future that is done when
+    a newer version is served.
     """
 
     def __init__(self, lake: Lake, settings: ServerSettings, counts: ServerCounts) -> None:

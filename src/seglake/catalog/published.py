@@ -140,7 +140,7 @@ class PublishedTable:
     """
 
     def __init__(self, store: Store, lake: str, row: TableRow) -> None:
-        self._lake, self._topic = lake, row.topic
+        self._lake, self._topic, self._application = lake, row.topic, f"seglake/{lake}"
         self.uri = f"{store.uri}/{row.path}" if _is_inside(row.path) else row.path
         if _is_inside(row.path):
             self.store, self.folder = store, row.path
@@ -262,7 +262,8 @@ class PublishedTable:
         keys = [item.key.removeprefix(f"{self.folder}/") for item in self.store.list(self.folder)]
         live = {each.log for each in wanted_segments(newest(), self._topic, "")}
         there = (path for path in keys if not path.startswith("_delta_log/"))
-        return [path for path in there if _log_of(path) not in live]
+        found = {path: PublishedSegment.parse(_TEMPORARY.sub("", path)) for path in there}
+        return [path for path, each in found.items() if each is None or each.log not in live]
 
     def files_of(self, attempt_id: str) -> list[str]:
         """Return the paths of all data files of an attempt, even if no commit names them."""
@@ -283,10 +284,6 @@ class PublishedTable:
     def _log(self) -> DeltaLog:
         # With so few commits to read, a publish makes at most 10 requests on the table.
         return DeltaLog(self.store, self.folder, CONTRACT, every=5, actions=5000)
-
-    @property
-    def _application(self) -> str:
-        return f"seglake/{self._lake}"
 
 
 # ---------------- rows of the catalog
@@ -309,11 +306,6 @@ def locate(store: Store, topic: str, table: str | None) -> str:
     if not inside and "/" not in uri.partition("://")[2] and not is_local(store):
         raise UsageError(f"{uri} is a bucket, not a table. Give a folder in the bucket")
     return path
-
-
-def _log_of(path: str) -> tuple[int, int, str] | None:
-    found = PublishedSegment.parse(_TEMPORARY.sub("", path))
-    return found and found.log
 
 
 def _is_inside(path: str) -> bool:

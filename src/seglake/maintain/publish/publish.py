@@ -281,11 +281,10 @@ class Publisher:
     is_new: bool = False
 
     def __post_init__(self) -> None:
-        catalog, row = self._catalog, self._row
-        self._table = PublishedTable(catalog.store, catalog.lake, row)
-        self._reads, self._patience = SharedReads(catalog.store), PATIENCE
+        self._table = PublishedTable(self._catalog.store, self._catalog.lake, self._row)
+        self._reads, self._patience = SharedReads(self._catalog.store), PATIENCE
         self._written = dict[PublishedSegment, NewFile]()
-        self._report = PublishResult(row.topic, self._table.uri)
+        self._report = PublishResult(self._row.topic, self._table.uri)
 
     def publish(self, *, dry_run: bool = False) -> PublishResult:
         """Publish the table, and return the result. Raises what `publish` raises."""
@@ -326,8 +325,7 @@ class Publisher:
             )
         report, wanted = self._report, visible_segments(self._reads, snapshot, self._row)
         own = {file.path for file in self._written.values()}
-        files = base.files if base and not self._replace else own
-        plan = _Plan(base, snapshot, wanted, files)
+        plan = _Plan(base, snapshot, wanted, base.files if base and not self._replace else own)
         report.version, report.lake_version = (base.version if base else -1), snapshot.version
         report.added, report.removed = len(plan.missing), len(plan.removed)
         unknown = [path for path in plan.removed if not PublishedSegment.parse(path)]

@@ -99,7 +99,7 @@ def observe(chunk: ObservedChunk, pipeline: Pipeline) -> list[Finding]:
 
 def _encoding_findings(chunk: ObservedChunk, pipeline: Pipeline) -> Iterator[Finding]:
     settings = pipeline.input
-    if settings.columnar or settings.recoded or not len(chunk.rows.numbers):
+    if settings.kind.columnar or settings.recoded or not len(chunk.rows.numbers):
         return
     first = _first(chunk.rows) if chunk.is_first else b""
     wrong = chunk.not_utf8

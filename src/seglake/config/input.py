@@ -8,17 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import BeforeValidator, Field
 
-from seglake.config.rules import (
-    Encoding,
-    Escape,
-    EventArray,
-    FieldName,
-    Globs,
-    Locations,
-    MemberNames,
-    NullValues,
-    OneByte,
-)
+from seglake.config import rules
 from seglake.config.sections import Section
 from seglake.text.patterns import named_groups
 
@@ -57,17 +47,17 @@ def _format(name: object) -> object:
 class Input(Section):
     """The files or the DataFrame that a run reads, and their format."""
 
-    paths: Locations = Field(
+    paths: rules.Locations = Field(
         default=(),
         description="files, folders and globs (including `**`): local paths, relative to the "
         "current directory, or URIs (`s3://…`); required unless the format is `dataframe`",
     )
-    include: Globs = Field(
+    include: rules.Globs = Field(
         default=(),
         description="ingest only these files of a folder or a glob: globs for file names or, with "
         "a `/`, for paths below the folder",
     )
-    exclude: Globs = Field(default=(), description="leave out these files (globs)")
+    exclude: rules.Globs = Field(default=(), description="leave out these files (globs)")
     format: Annotated[FormatName, BeforeValidator(_format)] = Field(
         description="how to read a file; `dataframe`: the DataFrame that `seglake.ingest` gets"
     )
@@ -76,7 +66,7 @@ class Input(Section):
         description="`auto` detects it by a file's first bytes; `none` does not unpack tar "
         "archives",
     )
-    encoding: Encoding = Field(
+    encoding: rules.Encoding = Field(
         default="utf-8",
         description="jsonl, csv, text: the encoding of the files, by its name in Python "
         "(`latin-1`, `cp1252`, `utf-16`, …); records are UTF-8. Large files are split, unless "
@@ -87,22 +77,24 @@ class Input(Section):
         description="what to do if a path or glob matches no file, or a path does not exist; the "
         "parent folder must exist, so that a misspelt path is not treated as an empty hour",
     )
-    records: EventArray | None = Field(
+    records: rules.EventArray | None = Field(
         default=None,
         description="jsonl: the array that contains the events of a JSON document, which may have "
         "several lines: `Records[]`, nested `resourceLogs[].scopeLogs[].logRecords[]`, `[]` for a "
         "file that is one array, or `.` if each document is an event. Such files are not split",
     )
-    inherit: MemberNames = Field(
+    inherit: rules.MemberNames = Field(
         default=(),
         description="jsonl: members of the objects around `records` that each event gets, in front "
         "of its own; an outermost object may then have 32 MiB and a million events",
     )
-    delimiter: OneByte = Field(
+    delimiter: rules.OneByte = Field(
         default=",", description="csv: separator of fields, one ASCII character"
     )
-    quote: OneByte = Field(default='"', description="csv: quote around a field, doubled inside it")
-    escape: Escape | None = Field(
+    quote: rules.OneByte = Field(
+        default='"', description="csv: quote around a field, doubled inside it"
+    )
+    escape: rules.Escape | None = Field(
         default=None,
         description='csv: `"\\\\"` for files that MySQL or Spark\'s `df.write.csv` wrote: inside '
         "quotes, it escapes a quote or itself; elsewhere it is an ordinary character",
@@ -117,13 +109,13 @@ class Input(Section):
         le=100_000,
         description="csv: number of lines in front of a file's header; such a file is one split",
     )
-    comment: OneByte | None = Field(
+    comment: rules.OneByte | None = Field(
         default=None,
         description="csv, text: lines that begin with this character are skipped, and counted as "
         "`comment_lines`. In CSV, `#Fields:` in such a line (W3C logs; Zeek's `#fields`) names the "
         "columns of the lines after it, and a file is one split",
     )
-    null_values: NullValues = Field(
+    null_values: rules.NullValues = Field(
         default=(),
         description='csv, text: texts that mean null, such as `["-", "NULL"]`; an empty field is '
         "always null",
@@ -139,7 +131,7 @@ class Input(Section):
     )
     multiline_max_lines: int = Field(default=5_000, ge=1, le=50_000)  # constants, as in [task]
     multiline_max_bytes: int = Field(default=2**20, ge=1, le=2**29)
-    order_column: FieldName | None = Field(
+    order_column: rules.FieldName | None = Field(
         default=None,
         description="dataframe: a column with a unique integer in every row, which orders equal "
         "event times, or with `arrival` all rows; needed unless there is `topic.offset_field`",
@@ -149,11 +141,6 @@ class Input(Section):
     def kind(self) -> InputFormat:
         """Return the properties of the input format."""
         return INPUT_FORMATS[self.format]
-
-    @property
-    def columnar(self) -> bool:
-        """Return whether rows are typed columns instead of lines."""
-        return self.kind.columnar
 
     @property
     def recoded(self) -> bool:
@@ -174,9 +161,9 @@ class Input(Section):
                 yield f"input.{key} contradicts input.format = {self.format!r}. Remove {key}"
         if self.kind.in_files and not self.paths:
             yield "input.paths is missing. Name the files to read"
-        if self.columnar and self.compression not in {"auto", "none"}:
+        if self.kind.columnar and self.compression not in {"auto", "none"}:
             yield f"input.compression contradicts input.format = {self.format!r}. Remove it"
-        if self.columnar and self._is_set("encoding"):
+        if self.kind.columnar and self._is_set("encoding"):
             yield f"input.encoding contradicts input.format = {self.format!r}. Remove it"
         marks = ("delimiter", "quote", "escape", "comment")
         for one, other in combinations((key for key in marks if getattr(self, key)), 2):

@@ -11,22 +11,16 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from seglake.config.input import Input
 from seglake.config.pipeline import Pipeline
 from seglake.config.rules import flat
-from seglake.config.sections import HeaderFields, Key, TaskLimits, Timestamp, Value
 from seglake.config.topic import Topic, combined
 from seglake.errors import ConfigError
 from seglake.terminal.wording import suggest_or_list
 
 SECTIONS: dict[str, type[BaseModel]] = {
-    "input": Input,
-    "timestamp": Timestamp,
-    "key": Key,
-    "value": Value,
-    "headers": HeaderFields,
-    "topic": Topic,
-    "task": TaskLimits,
+    name: info.annotation
+    for name, info in Pipeline.model_fields.items()
+    if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel)
 }
 
 

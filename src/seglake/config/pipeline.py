@@ -74,7 +74,7 @@ class Pipeline(Section):
     @property
     def value_source(self) -> Literal["line", "field", "columns"]:
         """Return `value.from`, or its default for the input format."""
-        return self.value.source or ("columns" if self.input.columnar else "line")
+        return self.value.source or ("columns" if self.input.kind.columnar else "line")
 
     @property
     def wants_every_column(self) -> bool:
@@ -125,7 +125,7 @@ class Pipeline(Section):
     def _contradictions(self) -> Iterator[str]:
         yield from self._time_problems()
         yield from self._offset_problems()
-        if self.input.columnar and self.value_source == "line":
+        if self.input.kind.columnar and self.value_source == "line":
             yield (
                 f"value.from = 'line' contradicts input.format = {self.input.format!r}. "
                 "Use columns or field"
@@ -152,7 +152,7 @@ class Pipeline(Section):
             )
         if not self.timestamp.names and self.order == "time":
             yield "timestamp.field is missing, but pipeline.order = 'time' needs it. Use 'arrival'"
-        if self.timestamp.field and not self.timestamp.format and not self.input.columnar:
+        if self.timestamp.field and not self.timestamp.format and not self.input.kind.columnar:
             yield "timestamp.format is missing. Set the format of the time, such as 'iso8601'"
 
     def _offset_problems(self) -> Iterator[str]:

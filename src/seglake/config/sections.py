@@ -10,17 +10,7 @@ from typing import Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from seglake.config.rules import FieldName, FieldNames, KeyFields, Size, TimeFormatText, Zone
-from seglake.times.grammar import (
-    DAY,
-    HALF,
-    HALF_HOUR,
-    MONTH,
-    SHORT_YEAR,
-    YEAR,
-    YEAR_DAY,
-    TimeFormat,
-    parts_of,
-)
+from seglake.times import grammar
 
 
 class Section(BaseModel):
@@ -105,9 +95,9 @@ class Timestamp(Section):
         return f"timestamp.fields {', '.join(map(repr, self.fields))}"
 
     @property
-    def time_format(self) -> TimeFormat:
+    def time_format(self) -> grammar.TimeFormat:
         """Return the settings that a reader of times needs, such as format, zone and year."""
-        base = TimeFormat(self.format, self.zone, self.year)
+        base = grammar.TimeFormat(self.format, self.zone, self.year)
         return base._replace(ambiguous=self.ambiguous, nonexistent=self.nonexistent)
 
     def _contradictions(self) -> Iterator[str]:
@@ -117,23 +107,24 @@ class Timestamp(Section):
             yield "timestamp.year needs a strptime pattern in timestamp.format. Remove year"
         if pattern is None:
             return
-        parts = parts_of(pattern)
-        if parts.isdisjoint({YEAR, SHORT_YEAR, MONTH, DAY, YEAR_DAY}):
+        parts = grammar.parts_of(pattern)
+        date = {grammar.YEAR, grammar.SHORT_YEAR, grammar.MONTH, grammar.DAY, grammar.YEAR_DAY}
+        if parts.isdisjoint(date):
             yield (
                 "timestamp.format has no date. Write a date before each time in the input, or "
                 "leave out timestamp.field, so that records get the time of the run"
             )
             return
-        has_year = not parts.isdisjoint({YEAR, SHORT_YEAR})
+        has_year = not parts.isdisjoint({grammar.YEAR, grammar.SHORT_YEAR})
         if self.year is not None and has_year:
             yield "timestamp.year contradicts the year in timestamp.format. Remove one"
         if self.year is None and not has_year:
             yield "timestamp.format has no year. Add timestamp.year"
-        if parts.isdisjoint({DAY, YEAR_DAY}):
+        if parts.isdisjoint({grammar.DAY, grammar.YEAR_DAY}):
             yield "timestamp.format has no day. Add %d or %j"
-        if parts.isdisjoint({MONTH, YEAR_DAY}):
+        if parts.isdisjoint({grammar.MONTH, grammar.YEAR_DAY}):
             yield "timestamp.format has no month. Add %m or %b"
-        if HALF_HOUR in parts and HALF not in parts:
+        if grammar.HALF_HOUR in parts and grammar.HALF not in parts:
             yield "timestamp.format has %I without %p. Add %p or use %H"
 
     def _wrong_names(self) -> Iterator[str]:

@@ -10,20 +10,7 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 
-from seglake.config.rules import (
-    CleanupPolicy,
-    ColumnNames,
-    Escape,
-    FieldName,
-    IndexNames,
-    Ms,
-    OneByte,
-    Pattern,
-    Size,
-    TopicId,
-    TopicName,
-    flat,
-)
+from seglake.config import rules
 from seglake.config.sections import Section
 from seglake.format.index import Subjects, subjects_of
 from seglake.format.value_format import OWN_SETTINGS, value_format_of
@@ -52,15 +39,15 @@ class Topic(Section):
 
     model_config = ConfigDict(alias_generator=_key)
 
-    name: TopicName = Field(description="a name that Kafka allows")
+    name: rules.TopicName = Field(description="a name that Kafka allows")
     partitions: int = Field(
         default=1, ge=1, le=100_000, description="number of partitions; can only grow"
     )
-    partition_field: FieldName | None = Field(
+    partition_field: rules.FieldName | None = Field(
         default=None,
         description="the field that has the partition number; default: a hash of the key",
     )
-    offset_field: FieldName | None = Field(
+    offset_field: rules.FieldName | None = Field(
         default=None,
         description="the field that has the offset: records keep their offsets, including gaps, "
         "and rows below the end of their log partition are skipped. Needs `partition_field` and "
@@ -69,16 +56,16 @@ class Topic(Section):
     message_timestamp_type: Literal["CreateTime", "LogAppendTime"] = Field(
         default="CreateTime", description="timestamps are event times, or the start of the run"
     )
-    segment_bytes: Size = Field(
+    segment_bytes: rules.Size = Field(
         default=2**30, ge=14, le=INT32_MAX, description="largest size of a `.log` file"
     )
-    segment_ms: Ms = Field(
+    segment_ms: rules.Ms = Field(
         default=INT64_MAX,
         ge=1,
         description="a batch that is later than the first batch of its segment by more than this "
         "begins the next segment; default: no limit, or a week (Kafka's) if `retention.ms` is set",
     )
-    index_interval_bytes: Size = Field(
+    index_interval_bytes: rules.Size = Field(
         default=4096,
         ge=0,
         le=INT32_MAX,
@@ -87,7 +74,7 @@ class Topic(Section):
     index_interval_records: int | None = Field(
         default=None, ge=1, le=INT64_MAX, description="number of records between index entries"
     )
-    index_interval_ms: Ms | None = Field(
+    index_interval_ms: rules.Ms | None = Field(
         default=None, ge=1, description="event time between index entries"
     )
     index_keys: bool = Field(
@@ -95,10 +82,10 @@ class Topic(Section):
         description="new segments get a key index, so that `seglake find` reads few blocks. "
         "`seglake reindex` adds it to older segments",
     )
-    index_fields: IndexNames = Field(
+    index_fields: rules.IndexNames = Field(
         default=(), description="fields of values that the key index covers, for `find --where`"
     )
-    index_headers: IndexNames = Field(
+    index_headers: rules.IndexNames = Field(
         default=(), description="headers that the key index covers, for `find --header`"
     )
     value_format: Literal["json", "csv", "text"] = Field(
@@ -107,19 +94,19 @@ class Topic(Section):
         "objects, CSV records or lines of text. An ingest sets it if it creates a topic of raw "
         "CSV lines, or of text with a pattern",
     )
-    value_columns: ColumnNames = Field(
+    value_columns: rules.ColumnNames = Field(
         default=(), description="csv: names of the columns, in order; an empty name skips a column"
     )
-    value_delimiter: OneByte = Field(default=",", description="csv: separator of fields")
-    value_quote: OneByte = Field(default='"', description="csv: quote around a field")
-    value_escape: Escape | None = Field(
+    value_delimiter: rules.OneByte = Field(default=",", description="csv: separator of fields")
+    value_quote: rules.OneByte = Field(default='"', description="csv: quote around a field")
+    value_escape: rules.Escape | None = Field(
         default=None, description="csv: character that escapes a quote or itself inside quotes"
     )
-    value_pattern: Pattern | None = Field(
+    value_pattern: rules.Pattern | None = Field(
         default=None,
         description="text: RE2 pattern that matches from a value's start; named groups are fields",
     )
-    segment_index_bytes: Size = Field(
+    segment_index_bytes: rules.Size = Field(
         default=10_485_760, ge=24, le=INT32_MAX, description="largest size of an index file"
     )
     compression_type: Literal["none", "gzip", "snappy", "lz4", "zstd"] = Field(
@@ -131,40 +118,40 @@ class Topic(Section):
     compression_gzip_level: int = Field(
         default=-1, ge=-1, le=9, description="level of gzip; -1: zlib's default"
     )
-    max_message_bytes: Size = Field(
+    max_message_bytes: rules.Size = Field(
         default=1_048_588,
         ge=100,
         le=INT32_MAX,
         description="largest record; larger ones are quarantined. The size is 82 bytes for batch "
         "and record, the key, the value, and each header, with 5 bytes for each length",
     )
-    batch_size: Size = Field(
+    batch_size: rules.Size = Field(
         default=16_384, ge=1, le=INT32_MAX, description="size of a record batch before compression"
     )
 
-    retention_ms: Ms = Field(
+    retention_ms: rules.Ms = Field(
         default=-1,
         ge=-1,
         description="`seglake retain` removes segments whose records are all older; -1: never",
     )
-    retention_bytes: Size = Field(
+    retention_bytes: rules.Size = Field(
         default=-1,
         ge=-1,
         le=INT64_MAX,
         description="`seglake retain` removes the oldest segments of a log partition while at "
         "least this number of bytes remains; -1: never",
     )
-    cleanup_policy: CleanupPolicy = Field(
+    cleanup_policy: rules.CleanupPolicy = Field(
         default="delete",
         description="`delete` for retention, `compact` for compaction, or both: `compact,delete`",
     )
-    delete_retention_ms: Ms = Field(
+    delete_retention_ms: rules.Ms = Field(
         default=86_400_000, ge=0, description="how long compaction keeps a tombstone"
     )
-    min_compaction_lag_ms: Ms = Field(
+    min_compaction_lag_ms: rules.Ms = Field(
         default=0, ge=0, description="records younger than this are not compacted"
     )
-    max_compaction_lag_ms: Ms = Field(
+    max_compaction_lag_ms: rules.Ms = Field(
         default=INT64_MAX, ge=1, description="compaction must run for records older than this"
     )
     min_cleanable_dirty_ratio: float = Field(
@@ -173,24 +160,24 @@ class Topic(Section):
         le=1,
         description="compaction must run if at least this part of a log was never compacted",
     )
-    message_timestamp_before_max_ms: Ms = Field(
+    message_timestamp_before_max_ms: rules.Ms = Field(
         default=INT64_MAX,
         ge=0,
         description="rows whose time is more than this before the end of the run's interval (or, "
         "if the run has no interval, before its start) are quarantined; default: no limit",
     )
-    message_timestamp_after_max_ms: Ms = Field(
+    message_timestamp_after_max_ms: rules.Ms = Field(
         default=INT64_MAX,
         ge=0,
         description="like `message.timestamp.before.max.ms`, for times after that end or start; "
         "default: no limit (in Kafka: an hour)",
     )
-    kafka_topic_id: TopicId | None = Field(
+    kafka_topic_id: rules.TopicId | None = Field(
         default=None,
         description="id of the Kafka topic whose offsets the records have; a run with another id "
         "is refused",
     )
-    quarantine_retention_ms: Ms = Field(
+    quarantine_retention_ms: rules.Ms = Field(
         default=-1,
         ge=-1,
         description="`seglake maintain` removes rejects of runs that ended longer ago; -1: never",
@@ -200,7 +187,7 @@ class Topic(Section):
     @classmethod
     def _dotted(cls, table: object) -> object:
         """Convert nested tables to dotted keys. TOML reads `segment.bytes = 1` as nested tables."""
-        return dict(flat(table)) if isinstance(table, Mapping) else table
+        return dict(rules.flat(table)) if isinstance(table, Mapping) else table
 
     @property
     def index_subjects(self) -> Subjects:

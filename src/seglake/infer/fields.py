@@ -258,9 +258,7 @@ def _choice(sample: Sample, fields: tuple[str, ...], fit: _Fit) -> TimeChoice:
     return TimeChoice(fields, settings, f"times from {span}", found)
 
 
-def _zone(
-    name: str, values: Sequence[str], form: str | None
-) -> tuple[dict[str, Any], list[Finding]]:
+def _zone(name: str, values: list[str], form: str | None) -> tuple[dict[str, Any], list[Finding]]:
     """Return (settings, findings). The settings have a `zone` if the times need one.
 
     Times need a zone if their texts have no zone, or have the name of a zone as literal text.

@@ -11,19 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from seglake.format.records import NULL, Flags, Int32s, Int64s, Spans
-from seglake.text.json_kernels import (
-    ESCAPED,
-    FINE,
-    MISSING,
-    NONE,
-    PLAIN,
-    RAW,
-    Int8s,
-    count_elements,
-    elements,
-    scan_texts,
-    unescape_all,
-)
+from seglake.text import json_kernels as kernels
 from seglake.text.simd import PADDING
 from seglake.text.spans import from_ends, join_rows, where_null
 
@@ -104,10 +92,10 @@ class JsonFields:
 
     def __init__(self, texts: Spans, fields: FieldNames) -> None:
         self._data, self._slots = texts.data, fields.slots
-        self._begins, self._sizes, self.verdicts = scan_texts(
+        self._begins, self._sizes, self.verdicts = kernels.scan_texts(
             texts.data, texts.starts, texts.lengths, fields.names, fields.tree, len(fields.slots)
         )
-        self.fine: Flags = self.verdicts == FINE
+        self.fine: Flags = self.verdicts == kernels.FINE
 
     def text(self, name: str) -> Spans:
         """Return, for each text, the value of a field, or null if it is missing or null.
@@ -123,10 +111,10 @@ class JsonFields:
         """
         starts, lengths, kinds = self._values(name)
         first = self._data[np.where(lengths > 0, starts, 0)]
-        nested = (kinds == RAW) & np.isin(first, _NESTED)
+        nested = (kinds == kernels.RAW) & np.isin(first, _NESTED)
         plain = np.flatnonzero((lengths >= 0) & ~nested)
         texts = self._resolved(starts[plain], lengths[plain], kinds[plain])
-        single = Scalars(plain, texts, kinds[plain] == RAW)
+        single = Scalars(plain, texts, kinds[plain] == kernels.RAW)
         arrays = np.flatnonzero(nested & (first == _ARRAY))
         if not len(arrays):
             return single
@@ -139,26 +127,26 @@ class JsonFields:
 
     def _elements(self, starts: Int64s, lengths: Int32s, arrays: Int64s) -> Scalars:
         starts, lengths = starts[arrays], lengths[arrays]
-        room = int(count_elements(self._data, starts, lengths).sum())
+        room = int(kernels.count_elements(self._data, starts, lengths).sum())
         rows, begins, sizes = (np.empty(room, np.int64) for _ in range(3))
-        count = elements(self._data, starts, lengths, rows, begins, sizes)
+        count = kernels.elements(self._data, starts, lengths, rows, begins, sizes)
         rows, begins, kinds = rows[:count], begins[:count], (sizes[:count] & 7).astype(np.int8)
-        nested = (kinds == RAW) & np.isin(self._data[begins], _NESTED)
-        chosen = np.flatnonzero((kinds != NONE) & ~nested)
+        nested = (kinds == kernels.RAW) & np.isin(self._data[begins], _NESTED)
+        chosen = np.flatnonzero((kinds != kernels.NONE) & ~nested)
         lengths = (sizes[:count] >> 3).astype(np.int32)
         texts = self._resolved(begins[chosen], lengths[chosen], kinds[chosen])
-        return Scalars(arrays[rows[chosen]], texts, kinds[chosen] == RAW)
+        return Scalars(arrays[rows[chosen]], texts, kinds[chosen] == kernels.RAW)
 
-    def _resolved(self, starts: Int64s, lengths: Int32s, kinds: Int8s) -> Spans:
-        if np.any(kinds == ESCAPED):
-            resolved = from_ends(*unescape_all(self._data, starts, lengths, kinds))
+    def _resolved(self, starts: Int64s, lengths: Int32s, kinds: kernels.Int8s) -> Spans:
+        if np.any(kinds == kernels.ESCAPED):
+            resolved = from_ends(*kernels.unescape_all(self._data, starts, lengths, kinds))
             return where_null(resolved, lengths < 0)
         return Spans(self._data, starts, lengths)
 
     def json(self, name: str) -> Spans:
         """Return, for each text, the unchanged JSON of a field, or null if missing or null."""
         starts, lengths, kinds = self._values(name)
-        string = (kinds == PLAIN) | (kinds == ESCAPED)
+        string = (kinds == kernels.PLAIN) | (kinds == kernels.ESCAPED)
         return Spans(self._data, starts - string, (lengths + 2 * string).astype(np.int32))
 
     def has(self, name: str) -> bool:
@@ -166,15 +154,15 @@ class JsonFields:
         slots = [self._slots[path] for path in paths_of(name)]
         # Usually one of the first texts has the field.
         parts = (sizes[:, slot] for sizes in (self._sizes[:64], self._sizes) for slot in slots)
-        return any((part & 7 != MISSING).any() for part in parts)
+        return any((part & 7 != kernels.MISSING).any() for part in parts)
 
     def present(self, name: str) -> Flags:
         """Return, for each text, whether it has the field, even as null."""
         slots = [self._slots[path] for path in paths_of(name)]
-        present: Flags = (self._sizes[:, slots] & 7 != MISSING).any(axis=1)
+        present: Flags = (self._sizes[:, slots] & 7 != kernels.MISSING).any(axis=1)
         return present
 
-    def _values(self, name: str) -> tuple[Int64s, Int32s, Int8s]:
+    def _values(self, name: str) -> tuple[Int64s, Int32s, kernels.Int8s]:
         """Return the start, length and kind of a field's value in each text.
 
         The length is NULL if the field is missing or null.
@@ -182,10 +170,10 @@ class JsonFields:
         first, *others = (self._slots[path] for path in paths_of(name))
         begins, sizes = self._begins[:, first], self._sizes[:, first]
         for slot in others:
-            absent = sizes & 7 == MISSING
+            absent = sizes & 7 == kernels.MISSING
             begins = np.where(absent, self._begins[:, slot], begins)
             sizes = np.where(absent, self._sizes[:, slot], sizes)
         kinds = (sizes & 7).astype(np.int8)
-        missing = (kinds == MISSING) | (kinds == NONE)
+        missing = (kinds == kernels.MISSING) | (kinds == kernels.NONE)
         lengths = np.where(missing, NULL, sizes >> 3).astype(np.int32)
         return np.ascontiguousarray(begins), lengths, kinds

@@ -17,30 +17,8 @@ import numpy as np
 
 from seglake.errors import ConfigError
 from seglake.format.records import Flags, Int64s, Spans, fixed
-from seglake.times.grammar import (
-    BLANKS,
-    DIRECTIVES,
-    EPOCH_POWERS,
-    ISO,
-    LITERAL,
-    NUMBER,
-    Directive,
-    TimeFormat,
-    alternatives,
-    expanded,
-)
-from seglake.times.time_kernels import (
-    MAX_MS,
-    OUT_OF_RANGE,
-    READ,
-    UNREADABLE,
-    Codes,
-    Names,
-    Steps,
-    read_iso,
-    read_numbers,
-    read_pattern,
-)
+from seglake.times import grammar
+from seglake.times import time_kernels as kernels
 from seglake.times.zones import read_local
 
 
@@ -52,11 +30,11 @@ class Times(NamedTuple):
     """
 
     ms: Int64s
-    codes: Codes
+    codes: kernels.Codes
     local: Flags
 
 
-def read_times(texts: Spans, form: TimeFormat) -> Times:
+def read_times(texts: Spans, form: grammar.TimeFormat) -> Times:
     """Read texts in the format `form`. Null is UNREADABLE. `texts.data` must be padded."""
     if form.text is None:
         raise ConfigError(
@@ -65,42 +43,42 @@ def read_times(texts: Spans, form: TimeFormat) -> Times:
         )
     # `fixed` gives the array one type, so that each kernel is compiled only once.
     texts = Spans(fixed(texts.data), texts.starts, texts.lengths)
-    if form.text in EPOCH_POWERS:
-        ms, codes = read_numbers(*texts, EPOCH_POWERS[form.text])
+    if form.text in grammar.EPOCH_POWERS:
+        ms, codes = kernels.read_numbers(*texts, grammar.EPOCH_POWERS[form.text])
         return in_range(ms, codes, np.zeros(len(ms), np.bool_))
-    if form.text == ISO:
-        ms, codes, local = read_iso(*texts)
+    if form.text == grammar.ISO:
+        ms, codes, local = kernels.read_iso(*texts)
     else:
         year = -1 if form.year is None else form.year
-        first, *others = map(compile_pattern, alternatives(form.text))
-        ms, codes, local = read_pattern(*texts, first, NAMES, year)
+        first, *others = map(compile_pattern, grammar.alternatives(form.text))
+        ms, codes, local = kernels.read_pattern(*texts, first, NAMES, year)
         for steps in others:
-            left = np.flatnonzero(codes == UNREADABLE)
+            left = np.flatnonzero(codes == kernels.UNREADABLE)
             if len(left):
-                again = read_pattern(*texts.take(left), steps, NAMES, year)
+                again = kernels.read_pattern(*texts.take(left), steps, NAMES, year)
                 ms[left], codes[left], local[left] = again
-    local &= codes == READ
+    local &= codes == kernels.READ
     return in_range(read_local(ms, codes, local, form), codes, local)
 
 
-def in_range(ms: Int64s, codes: Codes, local: Flags) -> Times:
+def in_range(ms: Int64s, codes: kernels.Codes, local: Flags) -> Times:
     """Return the times, with OUT_OF_RANGE for times outside 1970 to 9999."""
-    outside = (codes == READ) & ((ms < 0) | (ms > MAX_MS))
-    codes = np.where(outside, np.int8(OUT_OF_RANGE), codes)
-    return Times(ms, codes, local & (codes == READ))
+    outside = (codes == kernels.READ) & ((ms < 0) | (ms > kernels.MAX_MS))
+    codes = np.where(outside, np.int8(kernels.OUT_OF_RANGE), codes)
+    return Times(ms, codes, local & (codes == kernels.READ))
 
 
 # ---------------- patterns
 # Compile strptime patterns to tables of steps, which `time_kernels.read_pattern` executes.
 
-_NAMES = list(dict.fromkeys(d.names for d in DIRECTIVES.values() if d.names))
+_NAMES = list(dict.fromkeys(d.names for d in grammar.DIRECTIVES.values() if d.names))
 _WORDS = [word for names in _NAMES for word in names]
 _BYTES = [bytes(byte | 0x20 for byte in word.encode()).ljust(9, b"\0") for word in _WORDS]
 # The bit 0x20 is set, as in the bytes that are compared, so that the case is ignored.
-NAMES: Names = np.array([list(word) for word in _BYTES], np.uint8)
+NAMES: kernels.Names = np.array([list(word) for word in _BYTES], np.uint8)
 
 
-def compile_pattern(pattern: str) -> Steps:
+def compile_pattern(pattern: str) -> kernels.Steps:
     """Compile a strptime pattern to steps: rows of (kind, part or byte, low, high).
 
     `low` and `high` are the smallest and largest number of digits, or the range of rows in NAMES.
@@ -111,23 +89,23 @@ def compile_pattern(pattern: str) -> Steps:
         ConfigError: A directive is not supported. The message names it.
     """
     steps: list[tuple[int, ...]] = []
-    for text in re.findall(r"%.|\s+|[^%\s]+|%", expanded(pattern), re.DOTALL):
+    for text in re.findall(r"%.|\s+|[^%\s]+|%", grammar.expanded(pattern), re.DOTALL):
         if text == "%%":
-            steps.append((LITERAL, ord("%"), 0, 0))
+            steps.append((grammar.LITERAL, ord("%"), 0, 0))
         elif text[0] == "%":
-            if text[1:] not in DIRECTIVES:
+            if text[1:] not in grammar.DIRECTIVES:
                 raise ConfigError(f"timestamp.format has {text}, which is not supported. Remove it")
-            steps.append(_step(DIRECTIVES[text[1]]))
+            steps.append(_step(grammar.DIRECTIVES[text[1]]))
         elif text.isspace():
-            steps.append((BLANKS, 0, 0, 0))
+            steps.append((grammar.BLANKS, 0, 0, 0))
         else:
-            steps += [(LITERAL, byte, 0, 0) for byte in text.encode()]
+            steps += [(grammar.LITERAL, byte, 0, 0) for byte in text.encode()]
     return np.array(steps, np.int64)
 
 
-def _step(directive: Directive) -> tuple[int, ...]:
+def _step(directive: grammar.Directive) -> tuple[int, ...]:
     kind, part, digits, names = directive
-    if kind == NUMBER or not names:
+    if kind == grammar.NUMBER or not names:
         return kind, part, *digits
     first = sum(len(before) for before in _NAMES[: _NAMES.index(names)])
     return kind, part, first, first + len(names)

@@ -127,25 +127,20 @@ def check(pipeline: Pipeline, sample: int, text_bytes: int | None = TEXT_BYTES) 
     limits = RowLimits(pipeline.topic.event_times(now_ms()))
     store = InputStore(pipeline.storage, pipeline.input.compression, pipeline.input.encoding)
     inputs = find_inputs(pipeline.input, store, pipeline.root).distinct()
-    packing = (lambda _: "") if pipeline.input.columnar else store.packing
+    packing = (lambda _: "") if pipeline.input.kind.columnar else store.packing
     splits = plan_splits(inputs.files, store, pipeline)
     rows, found = _Sampler(pipeline, store, limits, text_bytes).sample(splits, sample)
+    files, missing = inputs.files, [Finding("missing-path", path) for path in inputs.missing]
     return CheckResult(
-        files=len(inputs.files),
-        size_bytes=sum(file.size for file in inputs.files),
+        files=len(files),
+        size_bytes=files.size_bytes,
         splits=len(splits),
-        first_files=[
-            FileNote(file.path, file.size, packing(file)) for file in inputs.files[:_FILES]
-        ],
+        first_files=[FileNote(file.path, file.size, packing(file)) for file in files[:_FILES]],
         left_out=inputs.left_out,
         rows=rows,
-        findings=[
-            *(Finding("missing-path", path) for path in inputs.missing),
-            *_unsplit(inputs.files, pipeline),
-            *found,
-        ],
+        findings=[*missing, *_unsplit(files, pipeline), *found],
         stops=any(map(is_blocking, found)),
-        paths=[file.path for file in inputs.files],
+        paths=[*files.paths],
     )
 
 
@@ -201,7 +196,9 @@ class _Sampler(NamedTuple):
                 sampled = self._rows(chunk, path, split.start, lines, texts)
                 rows += islice(sampled, enough - len(rows))
                 if len(rows) >= enough:
-                    if not self.pipeline.input.columnar and "tar" in self.store.packing(split.file):
+                    if not self.pipeline.input.kind.columnar and "tar" in self.store.packing(
+                        split.file
+                    ):
                         members.append(Finding("archive-member", split.file.path, {"member": path}))
                     break
         observed = Observations(found, records, absent, merge_files(times))
@@ -216,14 +213,14 @@ class _Sampler(NamedTuple):
         are about rows that are not UTF-8 and about objects as keys, which an ingest does not check.
         """
         pipeline, settings = self.pipeline, self.pipeline.timestamp
-        if not (split.is_whole or pipeline.input.columnar):
+        if not (split.is_whole or pipeline.input.kind.columnar):
             split = split._replace(end=min(split.end, split.start + _SPLIT_BYTES))
         for path, rows, first_line, path_line in read_rows(split, self.store, pipeline):
             line = first_line - path_line
             chunk = extract(rows, pipeline, self.limits, path, line)
             unread = np.isin(chunk.rejects.reasons, UNREAD_TIMES).any()
             times = time_texts(rows, settings) if settings.names and unread else None
-            text = not (pipeline.input.columnar or pipeline.input.recoded)
+            text = not (pipeline.input.kind.columnar or pipeline.input.recoded)
             found = [*_objects_as_keys(rows, pipeline)]
             if text and not chunk.findings and invalid_utf8(*rows.raw).any():
                 found.append(Finding("not-utf-8", path, count=1))

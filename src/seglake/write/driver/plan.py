@@ -27,7 +27,7 @@ from seglake.write.reduce.tasks import (
     SpanningBlob,
 )
 from seglake.write.spool.sorted_records import FIRST, LAST, Place
-from seglake.write.spool.spool import rows_at
+from seglake.write.spool.spool import pack_rows, rows_at
 
 _UNIT_SHIFT = 32  # a blob's name is (unit << 32 | number in the unit)
 
@@ -213,8 +213,9 @@ def plan_tasks(attempt: Attempt, spooled: pa.Table) -> list[list[PieceInput]]:
         (base, end), partition = offsets[number], pieces[number].partition
         writer, now_ms = attempt.attempt_id, attempt.started_ms
         piece = ReducePiece(attempt.topic, partition, writer, base, now_ms, end)
-        made = PieceInput.from_spooled(piece, pieces[number], rows_at(spooled, members))
-        return made._replace(records=counts[number]) if counts else made
+        rows = rows_at(spooled, members)
+        records = counts[number] if counts else int(rows["records"].to_numpy().sum())
+        return PieceInput(piece, pieces[number], pack_rows(rows), records)
 
     most = TASKS_PER_CORE * attempt.engine.cores_for(int(blobs.size_bytes.sum()))
     tasks = share_pieces(blobs, routes, len(pieces), most)

@@ -27,15 +27,7 @@ from seglake.write.spool.sorted_records import (
     join_sorted,
     require_unique,
 )
-from seglake.write.spool.spool import (
-    BATCHES,
-    SpooledBlob,
-    first_place,
-    pack_rows,
-    read_blobs,
-    unpack_batches,
-    unpack_rows,
-)
+from seglake.write.spool.spool import BATCHES, SpooledBlob, read_blobs, unpack_batches, unpack_rows
 
 
 class PieceBounds(NamedTuple):
@@ -71,20 +63,14 @@ class ReducePiece(NamedTuple):
 class PieceInput(NamedTuple):
     """A piece, and the packed SPOOLED rows of its blobs in total order.
 
-    `records` is the number of records of the piece. `from_spooled` sets it to the number of records
-    in the blobs, which may include records of other pieces.
+    `records` is the number of records of the piece or, if records keep their offsets, of its blobs,
+    which may have records of other pieces.
     """
 
     piece: ReducePiece
     bounds: PieceBounds
     packed: bytes
     records: int
-
-    @staticmethod
-    def from_spooled(piece: ReducePiece, bounds: PieceBounds, spooled: pa.Table) -> PieceInput:
-        """Create the input of a piece from the SPOOLED rows of its blobs."""
-        records = int(spooled["records"].to_numpy().sum())
-        return PieceInput(piece, bounds, pack_rows(spooled), records)
 
 
 class SpanningBlob(NamedTuple):
@@ -105,7 +91,7 @@ class CountSpanningBlobs(NamedTuple):
         spooled = read_blobs(self.store, pa.concat_tables([blob.spooled for blob in blobs]))
         return {
             (blob.number, piece): records.count_before(end) - records.count_before(start)
-            for blob, records in zip(blobs, map(_placed, spooled), strict=True)
+            for blob, records in zip(blobs, (each.placed() for each in spooled), strict=True)
             for piece, (_, start, end) in blob.bounds.items()
         }
 
@@ -152,7 +138,7 @@ class WritePieces(NamedTuple):
         blobs = chain([first], blobs)
         if first.row["kind"] == BATCHES:
             return consecutive((unpack_batches(blob.data) for blob in blobs), base_offset)
-        inside = (_within(_placed(blob), bounds) for blob in blobs)
+        inside = (_within(blob.placed(), bounds) for blob in blobs)
         encoding = encoding_of(self.topic, self.append_time_ms)
         if self.topic.offset_field is None:
             merged = merge(inside, self.merge_bytes, self.order_column)
@@ -160,10 +146,6 @@ class WritePieces(NamedTuple):
         name = f"{piece.topic}-{piece.partition}"
         covered = CoveredOffsets(name, base_offset, piece.end_offset)
         return encode_at(merge(inside, self.merge_bytes), encoding, covered)
-
-
-def _placed(blob: SpooledBlob) -> PlacedRecords:
-    return PlacedRecords(first_place(blob.row), blob.records())
 
 
 def _within(records: PlacedRecords, bounds: PieceBounds) -> PlacedRecords:

@@ -43,11 +43,8 @@ SOURCE_FILE, SOURCE_LINE = b"seglake.source.file", b"seglake.source.line"
 _RECORD_BYTES = OVERHEAD + 21  # 21 is Kafka's DefaultRecord.MAX_RECORD_OVERHEAD
 _OFFSET_DIGITS, _MOST_OFFSETS = 18, 10**18
 _LENGTH_BYTES = 5  # the longest varint in front of a key, a value or a part of a header
-UNREAD_TIMES = (
-    Reason.TIMESTAMP_UNREADABLE,
-    Reason.TIMESTAMP_OUT_OF_RANGE,
-    Reason.TIMESTAMP_BEFORE_1970,
-)
+_OUTSIDE = (Reason.TIMESTAMP_OUT_OF_RANGE, Reason.TIMESTAMP_BEFORE_1970)
+UNREAD_TIMES = (Reason.TIMESTAMP_UNREADABLE, *_OUTSIDE)
 _CREATE_TIME, _LOG_APPEND_TIME = (b"0", b"CreateTime"), (b"1", b"LogAppendTime")
 
 

@@ -25,7 +25,7 @@ import struct
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import crc32c
@@ -42,7 +42,7 @@ from seglake.format.records import Int64s, Spans
 from seglake.layout import blobs_folder, new_blobs_key
 from seglake.store import Store
 from seglake.text.spans import to_arrow
-from seglake.write.spool.sorted_records import Place, SortedRecords
+from seglake.write.spool.sorted_records import Place, PlacedRecords, SortedRecords
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -104,7 +104,7 @@ class Blob(NamedTuple):
     text: str = ""  # a unit's summary, or the split of refused rejects
 
 
-class SpoolWriter:
+class SpoolWriter(AbstractContextManager["SpoolWriter"]):
     """A writer of one task's blobs. A context manager that deletes its objects after an error.
 
     The first `plain_bytes` of a task's sorted records are not compressed. An object has at most
@@ -129,6 +129,9 @@ class SpoolWriter:
         self._rows: list[dict[str, Any]] = []
         self._objects = [new_blobs_key(attempt_id)]
         self._all, self._open = ExitStack(), ExitStack()
+        self._all.push(self._withdraw)  # runs last, even if closing the last object fails
+        self._all.push(self._open)
+        self._all.push(self._release_last)
         self._sink: Any = None
         self._end = 0  # end of the last object
         self._before = 0  # size of the other objects
@@ -182,12 +185,6 @@ class SpoolWriter:
         """Return the SPOOLED rows of all blobs. Their data can be read after the `with` block."""
         return pa.Table.from_pylist(self._rows, SPOOLED)
 
-    def __enter__(self) -> SpoolWriter:
-        self._all.push(self._withdraw)  # runs last, even if closing the last object fails
-        self._all.push(self._open)
-        self._all.push(self._release_last)
-        return self
-
     def _release_last(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             self._release()
@@ -215,6 +212,11 @@ class SpooledBlob(NamedTuple):
     def records(self) -> SortedRecords:
         """Return the sorted records of a blob of the kind RECORDS. Raises CorruptData."""
         return (decompress_records if self.row["squeezed"] else unpack_records)(self.data)
+
+    def placed(self) -> PlacedRecords:
+        """Return `records` with the `Place` of the first record."""
+        columns = ("sort_key", "tie_breaker", "unit", "number")
+        return PlacedRecords(Place(*(self.row[name] for name in columns)), self.records())
 
 
 def read_blobs(store: Store, rows: pa.Table) -> Iterator[SpooledBlob]:
@@ -314,11 +316,6 @@ def combine_chunks(spooled: pa.Table) -> pa.Table:
 def rows_at(spooled: pa.Table, numbers: Int64s) -> pa.Table:
     """Return the rows at the positions `numbers`, with object names as plain strings."""
     return spooled.take(pa.array(numbers, pa.int64())).cast(SPOOLED)
-
-
-def first_place(row: dict[str, Any]) -> Place:
-    """Return the `Place` of the first record of a blob from its SPOOLED row."""
-    return Place(row["sort_key"], row["tie_breaker"], row["unit"], row["number"])
 
 
 def _fetch(store: Store, request: list[dict[str, Any]]) -> list[SpooledBlob]:

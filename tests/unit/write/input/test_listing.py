@@ -315,9 +315,6 @@ class Bucket(InputStore):
             if each.key.startswith(prefix)
         )
 
-    def has_objects(self, folder: str) -> bool:
-        return any(True for _ in self.list(folder))
-
 
 @pytest.mark.parametrize(
     ("path", "include", "exclude", "wanted"),

@@ -52,7 +52,7 @@ _IS_JSONL = (
     "input.exclude if the others are CSV"
 )
 
-_CORRECT_ANY = "Correct the settings, the file or input.delimiter"
+_CORRECT = "Correct the settings, the file or input.delimiter"
 _CORRECT_FILE = "Correct the file, or leave it out with input.exclude"
 
 Header = tuple[str, ...]
@@ -158,7 +158,7 @@ def _fault(path: str, header: Header, other: Header, pipeline: Pipeline) -> str:
             f"files have {json.dumps(pipeline.input.delimiter)}. {_CORRECT_FILE}, and ingest it "
             f"with a separate pipeline"
         )
-    remedy = _CORRECT_ANY if _no_column(path, other, pipeline) else _CORRECT_FILE
+    remedy = _CORRECT if _no_column(path, other, pipeline) else _CORRECT_FILE
     return _no_column(path, header, pipeline, remedy)
 
 
@@ -178,9 +178,7 @@ def _difference(first: FileHeader, other: FileHeader, pipeline: Pipeline) -> str
     )
 
 
-def _no_column(
-    path: str, header: Sequence[str], pipeline: Pipeline, remedy: str = _CORRECT_ANY
-) -> str:
+def _no_column(path: str, header: Sequence[str], pipeline: Pipeline, remedy: str = _CORRECT) -> str:
     """Return the message for columns that the pipeline uses and a header does not have, else "".
 
     The message has the likely cause.

@@ -119,9 +119,7 @@ def _unit_of(file: pq.ParquetFile, group: int, columns: list[str]) -> str:
             bounds: Any = pc.min_max(column.cast(pa.int64())).as_py()
             low, high = min(low, bounds["min"] or 0), max(high, bounds["max"] or 0)
     farthest = max(-low, high) + 1
-    units = (
-        unit for unit, per_ms in (("ns", 10**6), ("us", 10**3)) if farthest * per_ms <= INT64_MAX
-    )
+    units = (unit for unit, per in (("ns", 10**6), ("us", 10**3)) if farthest * per <= INT64_MAX)
     return next(units, "ms")
 
 

@@ -188,7 +188,7 @@ MISTAKES = [
         {"input.format": "text", "input.multiline_start_pattern": "(x"},
         "input.multiline_start_pattern: Invalid regular expression: missing ): ^(?:(x)",
     ),
-    ({**CSV, "input.escape": '"'}, "input.escape: '\"' is not a backslash. For doubled quotes, le"),
+    ({**CSV, "input.escape": '"'}, "input.escape: '\"' is not a backslash. If quotes are doubled"),
     (
         {**CSV, "input.escape": "\\", "input.quote": "\\"},
         "input.quote and input.escape are the same character. Change one",

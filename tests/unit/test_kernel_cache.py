@@ -17,6 +17,7 @@ import pytest
 import seglake
 from seglake.compile.cache import _require_safe, kernel_sources
 from seglake.compile.fallback import WAITS
+from seglake.log.fetch_kernels import _mark
 
 USE = """
 import logging, sys
@@ -258,3 +259,8 @@ def test_only_the_compile_package_uses_private_parts_of_numba() -> None:
         "numba.core.caching", "numba.core.runtime.nrt.rtsys",
         "numba.core.cgutils", "numba.core.compiler_lock.global_compiler_lock",
     }  # fmt: skip
+
+
+def test_a_private_kernel_is_refused_in_python() -> None:
+    with pytest.raises(TypeError, match="_mark is private"):
+        _mark(0, 0)

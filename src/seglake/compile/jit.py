@@ -6,11 +6,11 @@ during such an import would wait forever for the import lock.
 
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numba
 import numpy as np
-from numba.types import unliteral
 
 from seglake.compile.cache import KernelCache, is_known_numba
 from seglake.compile.fallback import Fallback
@@ -38,6 +38,9 @@ def _njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
         wrappers = {"no_cfunc_wrapper": True, "no_cpython_wrapper": private}
         kernel = numba.njit(**{**options, **wrappers, "cache": False})(function)
         _ignore_constants(kernel)
+        if private and hasattr(kernel, "py_func"):
+            kernel._insert = lambda *_: None  # noqa: SLF001  # else, a call from Python would crash
+            kernel._compile_for_args = partial(_refuse, function)  # noqa: SLF001  # as above
         # Without `py_func`, numba is switched off.
         if options.get("cache") and hasattr(kernel, "py_func") and is_known_numba():
             kernel._cache = KernelCache(function)  # noqa: SLF001  # numba has no public way
@@ -47,6 +50,10 @@ def _njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     return compiled
 
 
+def _refuse(function: Callable[..., Any], *_: Any) -> Any:
+    raise TypeError(f"{function.__name__} is private to kernels. Rename it to call it from Python")
+
+
 def _ignore_constants(kernel: Any) -> None:
     """Make calls from kernels with constants use the same machine code as other calls.
 
@@ -54,8 +61,13 @@ def _ignore_constants(kernel: Any) -> None:
     """
     if resolve := getattr(kernel, "get_call_template", None):  # missing if numba is switched off
         kernel.get_call_template = lambda args, named: resolve(
-            tuple(map(unliteral, args)), {name: unliteral(kind) for name, kind in named.items()}
+            tuple(map(_type_of, args)), {name: _type_of(kind) for name, kind in named.items()}
         )
+
+
+def _type_of(kind: Any) -> Any:
+    """Return the type of an argument, which is not a constant."""
+    return getattr(kind, "literal_type", kind)
 
 
 if TYPE_CHECKING:

@@ -133,14 +133,14 @@ def read_first_reaching(
     # 2. Search the outline, and read the times of a batch when the search needs them.
     state, place, record_time = first_reaching(outline, timestamp, from_offset)
     while state == UNREAD:
-        if not _read_times(data, place, room, addresses):
+        if not read_times(data, place, room, addresses):
             return unknown
         state, place, record_time = first_reaching(outline, timestamp, from_offset)
     return state, place, record_time, outline[USED]
 
 
 @njit(cache=True, nogil=True)
-def _read_times(data, place, room, addresses):
+def read_times(data, place, room, addresses):
     """Put the times of a batch into the outline. Return False if it cannot be decoded here."""
     outline = room.outline
     attributes, at = np.int16(outline[place + ATTRIBUTES]), outline[USED]

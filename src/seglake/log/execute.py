@@ -133,7 +133,8 @@ class Columns:
                 buffers.header_counts[new], buffers.header_starts[new],
                 buffers.header_ends[new], lambda record: table[buffers.batches[before + record]],
             )  # fmt: skip
-            self._headers.append(before, found)
+            if found is not None:
+                self._headers.append(before, found)
         return stop, size, reason
 
     def take(self, pieces: Sequence[Piece], owner_of: Int32s) -> pa.RecordBatch:
@@ -144,8 +145,8 @@ class Columns:
         count, arrays = int(self._state[COUNT]), list[Array]()
         for name in self.schema.names:
             if name in _NUMBERS:
-                number, kind = _NUMBERS[name]
-                data: Any = self._buffers[number][:count].astype(kind)  # a copy
+                numbers, kind = _NUMBERS[name]
+                data: Any = getattr(self._buffers, numbers)[:count].astype(kind)  # a copy
                 buffers = [None, pa.py_buffer(data)]
                 arrays.append(pa.Array.from_buffers(_FIELDS[name], count, buffers))
             elif name in _ITEMS:
@@ -176,16 +177,16 @@ class Columns:
         let_go = (at for at, (_, view) in enumerate(lent) if view() is None)
         free = next(let_go, None)  # an Arrow buffer keeps a reference to the lent view
         lent.append((memory, ref(data)))
-        other = np.empty_like(memory) if free is None else lent.pop(free)[0]
-        self._buffers = self._buffers._replace(**{name: other})
+        other: Any = {name: np.empty_like(memory) if free is None else lent.pop(free)[0]}
+        self._buffers = self._buffers._replace(**other)
         del lent[:-_MOST_SPARE]
         return data
 
 
-_NUMBERS: dict[str, tuple[int, type[np.int64 | np.int32]]] = {  # the position in `Buffers`
-    "offset": (Buffers._fields.index("offsets"), np.int64),
-    "timestamp": (Buffers._fields.index("timestamps"), np.int64),
-    "timestamp_type": (Buffers._fields.index("timestamp_types"), np.int32),
+_NUMBERS: dict[str, tuple[str, type[np.int64 | np.int32]]] = {  # the names in `Buffers`
+    "offset": ("offsets", np.int64),
+    "timestamp": ("timestamps", np.int64),
+    "timestamp_type": ("timestamp_types", np.int32),
 }
 _ITEMS = {  # the names in `Buffers`, and the position of the number of nulls in its state
     "key": ("keys", "key_ends", "key_valid", NULL_KEYS),

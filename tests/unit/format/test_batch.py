@@ -115,7 +115,7 @@ def check_heads(data: Any, decoded: Decoded) -> None:
                  "max_timestamp": kernels.MAX_TIMESTAMP}  # fmt: skip
         assert all(batches[number, field] == row[name] for name, field in names.items())
         place = kernels.FIRST + number * kernels.FIELDS
-        if not kernels._read_times(log, place, room, addresses):
+        if not kernels.read_times(log, place, room, addresses):
             native.renew()
             assert row["attributes"] & CODEC_MASK in (1, 2, 3)  # gzip, snappy; lz4 of many frames
             return

@@ -163,8 +163,7 @@ def _rows(reader: PartitionReader, bounds: Bounds) -> Iterator[_Row]:
     """Return a row for each segment that meets the bounds."""
     bases, ends, lows, highs = reader.view.extents
     numbers, whole = bounds.meet(lows, highs, bases, ends)
-    counts = reader.view.record_counts[numbers]
-    columns = numbers.tolist(), whole.tolist(), counts.tolist()
+    columns = numbers.tolist(), whole.tolist(), reader.view.record_counts[numbers].tolist()
     return zip(repeat(reader), repeat(bounds), *columns)  # `repeat` does not end
 
 

@@ -258,10 +258,7 @@ def test_keys_are_not_shown(maker: LakeMaker) -> None:
     [
         ({"key": ""}, "option key: a key is empty. For records with an empty key, write base64:"),
         ({"key": "base64:?"}, "option key: a key is not base64"),
-        (
-            {"key": "a", "keys": '["b"]'},
-            "option key contradicts option keys. Put all keys into keys",
-        ),
+        ({"key": "a", "keys": '["b"]'}, "option key contradicts option keys. Put all keys"),
         ({"keys": "a,b"}, r'option keys must be JSON such as \["ann","base64:AAE="\], not \'a,b\''),
         ({"keys": "[1]"}, "option keys must be JSON such as"),
         ({"keys": '{"a":1}'}, "option keys must be JSON such as"),

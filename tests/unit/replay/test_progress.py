@@ -134,9 +134,7 @@ def test_an_open_transaction_is_waited_for() -> None:
 def test_an_open_transaction_that_stays_is_an_error() -> None:
     broker = Broker([[]] * 5 + [OURS], lambda _: None)
     broker.open_at = 3
-    with pytest.raises(
-        StoreError, match="partition 0 of topic 't' has an open transaction of another"
-    ):
+    with pytest.raises(StoreError, match="partition 0 of topic 't' has an open transaction"):
         found(broker, patience_s=0.01)
 
 

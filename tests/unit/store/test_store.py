@@ -497,9 +497,7 @@ def test_local__a_place_that_takes_no_folder(
     ],
 )
 def test_a_machine_without_credentials_is_told_to_set_them(told: str) -> None:
-    with pytest.raises(
-        StoreError, match=r"s3://b/k: AWS credentials are missing. Set AWS_ACCESS_KEY_ID"
-    ):
+    with pytest.raises(StoreError, match=r"s3://b/k: .* Set AWS_ACCESS_KEY_ID"):
         _fail_with(told)
     for other in ("Server returned 403", "Generic MicrosoftAzure error: http://169.254.169.254/a"):
         with pytest.raises(StoreError, match=f"s3://b/k: {other}$"):

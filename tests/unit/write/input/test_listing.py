@@ -174,9 +174,7 @@ def test_in_a_bucket_a_folder_with_an_object_is_there() -> None:
 @pytest.mark.parametrize("path", ["*.csv", "empty", "nope/*.jsonl"])
 def test_nothing_found(folder: Path, path: str) -> None:
     assert names(folder, path, on_empty="ok") == []
-    with pytest.raises(
-        InputError, match=r"has no files. Correct input\.paths or --source, or set on_empty"
-    ):
+    with pytest.raises(InputError, match=r"has no files. .* or set on_empty"):
         names(folder, path)
 
 
@@ -477,7 +475,5 @@ def test_a_lake_in_the_folder_is_no_input(tmp_path: Path) -> None:
     (tmp_path / "lake/own.jsonl").write_text("{}")
     assert found(tmp_path / "lake/*.jsonl") == ["lake/own.jsonl"]
     for path in ("lake", "lake/**/*.json"):
-        with pytest.raises(
-            InputError, match="is the root of the lake, so the lake's own files would be"
-        ):
+        with pytest.raises(InputError, match="is the root of the lake"):
             found(tmp_path / path)

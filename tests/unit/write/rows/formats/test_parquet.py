@@ -361,7 +361,5 @@ def test_files_must_have_the_same_columns_if_all_are_wanted(
     if changed is None:
         assert len(read(every).rows) == 2
         return
-    with pytest.raises(
-        InputError, match=rf"schema changed: .*3\.parquet and .*1\.parquet differ \({changed}\)"
-    ):
+    with pytest.raises(InputError, match=rf"3\.parquet and .*1\.parquet differ \({changed}\)"):
         read(every)

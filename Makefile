@@ -1,6 +1,7 @@
 # Needs Python 3.11 to 3.13 and Java 17 or 21. `make` lists the targets.
 # PYTHON and JAVA_HOME replace those on the path; VENV replaces .venv; PARALLEL says how many
-# processes pytest uses: two suit two cores and 8 GB.
+# processes pytest uses. Three suit two cores and 8 GB: tests wait for servers, JVMs and processes
+# for more than a quarter of the time.
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -21,7 +22,7 @@ locked = @echo "installing $(1)"; \
 COMPILE := conf/uv.sh $(VENV) pip compile --quiet --python $(BIN)/python --generate-hashes \
   --no-strip-extras --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
 PYTEST := $(BIN)/python -m pytest
-PARALLEL := -n 2
+PARALLEL := -n 3
 # The profile `quick` tries other examples each day, and the same ones all day.
 SEGLAKE_SEED ?= $(shell date -u +%Y%m%d)
 export SEGLAKE_SEED

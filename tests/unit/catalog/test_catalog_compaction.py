@@ -1,8 +1,10 @@
 """Small files become few: commits are simulated, whatever their sizes, and merges counted."""
 
 import math
+import time
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -11,7 +13,10 @@ from hypothesis import strategies as st
 
 from seglake.catalog.delta.data_files import DataFile
 from seglake.catalog.delta.file_merges import ENOUGH_ROWS, FAN_IN, STEP, groups_to_merge
-from seglake.catalog.schema import Kind
+from seglake.catalog.schema import Kind, PartitionRow
+from seglake.layout import new_attempt
+from tests.makers.lakes import open_catalog
+from tests.makers.raw_events import Line, T, ingest, pipeline_of, read_lake, write_file
 from tests.makers.strategies import examples
 
 SIZES = st.lists(
@@ -126,3 +131,46 @@ def test_a_run_a_minute_and_a_folder_a_day__ask_twenty_files() -> None:
             files[total] = days
     assert max(asked) <= 20
     assert sum(asked) <= 12 * len(asked)
+
+
+# What the catalog does to itself, and what removes records, disturbs no ingest.
+
+
+def test_append_time__is_not_forgotten_with_the_last_segment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake, now = tmp_path / "lake", time.time_ns()
+    topic = {"message.timestamp.type": "LogAppendTime", "partitions": 2}
+
+    def run(number: int, step_s: int) -> None:
+        monkeypatch.setattr(time, "time_ns", lambda: now + step_s * 10**9)
+        path = write_file(tmp_path / f"{number}.jsonl", [Line(T, key) for key in "abcdef"])
+        ingest(pipeline_of(lake, path, topic=topic), str(number))
+
+    def remove_all() -> None:
+        catalog = open_catalog(str(lake))
+        base = catalog.snapshot()
+        views = base.partitions("events")
+        rows = [
+            PartitionRow(
+                topic="events",
+                partition=view.partition,
+                sequence=view.sequence + 1,
+                log_start_offset=view.end_offset,
+                next_offset=view.end_offset,
+            )
+            for view in views
+        ]
+        gone = [(v.partition, base) for v in views for base in v.segments.base_offsets.tolist()]
+        catalog.commit(rows, topic="events", base=base, attempt_id=new_attempt(), replaced=gone)
+
+    run(1, 60)
+    remove_all()
+    run(2, -3600)
+    times = {record.timestamp for log in read_lake(lake).values() for record in log}
+    assert times == {now // 10**6 + 60_000}
+    remove_all()
+    remove_all()
+    run(3, 59)
+    times = {record.timestamp for log in read_lake(lake).values() for record in log}
+    assert times == {now // 10**6 + 60_000}

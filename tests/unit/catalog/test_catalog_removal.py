@@ -15,6 +15,14 @@ from hypothesis import strategies as st
 
 from seglake.catalog import topic_change
 from seglake.catalog.delta import file_merges
+from seglake.catalog.quarantine.files import FILE_SCHEMA, FRAME
+from seglake.catalog.quarantine.open_rejects import (
+    count_listed,
+    has_any_reject,
+    is_listed,
+    join_lists,
+    list_rejects,
+)
 from seglake.catalog.schema import MaintenanceRow, Row, SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change
@@ -258,3 +266,48 @@ def test_rows_are_those_of_the_pairs_that_are_asked_for(
     )  # fmt: skip
     found = topic_change._rows_at(partitions, offsets)(table)
     assert found.to_pylist() == [row in asked for row in rows]
+
+
+# The list of an erasure names the rejects that go, and no others.
+
+KEY, OTHER = "catalog/quarantine/topic=t/one.parquet", "catalog/quarantine/topic=t/two.parquet"
+files = st.tuples(st.sampled_from("xy"), st.sampled_from(["a", "b", None]), st.integers(1, 6))
+frames = st.tuples(st.sampled_from("xy"), st.just(FRAME), st.integers(1, 2))
+goes = st.booleans()
+rejects = st.tuples(
+    st.lists(st.tuples(files, goes), unique_by=lambda each: each[0], max_size=12),
+    st.lists(st.tuples(frames, goes), max_size=6),
+).flatmap(lambda both: st.permutations([*both[0], *both[1]]))
+
+
+def table(rows: list[Any]) -> tuple[pa.Table, pa.BooleanArray]:
+    made = [
+        {"attempt_id": attempt_id, "source_file": path, "line": line}
+        for (attempt_id, path, line), _ in rows
+    ]
+    return pa.Table.from_pylist(made, FILE_SCHEMA), pa.array([go for _, go in rows], pa.bool_())
+
+
+@given(rejects, st.data())
+def test_a_list__names_what_goes(rows: list[Any], data: st.DataObject) -> None:
+    made, go = table(rows)
+    leaving = join_lists([{}, list_rejects(KEY, made, go)])
+    assert is_listed(KEY, made, leaving).to_pylist() == go.to_pylist()
+    assert sum(map(count_listed, leaving.values())) == sum(map(bool, go.to_pylist()))
+    assert is_listed(KEY, made, {}).to_pylist() == [False] * len(rows)
+
+    moved: list[Any] = data.draw(st.permutations(rows))  # another program rewrote the file
+    found = is_listed(OTHER, table(moved)[0], leaving).to_pylist()
+    assert found == [go and path != FRAME for (_, path, _), go in moved]
+
+
+@given(rejects)
+def test_some_rejects_of_an_attempt(rows: list[Any]) -> None:
+    made, go = table(rows)
+    leaving = list_rejects(KEY, made, go)
+    for attempt_id in "xy":
+        of = [
+            (p, line, g) for (a, p, line), g in rows if a == attempt_id and p not in {FRAME, None}
+        ]
+        lines = {path: np.array([n for p, n, _ in of if p == path], np.int64) for path in "ab"}
+        assert has_any_reject(leaving, attempt_id, lines) == any(goes for *_, goes in of)

@@ -1,5 +1,6 @@
 """Whoever dies between a commit and its mark, the catalog can be rebuilt from what is left."""
 
+import json
 import shutil
 from collections.abc import Callable
 from functools import partial
@@ -11,10 +12,13 @@ from typer.testing import CliRunner
 
 from seglake.catalog import table
 from seglake.cli.app import app
+from seglake.kafka.importing import ImportResult
 from seglake.layout import manifest_key, success_key
-from seglake.maintain.health.reindex import reindex
+from seglake.maintain.commit import TopicReport
+from seglake.maintain.health.reindex import HealthFinding, ReindexResult, reindex
 from seglake.maintain.health.repair import rebuild_catalog
 from seglake.maintain.health.verify import VerifyResult, verify
+from seglake.maintain.merge import DamagedFile, MergeResult
 from seglake.maintain.vacuum import vacuum
 from tests.harness.killed import killed as killing
 from tests.harness.observed import observe
@@ -133,3 +137,25 @@ def test_a_manifest_that_is_gone__is_found(maker: LakeMaker) -> None:
         "the manifest of a committed attempt is missing, which a rebuild of the catalog needs"
     }
     assert report.exit_code == 1
+
+
+# Rows of maintenance: what every reader of the catalog reads, and what only the caller gets.
+
+MANY = 1000
+FILES = [f"topics/events-0/{number:020}.log" for number in range(MANY)]
+REPORTS: list[tuple[TopicReport, str]] = [
+    (MergeResult("t", damaged=[DamagedFile(file, 0, "bad") for file in FILES]), "damaged"),
+    (
+        ReindexResult("t", damaged=[HealthFinding("t", 0, 0, file, 0, "bad") for file in FILES]),
+        "damaged",
+    ),
+    (ImportResult("t", notes=[f"{file} is left out" for file in FILES]), "notes"),
+]
+
+
+@pytest.mark.parametrize(("report", "name"), REPORTS)
+def test_a_row_does_not_grow_with_the_files_of_a_report(report: TopicReport, name: str) -> None:
+    told = json.loads(report.row("x").report)
+    assert (told[name], told[f"{name}_more"]) == (report.as_dict()[name][:10], MANY - 10)
+    assert len(report.row("x").report) < 3000
+    assert len(json.loads(report.as_json())[name]) == MANY

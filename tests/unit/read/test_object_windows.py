@@ -19,7 +19,7 @@ from seglake.store import open_store
 from tests.harness.object_server import ObjectServer, object_server
 from tests.makers.lakes import Event, LakeMaker, Shape
 from tests.makers.logs import MadeLog, made
-from tests.unit.read.test_memory import READ
+from tests.unit.read.test_costs import READ
 
 T = 1_700_000_000_000
 WINDOW = Window(T, T + 1000)

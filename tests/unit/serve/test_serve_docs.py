@@ -9,6 +9,7 @@ import pytest
 from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
 
 from seglake.serve.settings import Address, Settings
+from tests.clients.families import written
 from tests.harness.lake_server import Wire, serving
 from tests.makers.lakes import Event, LakeMaker
 
@@ -49,3 +50,13 @@ def test_versions(tmp_path: Path) -> None:
     }
     for name, key in READING.items():
         assert f"| {name} | {found[key]} |" in PAGE
+
+
+# docs/serve.md tells which clients are tested, and what is true of them.
+
+SERVER_PAGE = Path(__file__).parents[3] / "docs" / "serve.md"
+
+
+def test_the_table_is_that_of_today() -> None:
+    page = SERVER_PAGE.read_text()
+    assert written(page) == page, "make docs"

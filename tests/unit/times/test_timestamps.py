@@ -1,22 +1,35 @@
 """Readers of times against decimal arithmetic and Python's datetime."""
 
 import re
-from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+from zoneinfo import ZoneInfo
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from seglake.config import Timestamp
-from seglake.errors import ConfigError
+from seglake.errors import ConfigError, UsageError
 from seglake.format.records import Spans
 from seglake.text.spans import join_rows
-from seglake.times.grammar import SUPPORTED
+from seglake.times.grammar import SUPPORTED, TimeFormat
+from seglake.times.instants import format_ms, is_open, to_epoch_ms, to_epoch_ms_array, to_past_ms
+from seglake.times.intervals import Interval, common, covers, united, without
 from seglake.times.readers import compile_pattern, in_range, read_times
-from seglake.times.time_kernels import OUT_OF_RANGE, READ, UNREADABLE
+from seglake.times.time_kernels import (
+    AMBIGUOUS,
+    MAX_MS,
+    NONEXISTENT,
+    OUT_OF_RANGE,
+    READ,
+    UNREADABLE,
+)
 from seglake.times.zones import to_utc
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -232,3 +245,289 @@ def test_a_time_that_names_no_zone_is_local(form: str, text: str, local: bool) -
     made = Timestamp(field="t", format=form)
     found = read_times(join_rows([Spans.from_list([text.encode()])]), made.time_format)
     assert found.local.tolist() == [local]
+
+
+# Local times around a change of clocks, against Python's zoneinfo.
+
+ZONES = ["Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Africa/Casablanca",
+         "America/Sao_Paulo", "Asia/Kolkata", "UTC"]  # fmt: skip
+ONE = timedelta(milliseconds=1)
+SECONDS = st.integers(86_400, 2_200_000_000)
+
+
+def _ms(time: datetime) -> int:
+    return (time - datetime(1970, 1, 1, tzinfo=UTC)) // ONE
+
+
+def _sides(clock: datetime, zone: str) -> tuple[int, int, bool]:
+    """The instants of fold 0 and 1 of a clock time, and whether clocks show it."""
+    folds = [clock.replace(tzinfo=ZoneInfo(zone), fold=fold) for fold in (0, 1)]
+    first, second = (fold.astimezone(UTC) for fold in folds)
+    back = first.astimezone(ZoneInfo(zone)).replace(tzinfo=None)
+    return _ms(first), _ms(second), back == clock
+
+
+def _read(clock: datetime, form: TimeFormat) -> tuple[int, int]:
+    layout = "%Y-%m-%dT%H:%M:%S" if form.text == "iso8601" else str(form.text)
+    texts = Spans.from_list([clock.strftime(layout).encode()])
+    ms, codes, _ = read_times(texts, form)
+    return int(ms[0]), int(codes[0])
+
+
+def _near_changes(zone: str, second: int) -> datetime:
+    """A clock time in the hours around a change of the zone, if one follows within a year."""
+    info, low = ZoneInfo(zone), datetime.fromtimestamp(second, UTC)
+    offset = low.astimezone(info).utcoffset()
+    for day in range(370):
+        later = low + timedelta(days=day)
+        if later.astimezone(info).utcoffset() != offset:
+            minutes = second % (2 * 1560) - 1560
+            there = later.astimezone(info).replace(tzinfo=None, microsecond=0)
+            return there + timedelta(minutes=minutes)
+    return low.replace(tzinfo=None, microsecond=0)
+
+
+@pytest.mark.parametrize("text", ["iso8601", "%d/%b/%Y:%H:%M:%S"])
+@given(st.sampled_from(ZONES), SECONDS)
+@example("Europe/Berlin", 1_792_000_000)
+def test_sides_are_those_of_zoneinfo(text: str, zone: str, second: int) -> None:
+    clock = _near_changes(zone, second)
+    first, second_, shown = _sides(clock, zone)
+    form = TimeFormat(text, zone)
+    if shown:
+        assert _read(clock, form._replace(ambiguous="earliest")) == (first, READ)
+        assert _read(clock, form._replace(ambiguous="latest")) == (second_, READ)
+        code = READ if first == second_ else AMBIGUOUS
+        assert _read(clock, form._replace(ambiguous="reject"))[1] == code
+        assert _read(clock, form._replace(nonexistent="reject")) == (first, READ)
+    else:  # fold 1 lies before the gap, fold 0 after it
+        before = _read(clock, form._replace(nonexistent="earliest"))[0]
+        after = _read(clock, form._replace(nonexistent="latest"))[0]
+        assert second_ < before + 1 == after <= first
+        assert _read(clock, form._replace(nonexistent="reject"))[1] == NONEXISTENT
+        assert _read(clock, form._replace(ambiguous="reject")) == (after, READ)
+
+
+def test_a_day_that_is_skipped() -> None:
+    form = TimeFormat("iso8601", "Pacific/Apia", nonexistent="reject")
+    after = datetime(2011, 12, 31, 12)
+    assert _read(datetime(2011, 12, 30, 12), form)[1] == NONEXISTENT
+    assert _read(after, form) == (_sides(after, form.zone)[0], READ)
+
+
+# Sets of intervals, against sets of whole numbers.
+
+INTERVALS = st.lists(st.tuples(st.integers(-20, 20), st.integers(-20, 20)), max_size=8)
+
+
+def points(intervals: Iterable[Interval]) -> set[int]:
+    return {point for low, high in intervals for point in range(low, high)}
+
+
+def assert_set(intervals: list[Interval], wanted: set[int]) -> None:
+    """Disjoint, in order, and apart: so there is one way to write a set."""
+    assert points(intervals) == wanted
+    assert all(low < high for low, high in intervals)
+    ends = [bound for interval in intervals for bound in interval]
+    assert ends == sorted(set(ends))
+
+
+@given(INTERVALS)
+def test_united(intervals: list[Interval]) -> None:
+    assert_set(united(intervals), points(intervals))
+
+
+@given(INTERVALS, INTERVALS)
+def test_common(left: list[Interval], right: list[Interval]) -> None:
+    assert_set(common(united(left), united(right)), points(left) & points(right))
+
+
+@given(INTERVALS, INTERVALS)
+def test_without(left: list[Interval], right: list[Interval]) -> None:
+    assert_set(without(united(left), united(right)), points(left) - points(right))
+
+
+@given(INTERVALS, st.integers(-25, 25), st.integers(0, 30))
+def test_a_set_covers_what_its_intervals_cover(
+    intervals: list[Interval], start: int, length: int
+) -> None:
+    whole = set(range(start, start + length)) <= points(intervals)
+    real = [interval for interval in intervals if interval[0] < interval[1]]
+    assert covers(real, start, start + length) == whole
+    assert covers(united(intervals), start, start + length) == whole
+
+
+# Times that callers give, against Python's datetime.
+zones = st.integers(-1439, 1439).map(lambda minutes: timezone(timedelta(minutes=minutes)))
+moments = st.datetimes(datetime(2, 1, 1), datetime(9998, 12, 31), timezones=zones)
+numbers = st.integers(-(2**63) + 1, 2**63 - 1)
+
+
+def ceiling(moment: datetime, more: Fraction = Fraction(0)) -> int:
+    """The first whole millisecond at or after a moment."""
+    exact = Fraction((moment - EPOCH) // timedelta(microseconds=1), 1000) + more
+    return -(-exact.numerator // exact.denominator)
+
+
+@given(moments)
+def test_datetimes_are_rounded_up(moment: datetime) -> None:
+    assert to_epoch_ms(moment) == ceiling(moment)
+    assert to_epoch_ms(moment.isoformat()) == ceiling(moment)
+
+
+class Moment(datetime):
+    """A datetime with differences of its own, as pendulum's, which cannot be divided."""
+
+    def __rsub__(self, other: Any) -> Any:
+        raise AssertionError("a difference of its own")
+
+    __sub__ = __rsub__
+
+
+@given(moments)
+def test_any_class_of_datetimes(moment: datetime) -> None:
+    own = Moment.combine(moment.date(), moment.timetz())
+    assert type(own) is Moment
+    assert to_epoch_ms(own) == ceiling(moment)
+
+
+@given(st.integers(0, 2**62))
+def test_nanoseconds_of_pandas_are_rounded_up(nanoseconds: int) -> None:
+    moment = pd.Timestamp(nanoseconds, unit="ns", tz="UTC")
+    assert to_epoch_ms(moment) == -(-nanoseconds // 10**6)
+
+
+@given(moments, st.integers(0, 10**9 - 1))
+@example(datetime(2026, 12, 31, 23, 59, 59, tzinfo=UTC), 999_999_999)
+@example(datetime(2026, 1, 1, tzinfo=UTC), 1)
+@example(datetime(2026, 1, 1, tzinfo=UTC), 123_000_000)
+def test_nanoseconds_are_rounded_up(moment: datetime, nanoseconds: int) -> None:
+    whole = moment.replace(microsecond=0)
+    text = whole.isoformat()
+    text = f"{text[:19]}.{nanoseconds:09}{text[19:]}"
+    assert to_epoch_ms(text) == ceiling(whole, Fraction(nanoseconds, 10**6))
+
+
+def unit_of(value: int) -> str | None:
+    """The unit that a number is in by its size; None for milliseconds of the years to 9999."""
+    size = abs(value)
+    if 10**8 <= size < 10**11:
+        return "seconds"
+    if size <= MAX_MS or size >= 2**62:
+        return None
+    return "microseconds" if size // 1000 <= MAX_MS else "nanoseconds"
+
+
+@given(numbers | st.integers(-(10**12), 10**12) | st.integers(MAX_MS - 1000, MAX_MS * 1000 + 9999))
+@example(10**8)
+@example(10**11 - 1)
+@example(10**11)
+@example(-(10**8))
+@example(0)
+@example(MAX_MS)
+@example(MAX_MS + 1)
+@example(MAX_MS * 1000 + 999)
+@example(MAX_MS * 1000 + 1000)
+@example(2**63 - 1)
+@example(1 - 2**63)
+@example(2**62)
+@example(2**62 - 1)
+def test_integers_are_milliseconds_unless_they_look_like_another_unit(value: int) -> None:
+    unit = unit_of(value)
+    if unit is None:
+        assert to_epoch_ms(value) == to_epoch_ms(str(value)) == value
+        return
+    for each in (value, str(value)):
+        with pytest.raises(UsageError, match=f"looks like {unit}. Give milliseconds"):
+            to_epoch_ms(each)
+
+
+@pytest.mark.parametrize("given", [1764000000, 1764000000000000, 1764000000000000000])
+def test_the_remedy_is_the_same_time_in_milliseconds(given: int) -> None:
+    with pytest.raises(UsageError, match=r". Give milliseconds: 1764000000000$"):
+        to_epoch_ms(given)
+
+
+def test_the_last_year_is_that_of_events() -> None:
+    assert to_epoch_ms("9999-12-31T23:59:59.999Z") == MAX_MS
+
+
+def test_an_open_end_is_no_time() -> None:
+    assert [is_open(ms) for ms in (0, MAX_MS, 2**62, 2**63 - 1)] == [False, False, True, True]
+
+
+NOW = 1_764_000_000_000
+
+
+@pytest.mark.parametrize("given", [0, NOW, "2025-11-24T16:00:00Z", NOW + 3_600_000])
+def test_a_time_that_is_past(given: int | str) -> None:
+    assert to_past_ms(given, NOW, "wait") == to_epoch_ms(given)
+
+
+@pytest.mark.parametrize("given", [NOW + 3_600_001, "2026-01-01T00:00Z", MAX_MS, 2**63 - 1])
+def test_a_time_that_is_still_to_come_is_not_past(given: int | str) -> None:
+    with pytest.raises(UsageError, match=r"later than now, 2025-11-24T16:00:00\.000Z: wait$"):
+        to_past_ms(given, NOW, "wait")
+
+
+@given(st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(-(10**12), 10**12)))
+@example([])
+@example([0, 10**8])
+@example([10**11 - 1, 10**11])
+@example([MAX_MS, MAX_MS + 1])
+@example([-(2**63), 2**63 - 1])
+def test_an_array_is_read_as_each_of_its_items(values: list[int]) -> None:
+    try:
+        wanted = [to_epoch_ms(value) for value in values]
+    except UsageError as refused:
+        with pytest.raises(UsageError, match=str(refused)):
+            to_epoch_ms_array(values)
+    else:
+        assert to_epoch_ms_array(values).tolist() == wanted
+
+
+@pytest.mark.parametrize(
+    "values", [5, [[5]], [1.5], [True], ["5"], [2**63], np.array(["2026-01-31"], "M8[ms]")]
+)
+def test_what_is_no_array_of_times(values: object) -> None:
+    with pytest.raises(UsageError, match="one array of integers"):
+        to_epoch_ms_array(values)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.int32, np.uint16])
+def test_integers_of_numpy(kind: Any) -> None:
+    assert to_epoch_ms(kind(5)) == 5
+    assert to_epoch_ms_array(np.array([5], kind)).tolist() == [5]
+
+
+@pytest.mark.parametrize("value", ["2026-01-31T12:00:00", "2026-01-31", datetime(2026, 1, 31)])
+def test_a_zone_must_be_given(value: datetime | str) -> None:
+    with pytest.raises(UsageError, match=r"has no time zone. Add one, as in 2026-01-31T12:00:00Z"):
+        to_epoch_ms(value)
+
+
+@pytest.mark.parametrize(
+    "value", ["", "soon", "2026-13-01T00:00Z", "12:00Z", "1.5", True, 1.5, None]
+)
+def test_what_is_no_time(value: object) -> None:
+    with pytest.raises(UsageError, match="is not a time"):
+        to_epoch_ms(value)  # type: ignore[arg-type]
+
+
+def test_beyond_64_bits() -> None:
+    with pytest.raises(UsageError, match="64 bits"):
+        to_epoch_ms(2**63)
+
+
+@given(moments)
+def test_shown_times_are_read_again(moment: datetime) -> None:
+    ms = to_epoch_ms(moment)
+    assert to_epoch_ms(format_ms(ms)) == ms
+    assert format_ms(ms).endswith("Z")
+
+
+def test_shown_times() -> None:
+    assert format_ms(0) == "1970-01-01T00:00:00.000Z"
+    assert format_ms(-1) == "1969-12-31T23:59:59.999Z"
+    assert format_ms(1769860800007) == "2026-01-31T12:00:00.007Z"
+    assert format_ms(10**18) == "1000000000000000000"

@@ -1,13 +1,18 @@
 """Hashes of keys, and the table of the last record of each key."""
 
+import tempfile
+from pathlib import Path
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from seglake.engine import LocalEngine
 from seglake.maintain.compaction import latest_kernels
 from seglake.maintain.compaction.passes import KeyTable
 from tests.judges.latest import hash_of
-from tests.makers.strategies import examples
+from tests.makers.compacted import STEPS, Clean, History, Step
+from tests.makers.strategies import T, examples
 
 WORDS = st.integers(0, 2**64 - 1)
 
@@ -65,3 +70,18 @@ def test_bits_are_set(numbers: set[int]) -> None:
     bits = np.zeros(63, np.uint8)
     latest_kernels.set_bits(bits, np.array(sorted(numbers), np.int64))
     assert set(np.flatnonzero(np.unpackbits(bits, bitorder="little")).tolist()) == numbers
+
+
+# Any history of records, deletions and compactions against plain lists.
+
+LAST = Clean(0, LocalEngine(), 10**6, 10**6)
+
+
+@examples(20)
+@given(STEPS, st.sampled_from([None, None, T + 7]))
+def test_any_history_is_that_of_plain_lists(steps: list[Step], append_time_ms: int | None) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        history = History(Path(folder), append_time_ms=append_time_ms)
+        for step in [*steps, LAST]:
+            history.take(step)
+            history.assert_holds()

@@ -127,11 +127,14 @@ def write_parquet(
     sink, many = pa.BufferOutputStream(), len(table) >= _FEW
     described = table.schema.metadata is not None
     how: dict[str, Any] = {"write_statistics": many, "store_schema": described}
-    # By default it compresses with Snappy. One row is read three times as fast as with Zstd.
-    with pq.ParquetWriter(sink, table.schema, **how) as writer:
-        # The writer has written the first PLACE bytes.
-        sink.write(front)
-        writer.write_table(table)
+    if not front:
+        # By default it compresses with Snappy. One row is read three times as fast as with Zstd.
+        pq.write_table(table, sink, **how)
+    else:
+        with pq.ParquetWriter(sink, table.schema, **how) as writer:
+            # The writer has written the first PLACE bytes.
+            sink.write(front)
+            writer.write_table(table)
     data = sink.getvalue()
     place = "".join(f"{column}={value}/" for column, value in partition.items())
     path = f"{place}{name}-{crc32c.crc32c(data):08x}.parquet"

@@ -31,7 +31,7 @@ _HEAD_BYTES = 17  # at most this many bytes end a log in Kafka (FileLogInputStre
 
 
 def dump_file(file: str, *, deep: bool, as_json: bool, iso: bool) -> None:
-    """Print `file` to standard output."""
+    """Print the content of a segment's file to standard output, as text or as JSON lines."""
     folder, _, name = file.rpartition("/")
     match = re.fullmatch(r"([0-9]{20})\.(log|index|timeindex)", name)
     if not match:

@@ -41,8 +41,9 @@ class LogFile(NamedTuple):
 
 @dataclass(frozen=True)
 class PartitionFolder:
-    """A folder `topic-partition`; `store` has its log.dir as root, or a bucket.
+    """The log of a partition: a folder `topic-partition` in a log.dir, or objects in a bucket.
 
+    The root of `store` is the log.dir or the bucket.
     `high_watermark`, `recovery_point` and `topic_id` are None if no file has them. `clean` is true
     if the broker was stopped cleanly. `transactions` has the sizes of .txnindex files by base
     offset. `skipped` has the files that no longer belong to a log.

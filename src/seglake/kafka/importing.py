@@ -493,7 +493,7 @@ class _Side(NamedTuple):
     end: int
 
     def batches(self) -> Iterator[_Batches]:
-        """Yield the batches in order, in parts."""
+        """Yield the batches in the order of offsets, several at a time."""
         for number, part in enumerate(self.extent.parts):
             if part.end_offset <= self.start or part.base_offset >= self.end:
                 continue

@@ -434,7 +434,7 @@ def _sizes(text: str) -> tuple[int, ...]:
 def _partition(
     store: Store, logs: Sequence[RemoteLog], unfinished: Sequence[str]
 ) -> TieredPartition:
-    """Return a partition from all its logs."""
+    """Return the partition that these logs form."""
     topic, topic_id, partition = logs[0].place
     chosen = choose_logs(logs)
     folder = chosen[0].key.rpartition("/")[0]

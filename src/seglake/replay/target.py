@@ -297,7 +297,7 @@ _WAIT_S = 0.2  # wait between two requests
 
 
 class OffsetSearch(NamedTuple):
-    """Offsets [start, end) of a partition to search; its log starts at `low`."""
+    """A search of the offsets [start, end) of a partition. Its log starts at `low`."""
 
     low: int
     start: int

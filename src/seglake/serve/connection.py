@@ -83,7 +83,7 @@ class ConnectionContext:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     def close(self) -> None:
-        """End its thread."""
+        """End the thread that decodes and encodes large messages."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
 

@@ -100,7 +100,7 @@ class _Source:
         self.data, self.at, self.end, self._items = data, at, len(data), MOST_ITEMS
 
     def take(self, size: int) -> memoryview:
-        """Return the next bytes."""
+        """Return the next `size` bytes. Raises MalformedRequest after the end of the frame."""
         start, self.at = self.at, self.at + size
         if self.at > self.end:
             raise MalformedRequest(
@@ -109,7 +109,7 @@ class _Source:
         return self.data[start : self.at]
 
     def unpack(self, form: struct.Struct) -> tuple[Any, ...]:
-        """Return the next numbers."""
+        """Return the next numbers, which have the layout `form`."""
         return form.unpack(self.take(form.size))
 
     def varint(self) -> int:

@@ -70,7 +70,7 @@ class RequestTurns:
         self._turns, self._had, self._until = turns, 0, 0.0
 
     async def next(self) -> None:
-        """Wait for a turn."""
+        """Wait for the next turn of this request."""
         await self._turns.wait(self._had)
         self._had, self._until = self._had + 1, perf_counter() + _TURN_S
 

@@ -300,7 +300,7 @@ def _tables(figures: TopicFigures, root: str) -> Iterator[PageSection]:
 
 
 def _overview(topics: Sequence[TopicFigures]) -> PageTable:
-    """Return a row for each topic."""
+    """Return the table of topics, with a row for each."""
     rows = []
     for item in topics:
         closed = item.coverage.closed_until_ms
@@ -315,7 +315,7 @@ def _overview(topics: Sequence[TopicFigures]) -> PageTable:
 
 
 def _failures(root: str, failed_runs: Sequence[FailedAttempt]) -> PageSection:
-    """Return a row for each attempt that failed."""
+    """Return the section about failed attempts, with a row for each."""
     text = (
         "The newest attempts that failed. A run may have been committed by another attempt since. "
         f"`seglake history {quote(root)} --failed` lists all until a vacuum removes them."

@@ -26,7 +26,7 @@ _NOTHING = CommittedOffset(-1)
 
 
 class GroupApis:
-    """The handlers of one server."""
+    """Answers the requests of group members, and of clients that manage groups."""
 
     def __init__(
         self, groups: Coordinator, topics: ServedTopics, address: Address, metadata_bytes: int

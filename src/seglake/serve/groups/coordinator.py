@@ -32,7 +32,7 @@ class GroupListing(NamedTuple):
 
     @property
     def state(self) -> str:
-        """Return Kafka's name of the state."""
+        """Return Kafka's name for the state of the group."""
         return "Empty" if self.group is None else self.group.state
 
     @property
@@ -104,7 +104,7 @@ class Coordinator:
     def heartbeat(
         self, group_id: str, member_id: str, instance_id: str | None, generation: int
     ) -> Code:
-        """Note that a member is alive."""
+        """Extend the session of a member. After REBALANCE_IN_PROGRESS it must join again."""
         group = self._groups.get(group_id)
         if group is None:
             return Code.UNKNOWN_MEMBER_ID
@@ -113,7 +113,7 @@ class Coordinator:
         return code
 
     def leave(self, group_id: str, member_id: str, instance_id: str | None) -> Code:
-        """Remove one member."""
+        """Remove one member from a group, by its id or by its instance id."""
         group = self._groups.get(group_id)
         if group is None:
             return Code.UNKNOWN_MEMBER_ID

@@ -34,7 +34,7 @@ def epoch_error(epoch: int) -> Code:
 
 
 class OffsetsHandler:
-    """Answers requests for offsets."""
+    """Answers ListOffsets and OffsetForLeaderEpoch."""
 
     def __init__(self, topics: ServedTopics) -> None:
         self._topics = topics

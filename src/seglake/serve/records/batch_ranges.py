@@ -65,8 +65,8 @@ class BatchRange(NamedTuple):
     """Whole batches of a log, in order: batch i has bytes positions[i] to positions[i + 1].
 
     Its offsets are base_offsets[i] to last_offsets[i], inclusive. It has a record if filled[i]. A
-    batch range with `damage` is never sent. It is one batch, or an index block whose batches
-    cannot be separated.
+    batch range with `damage` is never sent. Such a range is one damaged batch, or an index block in
+    which the batches cannot be told apart.
     """
 
     positions: Int64s
@@ -145,7 +145,7 @@ class BatchRanges:
         self._waiting = ThreadPoolExecutor(_THREADS, thread_name_prefix="seglake-waiting")
 
     def close(self) -> None:
-        """End its threads."""
+        """End the threads that read logs."""
         for pool in (self._threads, self._waiting):
             pool.shutdown(wait=False, cancel_futures=True)
 

@@ -223,7 +223,7 @@ class Users:
         return cls(_parsed(os.environ[variable], variable), settings.mechanisms)
 
     def has(self, name: str, password: str) -> bool:
-        """Return whether a user has this password."""
+        """Return whether a user of this name exists and has this password."""
         expected = self._digests.get(name, self._digest(secrets.token_hex()))
         return hmac.compare_digest(expected, self._digest(password))
 

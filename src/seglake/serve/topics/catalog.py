@@ -176,7 +176,7 @@ class ServedTopics:
         return False
 
     async def find_by_id(self, topic_id: uuid.UUID) -> ServedTopic | None:
-        """Return the topic of an id, or None."""
+        """Return the topic that has this id, or None."""
         name = self._ids.get(topic_id)
         try:
             topic = None if name is None else await self.find(name)
@@ -215,7 +215,7 @@ class ServedTopics:
             failures, self.problem = 0, None
 
     def close(self) -> None:
-        """End its threads."""
+        """End the threads that plan windows, and the threads that read logs."""
         self._planning.shutdown(wait=False, cancel_futures=True)
         self.batch_ranges.close()
 
@@ -251,7 +251,7 @@ class ServedTopics:
         tags: dict[str, TagRow],
         listed: list[str],
     ) -> None:
-        """Serve a version from now on."""
+        """Serve this version, with its topics and tags, from now on."""
         self._topics, self._tags, self._listed = topics, tags, listed
         self._drop_changed_tags()
         self._ids |= {topic.id: name for name, topic in topics.items()}

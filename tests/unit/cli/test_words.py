@@ -80,7 +80,7 @@ def test_one_thing_is_no_plural(folder: Path) -> None:
     ]  # fmt: skip
     text = "\n".join(said)
     assert re.findall(r"(?<![.,\d])1 (?!has|was)(?:[a-z]+ )?[a-z]{2,}s\b", text) == []
-    for each in ("erase 1 record in 1 segment", "1 record, 110 bytes", "1 log partition of 1 was"):
+    for each in ("erase 1 record in 1 segment", "1 record, 110 bytes", "1 log partition of 1."):
         assert each in text
 
 

@@ -3,9 +3,11 @@
 import itertools
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from threading import Thread
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow.parquet as pq
 import pytest
@@ -19,7 +21,7 @@ from seglake.maintain.publish.encode import FileWriter
 from seglake.store.local import _LocalStore
 from tests.harness.meanwhile import before_first
 from tests.makers.lakes import LakeMaker
-from tests.makers.published import FIELDS, require_equal, table_rows
+from tests.makers.published import FIELDS, require_equal
 from tests.unit.publish.test_publish import event, make, publish
 
 KEY = "k3"
@@ -138,22 +140,18 @@ def test_table_that_cannot_be_cleared_is_named(lake: Path) -> None:
 
 
 def test_loser_of_a_race_decodes_nothing_again(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    decoded = []
-    real = FileWriter.__call__
-
-    def counted(writer: FileWriter, *given: Any) -> Any:
-        decoded.append(given[1].content)
-        return real(writer, *given)
-
-    monkeypatch.setattr(FileWriter, "__call__", counted)
-
     def other() -> None:
         LakeMaker(lake, partitions=2).run({0: [event(900)]})
-        PublishedTable.fence(_table(lake))
+        catalog = seglake.open(str(lake))._origin._catalog
+        (row,) = known_tables(catalog, catalog.snapshot(), "events")
+        PublishedTable(catalog.store, catalog.lake, row).fence()
 
     before_first(monkeypatch, PublishedTable, "commit", other)
-    publish(lake)
-    assert len(decoded) == len({*decoded})
+    real = FileWriter.__call__
+    with patch.object(FileWriter, "__call__", autospec=True, side_effect=real) as made:
+        publish(lake)
+    decoded = [call.args[2].content for call in made.call_args_list]
+    assert len(decoded) == len({*decoded}) > 1
     require_equal(str(lake), "events")
 
 
@@ -186,46 +184,28 @@ def test_publisher_of_an_older_version_loses(lake: Path, monkeypatch: pytest.Mon
     require_equal(str(lake), "events")
 
 
-def _table(lake: Path) -> PublishedTable:
-    catalog = seglake.open(str(lake))._origin._catalog
-    (row,) = known_tables(catalog, catalog.snapshot(), "events")
-    return PublishedTable(catalog.store, catalog.lake, row)
-
-
 # ---------------- kills, lost replies
 
 CALLS = ("put", "put_if_absent", "writer", "delete")
 
 
-@pytest.fixture
-def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, BaseException, bool], None]:
-    """A function: let the n-th request that writes fail, before its effect or after it."""
-    state: dict[str, Any] = {"at": -1}
+def fail_at(faulty: pytest.MonkeyPatch, number: int, error: BaseException, *, after: bool) -> None:
+    """Let the n-th request that writes fail, before or after its effect. The dead write no more."""
+    count = itertools.count(1)
 
     def instead(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def call(*given: Any, **named: Any) -> Any:
-            if state["at"] < 0:
+            now = next(count)
+            if now < number or (now > number and isinstance(error, StoreError)):
                 return real(*given, **named)
-            state["at"] -= 1
-            if state["at"] == 0:
-                if state["after"] and name != "writer":
-                    real(*given, **named)
-                if isinstance(state["error"], StoreError):
-                    state["at"] = -1
-                else:
-                    state["at"] = 1  # a dead process writes nothing more
-                raise state["error"]
-            return real(*given, **named)
+            if after and name != "writer":
+                real(*given, **named)
+            raise error
 
         return call
 
     for name in CALLS:
-        monkeypatch.setattr(_LocalStore, name, instead(name, getattr(_LocalStore, name)))
-
-    def fail(at: int, error: BaseException, after: bool) -> None:
-        state.update(at=at, error=error, after=after)
-
-    return fail
+        faulty.setattr(_LocalStore, name, instead(name, getattr(_LocalStore, name)))
 
 
 @pytest.mark.parametrize(
@@ -237,7 +217,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, BaseException, bo
     ],
 )
 def test_publish_that_dies_or_fails_at_any_request_is_finished_by_the_next(
-    tmp_path: Path, failing: Callable[..., None], error: BaseException, *, after: bool
+    tmp_path: Path, error: BaseException, *, after: bool
 ) -> None:
     root = tmp_path / "lake"
     maker = LakeMaker(root, partitions=1)
@@ -246,13 +226,11 @@ def test_publish_that_dies_or_fails_at_any_request_is_finished_by_the_next(
         maker.run({0: [event(at), event(at + 1, KEY.encode())]})
         if at == 6:
             seglake.merge(str(root), "events", everything=True)
-        failing(at, error, after)
-        try:
+        finished = False
+        with pytest.MonkeyPatch.context() as faulty, suppress(KeyboardInterrupt, StoreError):
+            fail_at(faulty, at, error, after=after)
             publish(root)
             finished = True
-        except (KeyboardInterrupt, StoreError):
-            finished = False
-        failing(-1, error, after)
         if (root / "tables").exists() and [*(root / "tables/events/_delta_log").glob("*.json")]:
             require_equal(str(root), "events", newest=False)
         if finished and at > 12:
@@ -265,23 +243,6 @@ def test_publish_that_dies_or_fails_at_any_request_is_finished_by_the_next(
     seglake.erase(str(root), "events", [KEY], vacuum=True, grace_hours=0)
     assert files_with_the_key(root) == []
     require_equal(str(root), "events")
-
-
-def test_lost_reply_of_a_commit_is_noticed(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    publish(lake)
-    LakeMaker(lake, partitions=2).run({0: [event(900)]})
-    real = _LocalStore.put_if_absent
-
-    def lost(store: Any, key: str, data: Any) -> bool:
-        monkeypatch.setattr(_LocalStore, "put_if_absent", real)
-        real(store, key, data)
-        return False
-
-    monkeypatch.setattr(_LocalStore, "put_if_absent", lost)
-    assert publish(lake).added == 1
-    rows, table = table_rows(f"{lake}/tables/events")
-    assert len(rows) == 161
-    assert table.version() == 2
 
 
 def test_failed_publish_leaves_no_file(lake: Path) -> None:

@@ -33,14 +33,17 @@ from tests.chaos.victim import Death, Upkeep
 from tests.harness.observed import Observed, copy_lake, observe, remove_lake
 from tests.makers.compacted import set_topic
 from tests.makers.lakes import create_catalog, open_catalog
+from tests.makers.published import require_equal
 
 SHAPE = Shape("maintenance", other="races")
 SHRINKING = ("undo", "delete-records", "retain", "compact", "erase")  # fewer records after it
 STORY = (
-    "reindex", "repair", "reindex again", "replace", *SHRINKING[:3], "merge", *SHRINKING[3:],
-    "redrive", "alter", "import", "maintain", "vacuum", "rebuild",
+    "reindex", "repair", "reindex again", "publish", "replace", *SHRINKING[:3], "merge",
+    "publish again", *SHRINKING[3:], "redrive", "alter", "import", "maintain", "vacuum", "rebuild",
 )  # fmt: skip
-CHANGING = tuple(verb for verb in STORY if verb not in ("repair", "vacuum", "rebuild"))
+PUBLISHING = ("publish", "publish again", "maintain")
+UNCHANGING = ("repair", "publish", "publish again", "vacuum", "rebuild")
+CHANGING = tuple(verb for verb in STORY if verb not in UNCHANGING)
 PARTS = 4  # of `maintain`, each with a commit of its own: retention, compaction, merge, expiry
 RETENTION = {"cleanup.policy": "compact,delete", "retention.bytes": 1600}
 ASIDE_RUNS = 7  # into the other topic, so that `maintain` has something to merge
@@ -106,6 +109,8 @@ class Maintenance(Campaign[Upkeep]):
             _carry_out(verb, lake)
             found, told = observe(lake), [self._seen[after]]
             assert found == told[0], f"{verb} came to another end: {differing(found, told)}"
+            if verb in (*PUBLISHING, "erase", "vacuum", "rebuild"):
+                _assert_table(lake, newest=True)
             before = after
         self._assert_history(lake, before)
 
@@ -126,6 +131,8 @@ class Maintenance(Campaign[Upkeep]):
         allowed = (self._seen[before], *between, self._seen[after])
         assert found in allowed, f"{verb} left another lake: {differing(found, allowed)}"
         assert not findings, f"after {verb} verify finds {findings[:3]}"
+        if verb in PUBLISHING:
+            _assert_table(lake, newest=False)
         return "old" if found == self._seen[before] else "new"
 
     def _half_erased(self, found: Observed, before: str, after: str) -> str:
@@ -151,6 +158,9 @@ class Maintenance(Campaign[Upkeep]):
         _assert_is_refused(lake)
         untrusted = rebuild_catalog(lake, dry_run=False).untrusted
         assert observe(lake) == self._seen[state], "the catalog did not come back whole"
+        if "publish" in self._told:
+            VERBS["publish"](lake)
+        _assert_table(lake, newest=True)
         return untrusted
 
     # ------------------------------------------------------------------ the lake
@@ -209,6 +219,13 @@ def _carry_out(verb: str, lake: str) -> None:
     fan_ins = [(each, "FAN_IN", 2) for each in (file_merges, table)]
     with patch.object(*interval), patch.object(*fan_ins[0]), patch.object(*fan_ins[1]):
         VERBS[verb](lake)
+
+
+def _assert_table(lake: str, *, newest: bool) -> None:
+    """The published table, if there is one, has the records of the version that it names."""
+    store = open_store(lake)
+    if any(found.key.endswith(".json") for found in store.list("tables/events/_delta_log")):
+        require_equal(lake, "events", newest=newest)
 
 
 def _is_expected(file: str) -> bool:

@@ -20,6 +20,7 @@ from seglake.maintain.expiry.retention import delete_records, retain
 from seglake.maintain.health.reindex import reindex
 from seglake.maintain.health.repair import rebuild_catalog, repair_indexes
 from seglake.maintain.merge import merge
+from seglake.maintain.publish.publish import publish
 from seglake.maintain.schedule import maintain_lake
 from seglake.maintain.topic_settings import alter
 from seglake.maintain.undo import replace_files, undo
@@ -28,6 +29,7 @@ from seglake.write.driver.redrive import redrive
 from seglake.write.driver.run import DeclaredRun
 from tests.makers.broker_folders import BrokerLog, Step
 from tests.makers.lakes import Event
+from tests.makers.published import FIELDS
 from tests.makers.raw_events import TINY, Line, T, pipeline_of, write_file
 
 RUN, OTHER = "run", "other"  # two committed runs; the first one has rejects that can be redriven
@@ -82,6 +84,8 @@ VERBS: dict[str, Callable[..., Any]] = {
     "reindex": partial(reindex, topic="events", policy=IndexPolicy("records", 3)),
     "repair": repair_indexes,
     "reindex again": partial(reindex, topic="events", policy=IndexPolicy("bytes", 0)),
+    "publish": partial(publish, topic="events", fields=FIELDS),
+    "publish again": partial(publish, topic="events"),
     "replace": _replace,
     "undo": partial(undo, topic="events", run_id=OTHER),
     "delete-records": partial(delete_records, topic="events", before_offsets={0: 3, 1: 2}),

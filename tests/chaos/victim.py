@@ -24,7 +24,7 @@ from seglake.catalog.quarantine import table
 from seglake.catalog.table import CatalogTable
 from seglake.config import Pipeline
 from seglake.engine import Engine, LocalEngine, SparkEngine
-from seglake.layout import QUARANTINE_TABLE
+from seglake.layout import LOG_TABLE, QUARANTINE_TABLE
 from seglake.store import open_store
 from seglake.write.driver.commit import RebaseTask
 from seglake.write.driver.run import DeclaredRun, ingest_files
@@ -41,6 +41,8 @@ OF_DRIVER = {
     "catalog/log/kind=": "catalog rows",
     "/manifest": "manifest",
     "checkpoint": "checkpoint",
+    "tables/events/_delta_log/": "commit of a table",
+    "tables/events/": "file of a table",
     "catalog/log/_delta_log/": "commit of the catalog",
     "catalog/quarantine/_delta_log/": "commit of the quarantine",
     "/success": "mark of success",
@@ -254,7 +256,8 @@ def _what_is_removed(_store: Any, keys: list[str]) -> str:
 
 
 def _what_is_created(_: Any, folder: str, *__: Any) -> str:
-    return f"creation of the {'quarantine' if folder == QUARANTINE_TABLE else 'catalog'}"
+    tables = {QUARANTINE_TABLE: "the quarantine", LOG_TABLE: "the catalog"}
+    return f"creation of {tables.get(folder, 'a table')}"
 
 
 def _tidy_often() -> None:

@@ -441,7 +441,7 @@ def _read_last(it: Place) -> None:
     assert it.lines("--tail", 2) == [(1, 298), (1, 299)]
     read = "read", it.root, "events"
     it.refused("--tail contradicts", *read, "--tail", 1, "--start", T)
-    it.refused("Leave out --format", *read, "--follow", "--format", "table")
+    it.refused("leave out --format", *read, "--follow", "--format", "table")
     it.refused("Leave out --start, --version", *read, "--follow", "--version", 1, "--start", T)
     interrupted = SimpleNamespace(sleep=Mock(side_effect=KeyboardInterrupt))
     with patch("seglake.read.log.time", interrupted):  # Py4J's threads sleep as ever

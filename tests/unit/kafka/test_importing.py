@@ -136,7 +136,7 @@ def test_several_partitions_and_topics_of_a_log_dir(tmp_path: Path) -> None:
     reports = import_logs(str(root), [str(home)])
     assert [report.topic for report in reports] == ["a.b", "other"]
     assert sum("TOPIC-PARTITION" in note for note in reports[0].notes) == 2
-    assert any("1 file" in note for note in reports[0].notes)
+    assert any("1 unrelated file" in note for note in reports[0].notes)
     log = seglake.open(str(root)).topic("a.b")
     assert log.end_offsets() == {0: 6, 1: 0, 2: 6}
     assert log.settings.partitioner == PARTITIONER

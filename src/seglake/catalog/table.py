@@ -450,9 +450,8 @@ class CatalogTable:
         times = np.array(sorted(finished_ms), np.int64)
         stated = {"finished_at_ms": times} if finished_ms else {}
         files = (file for file in snapshot.files if file.topic == topic and file.kind in COMMITS)
-        value = pa.scalar(attempt_id)
         return any(
-            pc.any(pc.equal(rows["attempt_id"], value)).as_py()
+            pc.any(pc.equal(rows["attempt_id"], pa.scalar(attempt_id))).as_py()
             for file in files
             if file.may_hold(stated)
             for rows in read_files(self.store, layout.LOG_TABLE, [file])

@@ -125,8 +125,7 @@ def write_parquet(
     has metadata. Readers use the statistics in the Delta log.
     """
     sink, many = pa.BufferOutputStream(), len(table) >= _FEW
-    described = table.schema.metadata is not None
-    how: dict[str, Any] = {"write_statistics": many, "store_schema": described}
+    how: dict[str, Any] = {"write_statistics": many, "store_schema": bool(table.schema.metadata)}
     if not front:
         # By default it compresses with Snappy. One row is read three times as fast as with Zstd.
         pq.write_table(table, sink, **how)

@@ -200,8 +200,7 @@ def compact_topic(
         )
         if dry_run:
             with dry_store(table.store) as store:
-                cleaned = passes(store).clean(due)
-            _commit(table, work, cleaned)
+                _commit(table, work, passes(store).clean(due))
             return work
         with announce(table, work.attempt_id, topic):
             # Read the version again. An erasure may have removed records before the announcement.

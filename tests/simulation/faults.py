@@ -8,7 +8,7 @@ Most are a change of a line: `edited` fails if the line is not there any more, s
 import inspect
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from itertools import chain
 from types import SimpleNamespace
@@ -25,10 +25,12 @@ from seglake.catalog.schema import FILE_SCHEMAS
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.transaction import _Transaction
 from seglake.catalog.version import snapshot_files
+from seglake.format.records import Int64s
 from seglake.kafka import importing as intake
 from seglake.layout import LOG_TABLE
 from seglake.limits import INT64_MAX
-from seglake.log.segment import Window
+from seglake.log import execute, zone_maps
+from seglake.log.segment import Window, window_limits
 from seglake.maintain import merge, tagging, undo, vacuum
 from seglake.maintain.compaction import compact
 from seglake.maintain.erasure import criteria, erase, logs
@@ -74,10 +76,9 @@ def _listed_once() -> Any:
     return patch.object(erase, "UnreferencedFiles", SimpleNamespace(from_table=listed))
 
 
-def _limits_to_an_end(window: Window) -> tuple[int, int, int, int]:
+def _limits_to_an_end(windows: Iterable[Window]) -> Int64s:
     """An end that is not given is the largest timestamp, exclusive."""
-    ends = min(window.end_ms, INT64_MAX) - 1, window.start_offset, window.end_offset - 1
-    return (window.start_ms, *ends)
+    return window_limits(each._replace(end_ms=min(each.end_ms, INT64_MAX)) for each in windows)
 
 
 def _tagged_first(table: CatalogTable, version: int, topics: Any) -> Any:
@@ -283,7 +284,7 @@ FAULTS: dict[str, Put] = {
         patch.object(each, "unfinished_lists", lambda *_: {}) for each in (erase, redrive)
     ],
     "a read without an end leaves out the largest timestamp": lambda: [
-        patch.object(Window, "limits", _limits_to_an_end)
+        patch.object(each, "window_limits", _limits_to_an_end) for each in (execute, zone_maps)
     ],
     "a number reads the object of a tag": lambda: [
         patch.object(CatalogTable, "_retained_or_tagged", _tagged_first)

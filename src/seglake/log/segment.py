@@ -19,8 +19,8 @@ class Window(NamedTuple):
     """A range of times and a range of offsets, both with exclusive ends.
 
     A record is in the window if it is in both ranges. `Window()` contains every record. Its end
-    offset, INT64_MAX, is above the largest possible offset of a record. For bounds in arrays, use
-    the inclusive `limits`, because `end_ms` may be NO_END, which does not fit into int64.
+    offset, INT64_MAX, is above the largest possible offset of a record. `end_ms` may be
+    NO_END, which does not fit into int64, so arrays have the inclusive bounds of `window_limits`.
     """
 
     start_ms: int = INT64_MIN

@@ -8,8 +8,8 @@ time. Through Spark, a Python data source takes 50 to 65 ms even without rows, a
 planner and the task open the lake.""",
     "scan": """\
 **Full scans.** `format("seglake")` passes each row from Python to the JVM. This step takes as
-long as Delta's whole scan, and zstd takes more time. Without Spark, zstd takes two thirds of the
-time. The rest is spent on decoding varints and copying keys and values.""",
+long as Delta's whole scan, and decompressing zstd comes on top. Without Spark, zstd takes two
+thirds of the time. The rest is spent on decoding varints and copying keys and values.""",
     "remote": """\
 **Object store.** A sixth of the bytes of a window are zone maps and headers. In an ingest, the S3
 server takes 1.5 to 1.7 s of the same two cores.""",

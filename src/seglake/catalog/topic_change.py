@@ -83,7 +83,7 @@ def divide_files(
             break
     if missing:
         raise CommitConflict(
-            f"another commit removed {missing} {removal.kind} rows of {folder} first. Run again"
+            f"another commit removed rows of {folder} first (count: {missing}). Run again"
         )
     return parts
 
@@ -270,7 +270,7 @@ def _check_topic(row: TopicRow, base: Snapshot) -> None:
         )
     if row.partitions < stored.partitions:
         raise UsageError(
-            f"topic {row.topic!r} has {stored.partitions} partitions, which cannot be lowered"
+            f"{row.topic!r}: {stored.partitions} partitions cannot be lowered to {row.partitions}"
         )
 
 
@@ -282,8 +282,8 @@ def _check_partition(row: PartitionRow, base: Snapshot) -> None:
         raise UsageError(f"{row} is not newer than sequence {stored.sequence}")
     if row.log_start_offset < stored.log_start_offset or row.next_offset < stored.end_offset:
         raise UsageError(
-            f"{row} would move the log start or end back. They are {stored.log_start_offset} and "
-            f"{stored.end_offset}"
+            f"{row.topic}-{row.partition} has the offsets {stored.log_start_offset} to "
+            f"{stored.end_offset}. {row.log_start_offset} to {row.next_offset} would be a step back"
         )
 
 

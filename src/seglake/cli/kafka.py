@@ -229,7 +229,7 @@ def replay(
         raise UsageError("a replay needs --start and --end, or --last")
     if speed is not None and not 0 < speed < float("inf"):
         pace = "1 is the original speed, 10 is ten times as fast"
-        raise UsageError(f"--speed must be above 0, not {speed}. {pace}")
+        raise UsageError(f"--speed must be a finite number above 0, not {speed}. {pace}")
     target = Target(to, new_topic or topic, _client_settings(kafka or [], kafka_file))
     log = seglake.open(root, version).topic(topic)
     with log_lines(), line_every(_LINE_S):

@@ -123,7 +123,10 @@ class KernelCache(caching.NullCache):
         return _folders().writable
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """Return the kernel for these types of arguments, or None if it must be compiled."""
+        """Return the kernel for these types of arguments, or None if it must be compiled.
+
+        Raises NotCompiled instead in a thread that must not compile.
+        """
         for files in self._files:
             if kernel := files.load_overload(sig, target_context):
                 return kernel

@@ -256,8 +256,9 @@ def extremes(timestamps, firsts, lows, highs, at, lateness):
     """Fill `lows` and `highs` with the smallest and largest timestamp of each batch.
 
     `at` receives the first record with the largest timestamp. `lateness` receives the largest time
-    (ms) by which a record is older than an earlier record of its batch. Records without a
-    timestamp do not count. An empty batch gets low and high -1, `at` from `firsts`, lateness 0.
+    (ms) by which a record is older than an earlier record of its batch. A record without
+    a timestamp counts as -1 in `lows`, and has no lateness. An empty batch gets low and high -1,
+    `at` from `firsts`, lateness 0.
     """
     for batch in range(len(firsts) - 1):
         low, high, where, late = np.int64(-1), np.int64(-1), firsts[batch], np.int64(0)

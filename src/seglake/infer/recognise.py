@@ -261,7 +261,7 @@ def _json_lines(heads: Sequence[FirstLines], lines: Sequence[str]) -> Sample | N
 
 
 def _with_dates(value: Any) -> Any:
-    """Replace MongoDB's {"$date": …} in a JSON value by ISO 8601 text."""
+    """Replace MongoDB's {"$date": …} in JSON objects by ISO 8601 text, or by its own value."""
     if isinstance(value, dict) and value.keys() == {"$date"}:
         date = value["$date"]
         ms = date.get("$numberLong") if isinstance(date, dict) else date

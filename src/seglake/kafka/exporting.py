@@ -108,7 +108,7 @@ def export_logs(
     """
     window = _window(start, end)
     if topic_id is not None and not is_topic_id(topic_id):
-        raise UsageError(f"{topic_id!r} is not a topic id. `kafka-topics --describe` shows it")
+        raise UsageError(f"{topic_id!r} is not a topic id. For the id: kafka-topics --describe")
     table = CatalogTable.open(open_store(root, storage_options))
     snapshot = table.snapshot(version)
     views = {view.partition: view for view in snapshot.partitions(topic)}

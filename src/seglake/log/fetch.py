@@ -431,7 +431,7 @@ class _DataStretches(NamedTuple):
         return position + int(self.shifts[self.number_at(position)])
 
     def in_file(self, damage: CorruptData) -> CorruptData:
-        """Convert damage at a position of the data to damage with the file and its position."""
+        """Return the error with the log file and the position in it, not in the fetched data."""
         segment = self.pieces[self.owners[self.number_at(damage.position)]].segment
         position = self.log_position(damage.position)
         return CorruptData(damage.what, file=segment.log_key, position=position)

@@ -92,7 +92,9 @@ def _mark(log: int, position: int) -> np.uint64:
 def mark_seen(
     seen: npt.NDArray[np.uint64], logs: Int64s, owner_of: Int32s, positions: Int64s
 ) -> int:
-    """Mark that these batches were read. Return how many of them were read twice before.
+    """Mark that these batches were read. Return how many of them were read at least twice before.
+
+    The count is approximate, because two batches may share a slot of `seen`.
 
     Batch b is at positions[b] of logs[owner_of[b]].
     """

@@ -1,6 +1,7 @@
 """Read, cache and search the key indexes of many segments, and build the key index of a segment.
 
-A search reads the tables first, then the pages of the blocks in question. If a key index is missing
+A search first reads the tables at the beginning of a key index (`KeyTables`), then the pages that
+they name for the blocks in question. If a key index is missing
 or damaged, a warning is logged, and the segment is scanned.
 
 `KeyIndexBuilder` builds a key index while batches are written or read. A field's values are found

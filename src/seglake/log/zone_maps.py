@@ -46,8 +46,8 @@ class Bounds(NamedTuple):
     """The wanted records of a log partition: in `window` and in one of `windows`.
 
     Window i of `windows` has the timestamps windows[0, i] to windows[1, i] (inclusive), in ms.
-    These windows ascend, with a hole between any two. If `windows` is empty, only `window` decides.
-    `limits` are the limits of `window`.
+    They ascend, and neither overlap nor touch. If `windows` is empty, only `window` decides.
+    `limits` is the row of `window_limits` for `window`.
     """
 
     window: Window

@@ -184,7 +184,11 @@ class Connection:
         return frame
 
     async def _head(self) -> bytes:
-        """Return the size field of a request. The wait may have begun before the login ended."""
+        """Return the size field of the next request.
+
+        If the login ends during the wait, its deadline no longer applies, and the wait begins
+        again with the limit of an idle connection.
+        """
         while True:
             logging_in = self.principal is None
             try:

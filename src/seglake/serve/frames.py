@@ -47,7 +47,7 @@ def decode_header(frame: memoryview) -> Header:
     key, version, correlation_id, length = _HEAD.unpack_from(frame)
     end = _HEAD.size + max(0, length)
     if length < -1 or end > len(frame):
-        raise MalformedRequest("the client id is longer than the frame")
+        raise MalformedRequest(f"a client id of {length} bytes does not fit into its frame")
     try:
         client = None if length < 0 else str(frame[_HEAD.size : end], "utf-8")
     except UnicodeDecodeError as error:

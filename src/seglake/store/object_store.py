@@ -93,7 +93,11 @@ def object_store(uri: str, storage_options: dict[str, str]) -> Store:
 
 
 def _parts(ranges: Sequence[_Range]) -> list[Sequence[_Range]]:
-    """Divide ranges into groups. obstore reads all ranges of a group concurrently in one call."""
+    """Divide ranges into groups that need at most `_REQUESTS_OF_A_CALL` requests each.
+
+    Ranges that are less than `GAP_BYTES` apart need one request. obstore sends all requests of a
+    group concurrently.
+    """
     pairs = enumerate(pairwise(ranges), 1)
     apart = [at for at, (one, next_) in pairs if next_[0] - one[1] > GAP_BYTES]
     cuts = [0, *apart[_REQUESTS_OF_A_CALL - 1 :: _REQUESTS_OF_A_CALL], len(ranges)]

@@ -226,7 +226,7 @@ BAD: list[tuple[Sequence[Row], type[Exception], str]] = [
     (
         [PartitionRow(topic="orders", partition=0, sequence=1, log_start_offset=0, next_offset=4)],
         UsageError,
-        "log start or end back",
+        "a step back",
     ),
     (
         [PartitionRow(topic="orders", partition=0, sequence=1, log_start_offset=0, next_offset=6)],

@@ -60,7 +60,7 @@ def groups_to_merge(files: Iterable[DataFile], fan_in: int) -> list[list[DataFil
 
 
 def largest_pair(files: Sequence[_File], rows: Callable[[_File], int]) -> list[_File]:
-    """Find the largest size that two files have. Return its files, and all smaller files."""
+    """Return all files up to the largest size class (see `_size`) that has at least two files."""
     counts = Counter(_size(rows(file)) for file in files)
     largest = max((size for size, count in counts.items() if count > 1), default=-1)
     return [file for file in files if _size(rows(file)) <= largest]

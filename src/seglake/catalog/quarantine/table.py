@@ -341,9 +341,9 @@ def files_to_merge(
 ) -> list[AddedFile]:
     """Return the files to merge now. `files` are the files of one topic.
 
-    When FAN_IN small files of committed attempts exist, these are the files of the largest size
-    that at least two files have, and all smaller files. `is_committed` is not called before there
-    are FAN_IN small files.
+    Sizes are classes, each STEP times the one below; see `file_merges`. When FAN_IN small files of
+    committed attempts exist, return all files up to the largest class that has two files.
+    `is_committed` is not called before there are FAN_IN small files.
     """
     small = [file for file in files if file.size_bytes < ENOUGH_BYTES]
     merged = [file for file in small if is_merged(file.path)]

@@ -164,10 +164,10 @@ def _has_committed() -> bool:
 def checked_output() -> Iterator[None]:
     """Raise StoreError for a failed write to standard output inside the block.
 
-    The block ends by SystemExit. Then the last bytes are written, and a failure raises StoreError
-    even if a library has caught the first exception. If this process has committed, a failure is
-    only one line on standard error. Characters that the encoding of standard output does not have
-    are written as escapes. Closed standard streams are replaced.
+    The block must end with SystemExit. Then the buffered output is written, and a failure raises
+    StoreError even if a library has caught the first exception. If this process has committed, a
+    failure is only one line on standard error. Characters that the encoding of standard output does
+    not have are written as escapes. Closed standard streams are replaced.
     """
     _replace_closed()
     errors = sys.__stderr__

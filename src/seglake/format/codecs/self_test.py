@@ -45,13 +45,13 @@ def zstd_is_right(addresses: Int64s) -> bool:
 
 
 def lz4_is_right(addresses: Int64s) -> bool:
-    """Return whether the function decompresses frames of `lz4`, and refuses a cut frame."""
+    """Return whether the functions at `addresses` read frames of `lz4`, and refuse a cut one."""
     data = fixed(np.frombuffer(lz4.frame.compress(_TEXT), np.uint8))
     return _decompresses(_LZ4, data, addresses)
 
 
 def zstd_writer_is_right(addresses: Int64s) -> bool:
-    """Return whether the package `zstandard` decompresses what the function compressed."""
+    """Return whether `zstandard` decompresses what the functions at `addresses` compress."""
     records, size = fixed(np.frombuffer(_TEXT, np.uint8)), len(_TEXT)
     out = np.empty(codec_kernels.ZSTD_MORE_BYTES + size + (size >> 8), np.uint8)
     frame_size = _as_python()["put_compressed"](out, 0, len(out), records, size, _LEVEL, addresses)

@@ -428,10 +428,10 @@ def _write_offsets(
 
 
 def bitmap(store: Store, spooled: pa.Table, first: int, edges: Int64s) -> Bytes:
-    """Return a bitmap of the offsets in blobs of segments. Bit n stands for offset edges[0] + n.
+    """Return a bitmap of the offsets that spooled blobs list. Bit n stands for offset edges[0] + n.
 
-    Segment `first` + i of the round covers offsets edges[i] to edges[i + 1], exclusive. Parts of
-    the bitmap in which no bit is set take no memory.
+    The blobs of unit `first` + i list offsets of the segment that covers edges[i] to edges[i + 1],
+    exclusive. Parts of the bitmap in which no bit is set take no memory.
     """
     bits = np.zeros((int(edges[-1] - edges[0]) + 7) // 8, np.uint8)
     for blob in read_blobs(store, spooled):

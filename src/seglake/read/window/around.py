@@ -182,7 +182,7 @@ class _Moments(NamedTuple):
 
     @property
     def sought(self) -> SubjectHashes:
-        """Return the sorted hashes of the keys of the moments. It is empty if any key matches."""
+        """Return the sorted hashes of the moments' keys, or {} if records with every key match."""
         if self.keys is None:
             return {}
         return {RECORD_KEYS: np.sort(self.hashes[distinct(self.codes)])}

@@ -67,7 +67,7 @@ class Criteria:
         conditions = Where(where, headers)
         if key is None and keys is None:
             if not conditions:
-                raise UsageError("find needs one of key, keys, where and headers")
+                raise UsageError("find needs a key, keys, where or headers")
             return Criteria(None, conditions)
         return Criteria(keys_of(key, keys), conditions)
 

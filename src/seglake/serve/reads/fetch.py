@@ -39,8 +39,8 @@ _FULL = (0, -1)  # session epochs of requests that name every partition
 class _Round(NamedTuple):
     """One pass over all requested partitions.
 
-    `ends` has the offsets that were answered without a record, by topic and partition. For a
-    client that needs records, `size` leaves out answers without a record.
+    `ends` has the fetch offset of each partition whose answer has no record. `size` is the bytes of
+    all answers. For a client that cannot skip empty batches, it excludes answers without a record.
     """
 
     topics: list[TopicAnswer]

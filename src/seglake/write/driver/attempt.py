@@ -110,7 +110,10 @@ class Attempt:
 
     @property
     def map_settings(self) -> MapSettings:
-        """Return the settings of map tasks, with the sizes for a small run. Raises ConfigError."""
+        """Return the settings of map tasks. Raises ConfigError.
+
+        The sizes are those for a small run. An input whose size is known replaces them.
+        """
         settings, topic, first_offsets = self.settings, self.settings.topic, None
         if topic.offset_field is not None:
             ends = end_offsets(self.base, self.topic)

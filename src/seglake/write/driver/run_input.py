@@ -248,9 +248,10 @@ class RunInput(ABC):
 
     @abstractmethod
     def spool(self, settings: MapSettings) -> pa.Table:
-        """Run the map tasks with the settings of an attempt. Return the SPOOLED rows of all blobs.
+        """Run the map tasks with the settings of an attempt. Return a row for each blob.
 
-        Raises InputError, StoreError and errors of the engine.
+        The rows have the schema `SPOOLED` of `write/spool/spool.py`. Raises InputError, StoreError
+        and errors of the engine.
         """
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""Define the interface of all stores, and convert the errors of libraries to Seglake's errors."""
+"""Define the interface of all stores, convert errors of libraries, and decide what is retried."""
 
 from __future__ import annotations
 

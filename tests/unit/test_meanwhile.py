@@ -177,7 +177,7 @@ def test_what_is_no_small_work_is_compiled(tmp_path: Path) -> None:
     assert (said, errors) == ("3\n", "")
     said, errors = fresh(tmp_path, COUNTED + COMES + too_much)
     assert said == "3 covering\n"
-    assert "(now: covering)" in errors
+    assert "(kernel covering)" in errors
 
 
 def test_numbers_of_an_interpreted_kernel_are_those_of_machine_code(tmp_path: Path) -> None:

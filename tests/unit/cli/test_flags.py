@@ -175,7 +175,7 @@ def _replay(it: Place) -> None:
         )  # fmt: skip
         it.tell(*asked, "--last", "1h")
         it.refused("needs --start and --end", *asked, "--start", str(T))
-        it.refused("--speed must be above 0", *asked, "--last", "1h", "--speed", "0")
+        it.refused("--speed must be a finite number", *asked, "--last", "1h", "--speed", "0")
         it.refused("KEY=VALUE", *asked, "--last", "1h", "--kafka", "secret")
     first, second = sent
     assert first[:3] == (1, "kafka:9", "new")
@@ -442,7 +442,7 @@ def _read_last(it: Place) -> None:
     read = "read", it.root, "events"
     it.refused("--tail contradicts", *read, "--tail", 1, "--start", T)
     it.refused("leave out --format", *read, "--follow", "--format", "table")
-    it.refused("Leave out --start, --version", *read, "--follow", "--version", 1, "--start", T)
+    it.refused("eave out --start, --version", *read, "--follow", "--version", 1, "--start", T)
     interrupted = SimpleNamespace(sleep=Mock(side_effect=KeyboardInterrupt))
     with patch("seglake.read.log.time", interrupted):  # Py4J's threads sleep as ever
         assert it.lines("--tail", 1, "--partition", 0, "--follow") == [(0, 2)]
@@ -535,7 +535,7 @@ def _explain(it: Place) -> None:
     assert it.json(*read)[-1]["records_at_most"] == 303
     given = {"format": "jsonl", "order": "time", "max-records": 1, "output": it.folder / "out"}
     for name, value in given.items():
-        it.refused(f"Leave out --{name}", *read, f"--{name}", value)
+        it.refused(f"eave out --{name}", *read, f"--{name}", value)
 
 
 def _found(it: Place) -> tuple[object, ...]:
@@ -575,7 +575,7 @@ def _fields(it: Place) -> None:
         ]
         assert "u.name" in it.tell(*command, *asked, "--format", "table")
     it.refused("unknown type 'year'", "read", it.root, topic, "--fields", "n:year")
-    it.refused("Leave out --fields", "read", it.root, topic, "--fields", "n", "--explain")
+    it.refused("eave out --fields", "read", it.root, topic, "--fields", "n", "--explain")
 
 
 @TABLE.shows("find --where", "find --header")
@@ -623,7 +623,7 @@ def _find_form(it: Place) -> None:
     assert "k" in it.tell(*find, "--format", "table")
     total = it.json(*find, "--explain")[-1]
     assert (total["by_index"], total["scanned"], total["partition"]) == (0, 2, None)
-    it.refused("Leave out --newest", *find, "--explain", "--newest", 1)
+    it.refused("eave out --newest", *find, "--explain", "--newest", 1)
     it.refused("--output needs another format", *find, "--format", "table", "--output", file)
 
 

@@ -225,9 +225,9 @@ def _require_nothing(replaced: Iterable[RunRow], report: Report) -> None:
         return
     records, names = sum(run.records for run in lost), sorted(repr(run.run_id) for run in lost)
     raise UsageError(
-        f"{report.summary}: the input has no records to replace run {', '.join(names)} "
-        f"({counted(records, 'record')}), so nothing was replaced. Correct the input. To only "
-        "remove a run, use `seglake undo`. To replace it anyway, add --replace-with-nothing"
+        f"{report.summary.partition('. ')[0]}, so run {', '.join(names)} "
+        f"({counted(records, 'record')}) was not replaced. Correct the input. To only remove a "
+        "run, use `seglake undo`. To replace it anyway, add --replace-with-nothing"
     )
 
 

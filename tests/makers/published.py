@@ -3,6 +3,7 @@
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
@@ -19,13 +20,16 @@ Rows = list[tuple[Any, ...]]
 def table_rows(uri: str) -> tuple[Rows, DeltaTable]:
     """The rows of the newest version as its Delta log has them, sorted, and the table."""
     store, table = open_store(uri), DeltaTable(uri)
-    paths: list[str] = [
-        str(each) for each in pa.table(table.get_add_actions(flatten=True))["path"].to_pylist()
-    ]
-    files = [pq.read_table(pa.BufferReader(bytes(store.read_all(path)))) for path in paths]
-    for file in files:
-        offsets: list[Any] = file["offset"].to_pylist()
-        assert offsets == sorted(offsets)
+    added: list[dict[str, Any]] = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+    files = [pq.read_table(pa.BufferReader(bytes(store.read_all(a["path"])))) for a in added]
+    for add, file in zip(added, files, strict=True):
+        assert file["offset"].equals(file["offset"].sort())
+        assert add["num_records"] == len(file)
+        for name in ("offset", "timestamp", "n", "of"):
+            if name == "offset" or add.get(f"min.{name}") is not None:
+                bounds: Any = {bound: add[f"{bound}.{name}"] for bound in ("min", "max")}
+                assert pc.min_max(file[name]).as_py() == bounds
+                assert add[f"null_count.{name}"] == file[name].null_count
     return _sorted(pa.concat_tables(files) if files else None), table
 
 
@@ -33,8 +37,7 @@ def log_rows(root: str, topic: str, version: int | None = None) -> Rows:
     """The rows that a table of `FIELDS` must have."""
     log = seglake.open(root, version).topic(topic)
     columns = ["partition", "offset", "timestamp", "key", "headers"]
-    read = log.read_range(None, None, columns=columns, fields=READ)
-    return _sorted(read.read_all())
+    return _sorted(log.read_range(None, None, columns=columns, fields=READ).read_all())
 
 
 def _sorted(rows: pa.Table | None) -> Rows:

@@ -106,9 +106,7 @@ def test_rejects_of_a_run_that_was_undone__leave_a_merged_file(
     before = rejects(lake)
     undo(str(lake.root), "events", run_id="run 1")
     told(str(lake.root), dry_run=True, grace_hours=0)
-    assert (
-        "1 merged file of the quarantine to remove" in capsys.readouterr().out
-    )
+    assert "1 merged file of the quarantine to remove" in capsys.readouterr().out
     would = sweep(lake, dry_run=True).rewritten
     report = sweep(lake)
     assert report.rewritten == would != []

@@ -96,10 +96,9 @@ def test_merge_changes_no_data_and_reindex_changes_nothing(lake: Path) -> None:
     seglake.merge(str(lake), "events", everything=True)
     done = publish(lake)
     assert (done.added, done.data_change) == (2, False)
-    table = require_equal(str(lake), "events")
+    require_equal(str(lake), "events")
     newest = sorted((lake / "tables/events/_delta_log").glob("*.json"))[-1].read_text()
     assert '"dataChange": true' not in newest
-    assert table.to_pyarrow_table().num_rows == 160
 
 
 def test_merge_after_an_undo_changes_no_data(lake: Path) -> None:

@@ -17,7 +17,7 @@ from tests.harness.observed import Observed, copy_lake, observe
 from tests.harness.tiers import rest_but
 from tests.s3.proxy import Choice, Fault, Proxy, nth
 
-COMMIT = r"catalog/log/_delta_log/\d{20}\.json$"
+COMMIT = r"_delta_log/\d{20}\.json$"
 OFTEN, FAULTS = 41, (Fault.LOST, Fault.CUT, Fault.BUSY, Fault.RESET)
 PEACE = nth(Fault.BUSY, 0)
 WRITES = {  # requests that write, whatever the topic holds; the clock takes a put and a removal

@@ -427,7 +427,7 @@ def _require_delta(session: SparkSession) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Run the command `jars` or `java`, which print Delta's jars or Java. Return the exit code."""
+    """Print the paths of Delta's jars (`jars`) or of Java (`java`). Return the exit code."""
     try:
         match arguments:
             case ["jars"]:

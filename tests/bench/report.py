@@ -40,7 +40,7 @@ _OF_THE_PAGE = """\
 to `build/benchmarks.json`.
 
 *Time* and *arrival* are the orders of a topic. Topics use zstd. *New times* were not looked up
-before. *With other work*, the caller writes some MiB of other memory before each call. The files of
+before. *With other work*, the caller writes some MiB of other data before each call. The files of
 Vortex, Lance and Parquet have the same events, sorted by time. A *padded read* has a later end, so
 that it contains late records. The bytes *needed* are all bytes of batches with requested records.
 """

@@ -1,4 +1,4 @@
-"""Check the change that one commit makes to a topic, before anything is written."""
+"""Check a commit's change of a topic, and find the data files whose rows it removes."""
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence

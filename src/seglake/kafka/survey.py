@@ -548,7 +548,10 @@ def check_entries(entries: npt.NDArray[np.void], transactions: Transactions, fil
 
 
 def _are_in(transactions: Transactions, entries: npt.NDArray[np.void]) -> Flags:
-    """Return, for each transaction, whether an entry of its producer has its start and its end."""
+    """Return, for each transaction, whether an entry of its producer is for it.
+
+    The entry ends at the last offset of the transaction, and begins at or before its first.
+    """
     columns = (entries[name].tolist() for name in ("producer_id", "last_offset", "first_offset"))
     firsts = {(producer, last): first for producer, last, first in zip(*columns, strict=True)}
     rows = zip(

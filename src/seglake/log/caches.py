@@ -252,7 +252,7 @@ class RecordCache:
         return found
 
     def _all_in(self, piece: Piece, index: _BatchIndex) -> _Batches | None:
-        """Return all batches of a piece, or None. `index` has its first batch."""
+        """Return all batches of a piece; None if one is not cached. `index` has its first batch."""
         numbers = index.covering(piece.ranges)
         if numbers is None:
             return None

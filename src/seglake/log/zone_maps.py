@@ -340,7 +340,7 @@ class ZoneSearch:
     # pages
 
     def _load(self, numbers: Int64s) -> None:
-        """Load the pages with these ascending numbers, or rebuild the zone map."""
+        """Load the pages with these ascending numbers. If one is damaged, rebuild the map."""
         state = self._state
         try:
             pages = _read(state, numbers)

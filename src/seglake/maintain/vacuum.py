@@ -535,10 +535,10 @@ def _named(
     rejects_since_ms: float,
     marked: Iterable[str],
 ) -> NamedFiles:
-    """Return the attempts and objects that the rows of all retained versions name.
+    """Return the attempts and objects that the rows of retained versions and tags name.
 
-    The attempts include `marked`. A data file of any age may belong to an attempt that paused while
-    it wrote its rows, so the rows of a file that no version names do not prove a commit.
+    The attempts include `marked`. Rows in files of `never_named` do not count: an attempt that
+    paused may have written them without a commit, however old they are.
     """
     attempts, files, without_rejects = set(marked), set[int](), set[str]()
     kinds: tuple[Kind, ...] = ("run", "maintenance")

@@ -56,7 +56,10 @@ class Code(IntEnum):
 
 
 def error_code(error: SeglakeError) -> Code:
-    """Return the code of an error, and log the error unless only the client is to blame."""
+    """Return the code of an error.
+
+    Log the error, unless it is a client's mistake, or damage, which is logged where it is found.
+    """
     match error:
         case UnknownTopic():
             return Code.UNKNOWN_TOPIC_OR_PARTITION

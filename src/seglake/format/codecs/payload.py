@@ -69,7 +69,8 @@ def payload_of(
 ) -> Payload:
     """Decompress the batches of `table` in order, at least one, until they yield `enough_bytes`.
 
-    No batch yields more than `max_bytes`. Raises CorruptData with the position of the batch.
+    Raises CorruptData, with the position, for a batch that is damaged, or that would decompress to
+    more than `max_bytes`.
     """
     table, bounds = fixed(table), np.empty(len(table), np.int64)
     codecs = codec_kernels.payload_bounds(data, table, native.addresses(), max_bytes, bounds)

@@ -129,7 +129,7 @@ class KeepOffsets(RecordFilter):
 
     @staticmethod
     def from_bitmaps(bitmaps: Sequence[tuple[int, Any]]) -> KeepOffsets:
-        """Return a rule from pairs of first offset and bytes."""
+        """Return the rule for bitmaps, each given as (offset of its first bit, bytes)."""
         parts = [np.frombuffer(data, np.uint8) for _, data in sorted(bitmaps, key=lambda p: p[0])]
         sizes = np.array([len(part) for part in parts], np.int64)
         bases = np.array(sorted(base for base, _ in bitmaps), np.int64)

@@ -668,7 +668,7 @@ class _Erasure:
         return {run.attempt_id for run in self._table.run_history(base, self.report.topic)}
 
     def _find_old(self, attempts: TopicAttempts, gone: Collection[str] = ()) -> None:
-        """Find old objects, and set them in the report. `gone` are files about to be replaced."""
+        """Find old objects, and add them to the report. `gone` are files about to be replaced."""
         objects = OldObjects(self._table, self.report.topic, self._criteria, attempts)
         old = objects.find(self._tasks, gone)
         self.report.deleted = [item.key for item in old]

@@ -180,8 +180,8 @@ def require_own(snapshot: Snapshot, topic: str) -> None:
 class TagErasure:
     """Erases keys from the tags of any version of the catalog.
 
-    Each row of a tag is searched once. Its new object is used for every version of the catalog that
-    has this row.
+    The row of a tag is searched and rewritten only once. If the commit is retried on a later
+    version that still has the row, the result is used again.
     """
 
     def __init__(self, table: CatalogTable, topic: str, logs: LogErasure) -> None:

@@ -299,7 +299,7 @@ class History(NamedTuple):
         written, marked, archived = _attempts(store)
         if unknown := {*trust} - written.keys() - archived.keys():
             names = ", ".join(sorted(unknown))
-            raise UsageError(f"these attempts have no manifest: {names}")
+            raise UsageError(f"trust (--trust) names attempts without a manifest: {names}")
         untrusted[:] = waiting = sorted(written.keys() - marked - {*trust})
         named = {*waiting} & committed_attempts(store) if waiting else set[str]()
         committed = {attempt_id for attempt_id in named if not has_failed(store, attempt_id)}

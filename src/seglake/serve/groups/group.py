@@ -477,7 +477,7 @@ class Member:
         return self._seen_ms + self.session_timeout_ms
 
     def replace_joining(self, reply: JoinReply) -> None:
-        """Store a new join until its answer. Answer an older waiting join with an error."""
+        """Keep a join until it is answered. Answer an older join that still waits with an error."""
         self.answer_join(JoinResponse(Code.UNKNOWN_MEMBER_ID, member_id=self.member_id))
         self.joining = reply
 

@@ -197,7 +197,8 @@ def _plan_byte_ranges(reader: PartitionReader, window: Window) -> Iterator[ByteR
 def _split(ranges: LogRanges, mixed: LogRanges) -> Iterator[tuple[int, int, int, int, bool]]:
     """Yield (start, end, first offset, end offset, is mixed) of `ranges`, cut at `mixed` ranges.
 
-    All these ranges begin and end at index blocks.
+    `mixed` are blocks that also have records outside the window. All ranges begin and end at
+    boundaries of index blocks.
     """
     cuts = dict(zip(mixed.starts.tolist(), mixed.first_offsets.tolist(), strict=True))
     cuts |= dict(zip(mixed.ends.tolist(), mixed.end_offsets.tolist(), strict=True))

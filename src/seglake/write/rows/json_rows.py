@@ -171,7 +171,7 @@ class Events(NamedTuple):
     members: kernels.Entries
 
     def parts(self, bounds: ChunkBounds) -> Iterator[Events]:
-        """Divide the events into parts within the bounds. Yield an empty part without events."""
+        """Divide the events into parts within the bounds. Without events, yield one empty part."""
         sizes = self.rows[:, kernels.SIZE] + np.maximum(self.members[:, 1::2], 0).sum(axis=1)
         in_size = np.cumsum(sizes) // bounds.size_bytes
         in_rows = np.arange(len(sizes)) // bounds.rows

@@ -320,7 +320,7 @@ def test_a_hole__stops_the_rebuild_and_trust_closes_it(maker: LakeMaker) -> None
         rebuild_catalog(str(maker.root), dry_run=False)
     assert caught.value.file == "attempts"
     assert not list((maker.root / "catalog").glob("log.backup-*"))
-    with pytest.raises(UsageError, match="no manifest"):
+    with pytest.raises(UsageError, match="without a manifest"):
         rebuild_catalog(str(maker.root), trust=[new_attempt()], dry_run=True)
     rebuild_catalog(str(maker.root), trust=[first], dry_run=False)
     assert catalog_rows(maker.root) == before

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from seglake.datasource.batch import SparkBatchReader
     from seglake.datasource.stream import SparkStreamReader
 
-# The names of Spark's types are those of its JSON, which `StructType.add` accepts.
+# Spark's types, by the names in Spark's JSON schemas, which `StructType.add` accepts.
 _TYPES: dict[str, str | DataType] = {
     "key": "binary", "value": "binary", "topic": "string", "partition": "integer", "offset": "long",
     "timestamp": "timestamp", "timestampType": "integer",

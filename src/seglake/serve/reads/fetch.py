@@ -293,7 +293,7 @@ class _ResponseFrame:
         self._put(">ihqq", answer.number, answer.code, answer.end, answer.end)
         if self._version >= 5:
             self._put(">q", answer.start)
-        self.count(0 if committed else -1)  # aborted transactions, of which there are none
+        self.count(0 if committed else -1)  # the number of aborted transactions; -1 is a null list
         if self._version >= 11:
             self._put(">i", -1)  # no other replica to read from
         self.count(answer.taken.size)

@@ -242,13 +242,16 @@ def kernel_sources() -> list[Path]:
 
 
 def _build() -> str:
-    """Return a hash of the kernel sources, numba's version and the processor, in 20 hex digits."""
+    """Return a hash of all that decides the machine code of kernels, in 20 hex digits.
+
+    These are the kernel sources, the options in `jit.py`, numba's version and the processor.
+    """
     cpu = _NUMBA_CONFIG.CPU_NAME or binding.get_host_cpu_name()
     features = _NUMBA_CONFIG.CPU_FEATURES
     if features is None:
         features = binding.get_host_cpu_features().flatten()
     parts = [repr((numba.__version__, cpu, features)).encode()]
-    parts += [path.read_bytes() for path in kernel_sources()]
+    parts += [path.read_bytes() for path in (*kernel_sources(), _PACKAGE / "compile/jit.py")]
     digests = b"".join(hashlib.sha256(part).digest() for part in parts)
     return hashlib.sha256(digests).hexdigest()[:20]
 

@@ -59,8 +59,9 @@ _TEMPORARY = re.compile(r"\.[0-9a-f]{32}\.tmp$")
 class PublishedSegment(NamedTuple):
     """Identifies the content of a data file: the records of a segment from `first_offset` on.
 
-    `columns` is a digest of the settings that decide how these records become rows, see
-    `columns_digest`.
+    The attempt and the base offset identify the log without its checksum, because no log is ever
+    written again under the same name. `columns` is a digest of the settings that decide how these
+    records become rows, see `columns_digest`.
     """
 
     partition: int

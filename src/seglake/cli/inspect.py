@@ -286,10 +286,8 @@ def _one_for_each_run(commits: Sequence[RunRow | MaintenanceRow]) -> Iterator[di
     for commit in commits:
         report, row = loads(commit.report), {**asdict(commit), "took": took(commit)}
         if not isinstance(commit, RunRow):
-            # The runs that an undo removed. The state is the operation, because a narrow table may
-            # omit the column of the operation.
-            runs = ", ".join(report.get("runs") or ()) or None
-            yield {**row, "run_id": runs, "state": commit.operation}
+            runs = ", ".join(report.get("runs") or ()) or None  # the runs that an undo removed
+            yield {**row, "run_id": runs, "state": "committed"}
         elif commit.state == "committed":
             counts = (report.get("reasons") or {}).items()
             reasons = ", ".join(f"{reason}: {count:,}" for reason, count in counts) or None

@@ -299,7 +299,7 @@ _MAINTAIN_COLUMNS = [
 _COUNTS = {
     "segments": "segment", "records": "record", "rejects": "reject", "log_bytes": "log byte",
     "deleted_bytes": "deleted byte", "superseded": "superseded record",
-    "expired_tombstones": "expired tombstone", "null_keys": "record", "added": "file of a table",
+    "expired_tombstones": "expired tombstone", "null_keys": "record", "added": "table file",
 }  # fmt: skip
 _BEHIND = {"null_keys": " without a key"}  # follows the noun
 _OF_COMPACTION = ("superseded", "expired_tombstones", "null_keys")
@@ -475,7 +475,8 @@ def _show_published(report: PublishResult) -> None:
     if report.status == "dry run":
         print(f"Would publish {report.table}: {files}.")
     elif report.status == "already done":
-        print(f"{report.table} already shows version {report.lake_version}. Nothing was changed.")
+        version = report.lake_version
+        print(f"{report.table} already has the records of version {version}. Nothing was changed.")
     else:
         print(
             f"Published version {report.lake_version} of the lake as version {report.version} of "

@@ -444,7 +444,7 @@ def test_a_run_that_is_taken_out_is_one_row_of_history(tmp_path: Path) -> None:
     lake = open_lake(str(tmp_path))
     rows = [*history_rows([*lake.history(), *lake.maintenance()], as_json=False).rows]
     assert [(row["operation"], row["run_id"], row["state"]) for row in rows] == [
-        ("undo", "run 0", "undo"),
+        ("undo", "run 0", "committed"),
         ("ingest", "run 1", "committed"),
         ("ingest", "run 0", "undone"),
     ]

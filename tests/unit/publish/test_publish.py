@@ -145,6 +145,15 @@ def test_a_run_that_was_undone_or_erased_leaves_the_table(lake: Path) -> None:
     assert b"k3" not in {*table.to_pyarrow_table()["key"].to_pylist()}
 
 
+def test_segments_that_only_a_tag_holds_are_not_published(lake: Path) -> None:
+    seglake.tag(str(lake), "before")
+    held = len(log_rows(str(lake), "events"))
+    seglake.undo(str(lake), "events", "run 1", force=True)
+    assert publish(lake).removed
+    assert publish(lake, replace=True).rows == held // 2
+    require_equal(str(lake), "events")
+
+
 def test_rebuilt_lake_continues_above_what_tables_show(lake: Path) -> None:
     for _ in range(3):  # versions without a manifest
         seglake.open(str(lake))._origin._catalog.fence()

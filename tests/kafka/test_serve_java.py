@@ -9,12 +9,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from kafka.protocol.admin import (
-    CreateAclsRequest,
-    CreateAclsResponse,
-    DeleteAclsRequest,
-    DeleteAclsResponse,
-)
 from kafka.protocol.consumer import FetchResponse, ListOffsetsRequest, ListOffsetsResponse
 
 from seglake.format.decode import scan
@@ -260,8 +254,6 @@ def test_odd_requests_get_the_errors_of_a_broker(server: Serving, twin: Broker) 
                 for offset, size in [(0, 2**20), (0, -1), (10**6, 2**20), (10**6, -1)]:
                     asked = (version, fields, Wanted(0, offset, size))
                     assert fetch_errors(ours, *asked) == fetch_errors(theirs, *asked), asked
-        for version in (1, 2, 3):
-            assert acl_errors(ours, version) == acl_errors(theirs, version)
         for ask in ({"isolation_level": 2}, {"replica_id": 5}, {"replica_id": -2}):
             assert offset_error(ours, ask) == offset_error(theirs, ask), ask
 
@@ -286,21 +278,6 @@ def offset_error(wire: Wire, fields: dict[str, int]) -> Any:
     )
     (topic,) = wire.ask(request, ListOffsetsResponse, 7).topics
     return topic.partitions[0].error_code
-
-
-def acl_errors(wire: Wire, version: int) -> Any:
-    rule = CreateAclsRequest.AclCreation(
-        resource_type=2, resource_name=TOPIC, resource_pattern_type=3, principal="User:a",
-        host="*", operation=3, permission_type=3,
-    )  # fmt: skip
-    rules = DeleteAclsRequest.DeleteAclsFilter(
-        resource_type_filter=2, resource_name_filter=TOPIC, pattern_type_filter=3,
-        principal_filter=None, host_filter=None, operation=1, permission_type=1,
-    )  # fmt: skip
-    created = wire.ask(CreateAclsRequest(creations=[rule] * 2), CreateAclsResponse, version)
-    deleted = wire.ask(DeleteAclsRequest(filters=[rules]), DeleteAclsResponse, version)
-    results = [*created.results, *deleted.filter_results]
-    return [(each.error_code, each.error_message) for each in results]
 
 
 def test_metadata(server: Serving, twin: Broker) -> None:

@@ -21,7 +21,7 @@ from seglake.serve.reads.fetch import FetchHandler
 from seglake.serve.reads.metadata import API as VERSIONS
 from seglake.serve.reads.metadata import MetadataHandler
 from seglake.serve.reads.offsets import OffsetsHandler
-from seglake.serve.reads.unsupported_apis import UnsupportedApis
+from seglake.serve.reads.producers import APIS as PRODUCERS
 from seglake.serve.server import Listener
 from seglake.serve.settings import Address, Settings
 from seglake.serve.topics.catalog import ServedTopics
@@ -75,7 +75,7 @@ async def running(lake: Lake, settings: Settings) -> AsyncIterator[tuple[Address
                 *MetadataHandler(topics, public).apis(),
                 *OffsetsHandler(topics).apis(),
                 *FetchHandler(topics, settings.server.fetch_bytes).apis(),
-                *UnsupportedApis(topics).apis(),
+                *PRODUCERS,
                 *GroupApis(groups, topics, public, settings.groups.metadata_bytes).apis(),
                 *logins,
             ]

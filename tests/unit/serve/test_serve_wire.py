@@ -6,8 +6,6 @@ import socket
 import struct
 import threading
 import time
-import uuid
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka.protocol.admin import (
-    DescribeAclsRequest,
-    DescribeAclsResponse,
+    CreateTopicsRequest,
     DescribeClusterRequest,
     DescribeClusterResponse,
     DescribeConfigsRequest,
@@ -48,13 +45,6 @@ from kafka.protocol.producer import (
 
 from seglake.serve.topics.catalog import LEADER_EPOCH
 from tests.harness.lake_server import Serving, Wire, no_failure, serving, until
-from tests.makers.changes import (
-    CHANGES,
-    alter_configs,
-    alter_some_configs,
-    create_topic,
-    delete_topic_by_id,
-)
 from tests.makers.fetches import LATEST, Wanted, fetch, fetch_request, metadata, offset_at, topic_id
 from tests.makers.lakes import Event, LakeMaker, Shape
 from tests.makers.strategies import examples
@@ -224,18 +214,11 @@ def test_produce_is_refused(wire: Wire, version: int) -> None:
     assert wire.receive() is None
 
 
-@pytest.mark.parametrize("change", CHANGES)
-def test_changes_of_topics_are_refused(wire: Wire, change: Callable[[Wire, str], int]) -> None:
-    creates, alters = change is create_topic, change in (alter_configs, alter_some_configs)
-    window = "events.20260601T120000Z.20260601T121000Z"
-    codes = [change(wire, name) for name in ("events", window, "none", "in valid")]
-    existing, unknown, invalid = 36 if creates else 44, 44 if creates else 3, 17
-    assert codes == [existing, existing, unknown, invalid if creates or alters else unknown]
-
-
-def test_topics_are_not_deleted_by_their_ids(wire: Wire) -> None:
-    assert delete_topic_by_id(wire, topic_id(wire, "events")) == 44
-    assert delete_topic_by_id(wire, uuid.uuid4()) == 100
+def test_other_apis_are_unknown(wire: Wire) -> None:
+    answer = wire.ask(ApiVersionsRequest(), ApiVersionsResponse, 0)
+    assert CreateTopicsRequest.API_KEY not in {each.api_key for each in answer.api_keys}
+    wire.send(CreateTopicsRequest(topics=[], timeout_ms=1000, validate_only=True), 5)
+    assert wire.receive() is None
 
 
 def test_sizes_of_logs(wire: Wire, server: Serving, maker: LakeMaker) -> None:
@@ -257,16 +240,6 @@ def test_sizes_of_logs(wire: Wire, server: Serving, maker: LakeMaker) -> None:
                     for t in folder.topics}  # fmt: skip
             assert told.get("events") == found
             assert bool(told) == bool(found)
-
-
-def test_there_are_no_access_rules(wire: Wire) -> None:
-    asked = DescribeAclsRequest(
-        resource_type_filter=1, resource_name_filter=None, pattern_type_filter=1,
-        principal_filter=None, host_filter=None, operation=1, permission_type=1,
-    )  # fmt: skip
-    for version in range(1, 4):
-        answer = wire.ask(asked, DescribeAclsResponse, version)
-        assert (answer.error_code, answer.resources) == (54, [])  # SECURITY_DISABLED, as a broker
 
 
 @pytest.mark.parametrize("session", [0, 77])

@@ -31,7 +31,7 @@ _DIR = admin.DescribeLogDirsResponse.DescribeLogDirsResult
 _TOPIC = _DIR.DescribeLogDirsTopic
 _UNKNOWN = -1
 
-TOPIC_RESOURCE, _BROKER = 2, 4  # kinds of resources
+_TOPIC_RESOURCE, _BROKER = 2, 4  # kinds of resources
 _DYNAMIC_TOPIC, _STATIC_BROKER = 1, 4  # where a value comes from
 _STRING = 2
 
@@ -240,7 +240,7 @@ class MetadataHandler:
         connection.count_error(code)
         names = values.keys() if asked.configuration_keys is None else {*asked.configuration_keys}
         kind = admin.DescribeConfigsResponse.DescribeConfigsResult
-        source = _DYNAMIC_TOPIC if asked.resource_type == TOPIC_RESOURCE else _STATIC_BROKER
+        source = _DYNAMIC_TOPIC if asked.resource_type == _TOPIC_RESOURCE else _STATIC_BROKER
         configs = [
             kind.DescribeConfigsResourceResult(
                 name=name, value=value, read_only=True, config_source=source, is_sensitive=False,
@@ -255,7 +255,7 @@ class MetadataHandler:
         )  # fmt: skip
 
     async def _values(self, kind: int, name: str) -> dict[str, str]:
-        if kind == TOPIC_RESOURCE:
+        if kind == _TOPIC_RESOURCE:
             settings = (await self._topics.find(name)).settings
             known: Mapping[str, Any] = {**DEFAULTS, **json.loads(settings.settings)}
             values = {key: str(known[key]) for key in _TOPIC_KEYS}

@@ -354,7 +354,7 @@ def _nothing(path: str, left_out: int, *, glob: bool) -> str:
 
 def _with_versions(files: FileList, store: InputStore) -> FileList:
     """Query the versions that are still UNKNOWN. Raises InputError for an unreadable file."""
-    if all(part.has_versions for part in files.parts(_AT_ONCE)):
+    if files.has_versions:
         return files
     with ThreadPoolExecutor(REQUESTS) as pool:
         read = partial(_file, store=store)
@@ -481,58 +481,29 @@ def _wildcard(piece: str) -> str:
 
 
 # ---------------- file list
-# Store lists of input files as compressed columns.
-#
-# A listed file takes 2,000 bytes as a Python object, 130 bytes as a row of columns, and 30 bytes in
-# compressed columns, because consecutive names are similar.
+# Store lists of input files as Arrow columns. A listed file takes 2,000 bytes as a Python object,
+# and 130 bytes as a row of columns.
 
 _TEXT, _INT = pa.large_string(), pa.int64()
 _TYPES: dict[str, pa.DataType] = {"path": _TEXT, "size": _INT, "modified_ms": _INT, "etag": _TEXT}
 _SCHEMA = pa.schema(_TYPES)
-_ROWS = 1 << 14  # largest number of rows of a block
-_COMPRESSED = pa.ipc.IpcWriteOptions(compression="zstd")
+_ROWS = 1 << 14  # rows that are Python objects at a time
 _SHOWN = 3
 
 _Item = TypeVar("_Item")
 
 
-class _Block(NamedTuple):
-    """One or more consecutive rows of a file list, as a compressed Arrow stream."""
-
-    rows: int
-    stream: pa.Buffer
-
-    @staticmethod
-    def from_batch(batch: pa.RecordBatch) -> _Block:
-        """Create a block by compressing the rows of an Arrow batch."""
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, _SCHEMA, options=_COMPRESSED) as writer:
-            writer.write_batch(batch)
-        return _Block(len(batch), sink.getvalue())
-
-    def batch(self, *columns: str) -> pa.RecordBatch:
-        """Decompress the block. Return the named columns, by default all."""
-        numbers = [_SCHEMA.get_field_index(name) for name in columns]
-        options = pa.ipc.IpcReadOptions(included_fields=numbers or None)
-        with pa.ipc.open_stream(self.stream, options=options) as reader:
-            return reader.read_next_batch()
-
-
 class _Columns(Sequence[_Item]):
-    """An immutable sequence with one item for each row of its blocks, created on access.
+    """An immutable sequence with one item for each row of a table, created on access.
 
-    `make` creates an item from the values in the columns `names`, by default all.
+    `make` creates an item from the values in the columns.
     """
 
-    def __init__(self, blocks: Sequence[_Block], make: Callable[..., _Item], *names: str) -> None:
-        self._blocks, self._make, self._names = blocks, make, names
-        self._ends = np.cumsum([block.rows for block in blocks], dtype=np.int64)
-
-    def _items(self, table: Any) -> Iterator[_Item]:
-        return map(self._make, *(column.to_pylist() for column in table.columns))
+    def __init__(self, table: pa.Table, make: Callable[..., _Item]) -> None:
+        self._table, self._make = table, make
 
     def __len__(self) -> int:
-        return int(self._ends[-1]) if self._blocks else 0
+        return len(self._table)
 
     @overload
     def __getitem__(self, at: int) -> _Item: ...
@@ -541,25 +512,14 @@ class _Columns(Sequence[_Item]):
     def __getitem__(self, at: slice) -> list[_Item]: ...
 
     def __getitem__(self, at: int | slice) -> _Item | list[_Item]:
-        numbers = range(len(self))[at]
-        if isinstance(numbers, range):
-            return self._at(numbers)
-        (item,) = self._at(range(numbers, numbers + 1))
-        return item
-
-    def _at(self, numbers: range) -> list[_Item]:
-        """Return the items of the rows `numbers`. Only blocks with these rows are decompressed."""
-        if not numbers:
-            return []
-        low, high = sorted((numbers[0], numbers[-1]))
-        first, last = np.searchsorted(self._ends, (low, high), side="right").tolist()
-        start = int(self._ends[first]) - self._blocks[first].rows
-        table = _table(self._blocks[first : last + 1], *self._names)
-        return [*self._items(table.take(pa.array(np.array(numbers) - start)))]
+        if isinstance(at, slice):
+            return [self[number] for number in range(len(self))[at]]
+        row = self._table.slice(range(len(self))[at], 1)
+        return self._make(*(column[0].as_py() for column in row.columns))
 
     def __iter__(self) -> Iterator[_Item]:
-        for block in self._blocks:
-            yield from self._items(block.batch(*self._names))
+        for batch in self._table.to_batches(max_chunksize=_ROWS):
+            yield from map(self._make, *(column.to_pylist() for column in batch.columns))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and [*self] == [*other]
@@ -575,61 +535,49 @@ class _Columns(Sequence[_Item]):
 
 
 class FileList(_Columns[SourceFile]):
-    """An immutable list of input files that takes about 30 bytes per file."""
+    """An immutable list of input files that takes about 130 bytes per file."""
 
-    def __init__(self, blocks: Sequence[_Block]) -> None:
-        super().__init__(blocks, SourceFile)
+    def __init__(self, table: pa.Table) -> None:
+        super().__init__(table, SourceFile)
 
     @staticmethod
     def from_files(files: Iterable[SourceFile]) -> FileList:
         """Create a list of the files in the order of `files`."""
-        rows, blocks = iter(files), list[_Block]()
+        rows, batches = iter(files), list[pa.RecordBatch]()
         while some := list(islice(rows, _ROWS)):
             columns = zip(*some, strict=True)
             arrays = [pa.array(column, f.type) for column, f in zip(columns, _SCHEMA, strict=True)]
-            blocks.append(_Block.from_batch(pa.record_batch(arrays, schema=_SCHEMA)))
-        return FileList(blocks)
+            batches.append(pa.record_batch(arrays, schema=_SCHEMA))
+        return FileList(pa.Table.from_batches(batches, _SCHEMA))
 
     @staticmethod
     def joined(parts: Iterable[FileList]) -> FileList:
         """Return the files of all parts, one part after another."""
-        blocks = (part._blocks for part in parts)  # noqa: SLF001  of this class
-        return FileList(_gathered(chain.from_iterable(blocks)))
+        tables = [part._table for part in parts]  # noqa: SLF001  of this class
+        return FileList(pa.concat_tables([_SCHEMA.empty_table(), *tables]))
 
     @property
     def paths(self) -> Sequence[str]:
         """Return the path of each file."""
-        return _Columns(self._blocks, str, "path")
+        return _Columns(self._table.select(["path"]), str)
 
     @property
     def has_versions(self) -> bool:
         """Return whether the version of every file is known."""
-        return all(pc.min(sizes).as_py() != UNKNOWN.size for sizes in self._column("size"))
+        return bool(pc.min(self._table["size"]).as_py() != UNKNOWN.size)
 
     @property
     def size_bytes(self) -> int:
         """Return the total size of all files in bytes."""
-        return sum(pc.sum(sizes).as_py() for sizes in self._column("size"))
-
-    def _column(self, name: str) -> Iterator[pa.Array[Any]]:
-        """Yield the values of a column, one array for each block."""
-        return (block.batch(name)[name] for block in self._blocks)
+        return pc.sum(self._table["size"]).as_py() or 0
 
     def parts(self, rows: int) -> Iterator[FileList]:
         """Divide the list into lists of at most `rows` files."""
-        cut = chain.from_iterable(_cut(block, rows) for block in self._blocks)
-        return map(FileList, _groups(cut, rows))
+        return (FileList(self._table.slice(at, rows)) for at in range(0, len(self), rows))
 
     def filter(self, flags: Sequence[bool]) -> FileList:
         """Return the files whose flag is true. `flags` has one item for each file."""
-        kept = list[_Block]()
-        for block, end in zip(self._blocks, self._ends.tolist(), strict=True):
-            mine = flags[end - block.rows : end]
-            if all(mine):
-                kept.append(block)
-            elif any(mine):
-                kept.append(_Block.from_batch(block.batch().filter(pa.array(mine, pa.bool_()))))
-        return FileList(_gathered(kept))
+        return FileList(self._table.filter(pa.array(flags, pa.bool_())))
 
     def without(self, paths: Collection[str]) -> FileList:
         """Return the files whose path is not in `paths`."""
@@ -637,80 +585,25 @@ class FileList(_Columns[SourceFile]):
 
     def has_below(self, folder: str) -> bool:
         """Return whether any file of the list is below the path `folder`."""
-        prefix = f"{folder.rstrip('/')}/"
-        columns = self._column("path")
-        return any(pc.any(pc.starts_with(paths, prefix)).as_py() for paths in columns)
+        below = pc.starts_with(self._table["path"], f"{folder.rstrip('/')}/")
+        return bool(pc.any(below).as_py())
 
     def by_path(self) -> FileList:
         """Return the files sorted by path, without duplicate paths."""
-        if self._is_sorted():
+        paths = self._table["path"]
+        if pc.all(pc.greater(paths[1:], paths[:-1])).as_py() is not False:
             return self
-        table = _table(self._blocks)
-        table = table.take(pc.sort_indices(table["path"]))
+        table = self._table.take(pc.sort_indices(paths))
         paths = table["path"]
         others = pc.not_equal(paths[1:], paths[:-1]).to_numpy()
-        table = table.filter(pa.array(np.append(True, others)))
-        return FileList([*_blocks(table)])
-
-    def _is_sorted(self) -> bool:
-        last: pa.Array[Any] = pa.array([], pa.large_string())
-        for paths in self._column("path"):
-            both = pa.concat_arrays([last, paths])
-            if pc.all(pc.greater(both[1:], both[:-1])).as_py() is False:
-                return False
-            last = paths[-1:]
-        return True
+        return FileList(table.filter(pa.array(np.append(True, others))))
 
     def among(self, paths: Iterable[str]) -> set[str]:
         """Return the items of `paths` that are paths of files in this list."""
         asked = pa.array(filter(is_text, paths), pa.large_string())
-        if not len(asked):
-            return set()
-        found = set[Any]()
-        for mine in self._column("path"):
-            found.update(mine.filter(pc.is_in(mine, asked)).to_pylist())
-        return found
-
-
-def _table(blocks: Sequence[_Block], *columns: str) -> pa.Table:
-    """Return the rows of the blocks as one table with the named columns; see `_Block.batch`."""
-    return pa.Table.from_batches([block.batch(*columns) for block in blocks])
-
-
-def _blocks(table: pa.Table) -> Iterator[_Block]:
-    """Divide a table into blocks of `_ROWS` rows. The last block may have fewer."""
-    for start in range(0, len(table), _ROWS):
-        (batch,) = table.slice(start, _ROWS).combine_chunks().to_batches()
-        yield _Block.from_batch(batch)
-
-
-def _cut(block: _Block, rows: int) -> Iterator[_Block]:
-    """Divide a block into blocks of at most `rows` rows."""
-    if block.rows <= rows:
-        yield block
-        return
-    batch = block.batch()
-    for start in range(0, block.rows, rows):
-        yield _Block.from_batch(batch.slice(start, rows))
-
-
-def _gathered(blocks: Iterable[_Block]) -> list[_Block]:
-    """Join small adjacent blocks to blocks of at most `_ROWS` rows."""
-    groups = _groups(blocks, _ROWS)
-    return [some[0] if len(some) == 1 else next(_blocks(_table(some))) for some in groups]
-
-
-def _groups(blocks: Iterable[_Block], rows: int) -> Iterator[list[_Block]]:
-    """Group adjacent blocks. A group has at most `rows` rows, or one larger block."""
-    some, count = list[_Block](), 0
-    for block in blocks:
-        if some and count + block.rows > rows:
-            yield some
-            some, count = [], 0
-        some.append(block)
-        count += block.rows
-    if some:
-        yield some
+        mine = self._table["path"]
+        found: list[Any] = mine.filter(pc.is_in(mine, asked)).to_pylist()
+        return {*found}
 
 
 def is_text(path: str) -> bool:

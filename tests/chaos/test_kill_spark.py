@@ -2,6 +2,7 @@
 
 import random
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from tests.chaos.kill import Ingests
 from tests.chaos.scenarios import SHAPES, Scenario
 from tests.chaos.verbs import OTHER, RUN
 from tests.harness.cluster import standalone_cluster
+from tests.harness.s3_server import BUCKET, NoServerError, binary, environment, s3_server
 
 pytestmark = [pytest.mark.spark, pytest.mark.rest]
 
@@ -33,12 +35,26 @@ def has_second_copy(note: Path) -> bool:
     return bool(list(note.parent.glob(note.name.replace("-0 dawdles", "-1 *"))))
 
 
-@pytest.mark.rest
+@pytest.fixture
+def bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A bucket whose place and keys are in the environment."""
+    try:
+        binary()
+    except NoServerError as reason:
+        pytest.skip(f"no S3 server: {reason}")
+    with s3_server(tmp_path) as server:
+        for name, value in environment(server).items():
+            monkeypatch.setenv(name, value)
+        yield f"s3://{BUCKET}"
+
+
+@pytest.mark.s3
 @pytest.mark.long
-def test_lost_executors_slow_and_failing_tasks_change_nothing(tmp_path: Path) -> None:
+def test_lost_executors_slow_and_failing_tasks_change_nothing(tmp_path: Path, bucket: str) -> None:
+    """On machines that share nothing but the bucket."""
     shape = next(shape for shape in SHAPES if shape.other == "overtakes")
-    scenario = Scenario(shape, tmp_path, str(tmp_path / "lakes"), random.Random(1))
-    lake, notes = str(tmp_path / "lakes" / "lake"), tmp_path / "notes"
+    scenario = Scenario(shape, tmp_path, bucket, random.Random(1))
+    lake, notes = f"{bucket}/lake", tmp_path / "notes"
     notes.mkdir()
     scenario.begin(lake)
     scenario.arrange(RUN)

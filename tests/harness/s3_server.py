@@ -69,27 +69,17 @@ def _build(program: Path) -> None:
 
 
 @contextmanager
-def s3_server(folder: Path, access_log: Path | None = None) -> Iterator[Server]:
+def s3_server(folder: Path) -> Iterator[Server]:
     """A server with one empty bucket below `folder`; it is stopped whatever happens.
 
-    `access_log` gets a line for each request. Raises NoServerError.
+    Raises NoServerError.
     """
     program, data = binary(), folder / "buckets"
     (data / BUCKET).mkdir(parents=True)
     address = "127.0.0.1:{}".format(*free_ports(1))
     server = Server(f"http://{address}", data, secrets.token_hex(10), secrets.token_hex(20))
     keys = {"ROOT_ACCESS_KEY": server.access_key, "ROOT_SECRET_KEY": server.secret_key}
-    command: list[str | Path] = [
-        program,
-        "--quiet",
-        "--keep-alive",
-        "--port",
-        address,
-        "posix",
-        data,
-    ]
-    if access_log is not None:
-        command[1:1] = ["--access-log", access_log]
+    command = [program, "--quiet", "--keep-alive", "--port", address, "posix", data]
     with (folder / "server.log").open("wb") as log:
         process = subprocess.Popen(
             command, env={**os.environ, **keys}, stdout=log, stderr=subprocess.STDOUT

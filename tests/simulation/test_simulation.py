@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness.tiers import seed_of_the_day
-from tests.simulation.faults import FAULTS, SEARCHED, put_back
-from tests.simulation.scripts import SCRIPTS
+from tests.simulation.faults import FAULTS
 
 PROJECT = Path(__file__).parents[2]
 OF_TODAY = 10
@@ -39,15 +38,3 @@ def test_every_fault_that_is_put_back_is_found() -> None:
     done = simulated("--found")
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
     assert done.stdout.count(": found") == len(FAULTS)
-
-
-def test_each_fault_has_a_script_or_is_searched() -> None:
-    assert SCRIPTS.keys() | SEARCHED.keys() == FAULTS.keys()
-    assert not SCRIPTS.keys() & SEARCHED.keys()
-
-
-@pytest.mark.parametrize("fault", SEARCHED)
-def test_a_fault_can_be_put_back(fault: str) -> None:
-    """The code that it changes is still there."""
-    with put_back(fault):
-        pass

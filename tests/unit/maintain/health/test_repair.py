@@ -14,7 +14,6 @@ import pytest
 from deltalake import DeltaTable
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 import seglake
 from seglake.catalog import attempts as claims
@@ -24,7 +23,6 @@ from seglake.catalog.attempts import read_manifest, read_manifests
 from seglake.catalog.delta import commit_log, delta_rs
 from seglake.catalog.schema import Row
 from seglake.catalog.table import CatalogTable
-from seglake.cli.app import app
 from seglake.config import Pipeline
 from seglake.engine import LocalEngine
 from seglake.errors import CorruptData, SeglakeError, StoreError, UsageError, VersionExpired
@@ -233,18 +231,6 @@ def test_damage_that_no_snapshot_meets__is_reason_enough(
     with pytest.raises(SeglakeError):
         catalog_rows(maker.root)
     rebuild_catalog(str(maker.root), dry_run=False)
-    assert catalog_rows(maker.root) == before
-
-
-def test_force__can_be_given_on_the_command_line(maker: LakeMaker) -> None:
-    before = catalog_rows(maker.root)
-    command = ["repair", str(maker.root), "--catalog"]
-    left = CliRunner().invoke(app, command)
-    assert left.exit_code == 0
-    assert "was not rebuilt" in left.output
-    assert not list(maker.root.glob("catalog/log.backup-*"))
-    assert CliRunner().invoke(app, [*command, "--force"]).exit_code == 0
-    assert list(maker.root.glob("catalog/log.backup-*"))
     assert catalog_rows(maker.root) == before
 
 

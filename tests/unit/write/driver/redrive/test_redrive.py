@@ -22,20 +22,11 @@ from typer.testing import CliRunner
 
 import seglake
 from seglake.catalog.quarantine.open_rejects import open_attempts, redrive_from_run
-from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.table import CatalogTable
 from seglake.cli.app import app
 from seglake.engine import LocalEngine
-from seglake.errors import (
-    CommitConflict,
-    ConfigError,
-    InputError,
-    QuarantineLimit,
-    StoreError,
-    UsageError,
-)
+from seglake.errors import ConfigError, InputError, QuarantineLimit, StoreError, UsageError
 from seglake.maintain.commit import Clock
-from seglake.maintain.erasure.erase import erase
 from seglake.maintain.expiry.retention import expire_rejects
 from seglake.maintain.health.verify import verify
 from seglake.maintain.topic_settings import alter
@@ -215,9 +206,6 @@ def test_every_row_is_a_record_once_or_an_open_reject(
         assert verify(str(model.root), deep=True).findings == []
 
 
-# ------------------------------------------------------------------ deaths
-
-
 # ------------------------------------------------------------------ races
 
 
@@ -321,25 +309,6 @@ def test_a_redrive_of_a_run_that_is_replaced_meanwhile_takes_the_new_rejects(
     assert records(model.root) == model._names(run.times.keys() - left)
     assert open_rejects(model.root) == Counter(left)
     assert verify(str(model.root), deep=True).findings == []
-
-
-def test_a_redrive_waits_for_an_erasure_that_is_not_finished(
-    model: Model, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The catalog says how many rejects are left, and the quarantine still has more."""
-    with monkeypatch.context() as patched:
-        patched.setattr(QuarantineTable, "replace_files", _dies)
-        with suppress(Died):
-            erase(str(model.root), "events", raw_containing="0.1.gz:2")
-    settings = model.settings([model.folder], "b")
-    with pytest.raises(CommitConflict, match=r"erasure .* of run 'run 0' .* `seglake erase` again"):
-        redriven(settings, "run 0")
-    erase(str(model.root), "events", raw_containing="0.1.gz:2", grace_hours=0)
-    assert redriven(settings, "run 0").records == 5
-
-
-def _dies(*_: Any, **__: Any) -> None:
-    raise Died
 
 
 # ------------------------------------------------------------------ the chain of redrives

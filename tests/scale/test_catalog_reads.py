@@ -7,10 +7,8 @@ from pathlib import Path
 import pytest
 
 from seglake.catalog.delta.file_merges import FAN_IN
-from seglake.write.driver import run_input
 from tests.harness.tiers import rest_but
 from tests.scale.catalog_reads import History, Reads, build, ingested, opened, overtaken
-from tests.scale.many_files import searched
 
 Made = Callable[[str, int], tuple[Path, History]]
 Measured = Callable[[str, int], tuple[Reads, Reads]]  # of an open, and of an ingest
@@ -88,19 +86,3 @@ def test_random_names_in_folders_that_ascend_are_few_requests(reads: Measured, t
     found = reads("folders", times)[1]
     assert found.requests.keys() <= {"topic", "segment", "source"}
     assert found.requests.total() <= 20
-
-
-# ------------------------------------------------------------------ New files among many are found.
-
-
-def test_new_files_are_found_among_those_of_the_topic(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    history = History(40, 2, 12_000, 0)
-    build(tmp_path, history)
-    whole = searched(tmp_path, history, 30)
-    assert (whole.new, whole.skipped, whole.pages) == (30, 12_000, 13)
-    monkeypatch.setattr(run_input, "_AT_ONCE", 1000)
-    parts = searched(tmp_path, history, 30)
-    assert parts[:3] == whole[:3]
-    assert parts.requests < 3 * 13  # names ascend: a part is in few data files

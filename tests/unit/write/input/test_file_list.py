@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from seglake.catalog.schema import FILE_SCHEMAS
 from seglake.config import Input
 from seglake.errors import MissingObject
 from seglake.store.interface import Listed
+from seglake.write.driver import run_input
 from seglake.write.driver.run_input import KnownFiles, select_files
 from seglake.write.input import listing
 from seglake.write.input.content import InputStore
@@ -30,9 +32,10 @@ FILES = st.lists(
 
 @pytest.fixture(scope="module", autouse=True)
 def _small_blocks() -> Iterator[None]:
-    """Lists of few files have several batches."""
+    """Lists of few files have several batches, and several queries of the catalog."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(listing, "_ROWS", 3)
+        patched.setattr(run_input, "_AT_ONCE", 2)
         yield
 
 
@@ -73,6 +76,16 @@ def test_files_are_new_known_or_changed(files: list[SourceFile], known: list[Sou
     for file in known:
         versions.setdefault(file.path, []).append(file.version)
     found = select_files(listed, versions)
+    rows = [
+        {"path": path, "size_bytes": size, "modified_ms": ms, "etag": etag, "attempt_id": "a"}
+        for path, size, ms, etag in known
+    ]
+
+    def source_rows(paths: Collection[str]) -> pa.Table:
+        asked = [row for row in rows if row["path"] in paths]
+        return pa.Table.from_pylist(asked, FILE_SCHEMAS["source"])
+
+    assert KnownFiles.from_files(listed, source_rows).selection == found
     assert sorted([*found.files, *found.skipped, *found.changed], key=lambda f: f.path) == listed
     assert {file.path for file in found.files} == {*listed.paths} - {*versions}
     for file in found.skipped:
@@ -105,6 +118,7 @@ def test_many_listed_files_take_little_memory(monkeypatch: pytest.MonkeyPatch) -
     """As objects they take more than 2,000 bytes each, and as columns 130."""
     monkeypatch.undo()
     monkeypatch.setattr(listing, "_ROWS", 1 << 14)
+    monkeypatch.setattr(run_input, "_AT_ONCE", Many.count)
     asked = list[int]()
 
     def known(some: Collection[str]) -> pa.Table:

@@ -10,7 +10,6 @@ import seglake
 from seglake.catalog.table import CatalogTable
 from seglake.engine import engine_of
 from seglake.maintain.compaction.compact import compact_topic
-from seglake.maintain.compaction.passes import CompactionOptions
 from seglake.store import open_store
 from tests.bench.measure import Contender, Goal, Samples, Section, Table, Timed, race, say
 from tests.bench.workbench import Workbench, require
@@ -81,7 +80,7 @@ def _race(bench: Workbench, made: Keyed) -> list[Samples]:
 
 def _compact(lake: Path) -> None:
     table = CatalogTable.open(open_store(str(lake)))
-    compact_topic(table, TOPIC, engine_of(None), CompactionOptions(force=False, now_ms=NOW_MS))
+    compact_topic(table, TOPIC, engine_of(None), now_ms=NOW_MS)
 
 
 def _copy(source: Path, lake: Path) -> None:

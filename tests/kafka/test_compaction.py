@@ -17,7 +17,7 @@ from seglake.format.segment import rebuild
 from seglake.layout import attempt_folder, new_attempt
 from seglake.log.files import index_files
 from seglake.maintain.compaction.compact import compact_topic
-from seglake.maintain.compaction.passes import CompactionOptions, CompactionPolicy, group_segments
+from seglake.maintain.compaction.passes import compacted_topic, group_segments
 from seglake.maintain.health.verify import verify
 from tests.judges.described import describe
 from tests.judges.kafka_broker import Broker
@@ -130,8 +130,7 @@ def test_the_same_logs_are_due(
             home = copy_log(history.maker, 0, Path(place, str(number)))
             assert_planned(cleaner, history, home, kafkas)
             if number in rounds:
-                how = CompactionOptions(force=False, now_ms=history.now_ms)
-                compact_topic(history.maker.catalog, "events", LocalEngine(), how)
+                compact_topic(history.maker.catalog, "events", LocalEngine(), now_ms=history.now_ms)
                 history.logs[0].batches.clear()  # nobody asks for the model
 
 
@@ -144,8 +143,7 @@ def assert_planned(
     told: CleanerRound = cleaner.clean(
         home, settings, history.now_ms, cleaned_offset=view.cleaned_offset, act=False
     )
-    how = CompactionOptions(force=False, now_ms=history.now_ms)
-    plan = compact_topic(catalog, "events", LocalEngine(), how, dry_run=True)
+    plan = compact_topic(catalog, "events", LocalEngine(), now_ms=history.now_ms, dry_run=True)
     first = next((each for each in plan.partitions if not each.partition), None)
     if first is None:  # nothing that can be cleaned
         assert not told.groups
@@ -156,7 +154,7 @@ def assert_planned(
     )  # fmt: skip
     assert (first.clean_bytes, first.dirty_bytes) == (told.clean_bytes, told.dirty_bytes)
     rows = [r for r in live_rows(history.maker, 0) if r.end_offset <= told.first_uncleanable_offset]
-    groups = group_segments(rows, CompactionPolicy.from_topic(snapshot.topic("events"), "lake"))
+    groups = group_segments(rows, compacted_topic(snapshot.topic("events"), "lake"))
     assert [[rows[number].base_offset for number in group] for group in groups] == told.groups
 
 
@@ -229,8 +227,7 @@ def test_markers_and_producers_stay(kafka: Kafka, cleaner: KafkaCleaner, tmp_pat
     home = tmp_path / "kafka" / "events-0"
     shutil.copytree(folder, home)
     cleaner.clean(home, SETTINGS, T + 500)
-    how = CompactionOptions(force=True, now_ms=T + 500)
-    compact_topic(maker.catalog, "events", LocalEngine(), how)
+    compact_topic(maker.catalog, "events", LocalEngine(), force=True, now_ms=T + 500)
     ours = copy_log(maker, 0, tmp_path / "ours")
     assert batches_in(kafka, ours, 0) == batches_in(kafka, home, 0)
     found = batches_in(kafka, ours, 0)

@@ -15,7 +15,6 @@ from seglake.engine import Engine, LocalEngine
 from seglake.layout import new_attempt
 from seglake.maintain.compaction import passes as keys
 from seglake.maintain.compaction.compact import CompactResult, compact_topic
-from seglake.maintain.compaction.passes import CompactionOptions
 from seglake.maintain.health.verify import verify
 from tests.harness.engines import ScatteredEngine
 from tests.judges.latest import Counts, ModelLog, live_rows, stored_batches
@@ -146,12 +145,13 @@ class History:
     def clean(self, step: Clean) -> CompactResult:
         """A round, and what it says of itself."""
         self.now_ms += step.later_ms
-        how = CompactionOptions(force=True, now_ms=self.now_ms, bucket_rows=step.bucket_rows)
         ends = [
             max((row.end_offset for row in live_rows(self.maker, p)), default=0) for p in (0, 1)
         ]
-        with patch.object(keys, "TABLE_ROWS", step.table_rows):
-            report = compact_topic(self.maker.catalog, "events", step.engine, how)
+        with patch.multiple(keys, TABLE_ROWS=step.table_rows, BUCKET_ROWS=step.bucket_rows):
+            report = compact_topic(
+                self.maker.catalog, "events", step.engine, force=True, now_ms=self.now_ms
+            )
         told = {each.partition: each for each in report.partitions}
         for partition, (log, end) in enumerate(zip(self.logs, ends, strict=True)):
             has_rows = bool(live_rows(self.maker, partition))

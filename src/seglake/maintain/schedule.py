@@ -23,7 +23,7 @@ from seglake.engine import SegmentTasks
 from seglake.errors import SeglakeError
 from seglake.limits import GRACE_HOURS
 from seglake.maintain.commit import Clock, MaintenanceReport, check_hours
-from seglake.maintain.compaction.compact import CompactResult, compact_in
+from seglake.maintain.compaction.compact import CompactResult, compact_topic
 from seglake.maintain.expiry.retention import RetainResult, expire_rejects, retain_topic
 from seglake.maintain.merge import merge_in
 from seglake.maintain.publish.publish import Publisher
@@ -163,9 +163,9 @@ def _of_topic(
     if settings.retention_ms >= 0 or settings.retention_bytes >= 0:
         retention = partial(retain_topic, table, name, clock, dry_run=False)
         yield "retain", partial(committed, retention)
-    if "compact" in settings.cleanup_policy:
-        yield "compact", partial(committed, partial(compact_in, table, name, spark))
     tasks = SegmentTasks.from_session(table.store, spark, None)
+    if "compact" in settings.cleanup_policy:
+        yield "compact", partial(committed, partial(compact_topic, table, name, tasks.engine))
     yield "merge", partial(merge_in, table, name, tasks, dry_run=dry_run)
     if settings.quarantine_retention_ms >= 0:
         yield "expire-rejects", partial(expire_rejects, table, name, clock, dry_run=dry_run)

@@ -1,9 +1,20 @@
 """Compact the log partitions that are due, and replace their segments in one commit.
 
-All segments of a log partition are replaced together, because the record that supersedes another
-may be in any later segment. If another commit changed a segment of the log partition in the
-meantime, another round cleans the log partition again. Records that were appended in the meantime,
-or deleted below the log start, do not count as a change.
+A record must not be removed because of a record that is no longer there:
+
+    1. A compaction reads a log, and finds that record 9 supersedes record 4.
+    2. An undo commits, and removes record 9.
+    3. The compaction commits segments without record 4. The key has lost its value.
+
+So a compaction works in rounds:
+
+    1. Choose the log partitions that are due (`passes.log_to_clean`).
+    2. Announce an attempt, and read the version again. An erasure may have removed records before
+       the announcement, and a later erasure waits for the attempt.
+    3. Write the segments of each log partition without the records to remove (`passes`).
+    4. Commit the log partitions whose segments are all still live. Records that were appended in
+       the meantime, or deleted below the log start, do not count as a change.
+    5. Begin another round for the other log partitions, after a new choice of their segments.
 """
 
 from __future__ import annotations
@@ -21,16 +32,18 @@ from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change
 from seglake.catalog.transaction import announce, write_recent_markers
 from seglake.catalog.version.snapshot import PartitionView, Snapshot
+from seglake.config import Topic
 from seglake.engine import Engine, Progress, engine_of, logged
 from seglake.errors import CommitConflict
 from seglake.layout import new_attempt
+from seglake.limits import INT64_MAX
 from seglake.maintain.commit import Clock, TopicReport, commit_change
 from seglake.maintain.compaction.passes import (
     CleanedLog,
-    CompactionOptions,
-    CompactionPolicy,
+    CompactedLog,
     LogToClean,
     Passes,
+    compacted_topic,
     log_to_clean,
 )
 from seglake.store import dry_store, open_store
@@ -39,63 +52,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MAX_ROUNDS = 10  # tries for a log partition whose segments other commits change
-
-
-@dataclass
-class CompactedLog:
-    """A log partition before a round of compaction, and after the round if it was `cleaned`.
-
-    Records below the log start are not counted. `null_keys`, `superseded` and `expired_tombstones`
-    count the records that were removed.
-    """
-
-    partition: int
-    first_dirty_offset: int
-    first_uncleanable_offset: int
-    clean_bytes: int
-    dirty_bytes: int
-    dirty_ratio: float
-    due: bool
-    segments: int
-    cleaned: bool = False
-    segments_after: int = 0
-    bytes_after: int = 0
-    records: int = 0
-    records_after: int = 0
-    null_keys: int = 0
-    superseded: int = 0
-    expired_tombstones: int = 0
-
-    @staticmethod
-    def planned(log: LogToClean, *, due: bool) -> CompactedLog:
-        """Return the state of a log partition before a round."""
-        return CompactedLog(
-            log.partition,
-            log.first_dirty_offset,
-            log.first_uncleanable_offset,
-            log.clean_bytes,
-            log.dirty_bytes,
-            round(log.dirty_ratio, 4),
-            due,
-            len(log.rows),
-        )
-
-    @staticmethod
-    def done(cleaned: CleanedLog) -> CompactedLog:
-        """Return the state of a log partition after a round that cleaned it."""
-        log, old = cleaned.log, [row for rows, _ in cleaned.groups for row in rows]
-        before, gone = log.clean_bytes + log.dirty_bytes, sum(row.log_bytes for row in old)
-        return replace(
-            CompactedLog.planned(log, due=True),
-            cleaned=True,
-            segments_after=len(log.rows) - len(old) + len(cleaned.groups),
-            bytes_after=before - gone + sum(new.log_bytes for _, new in cleaned.groups),
-            records=cleaned.records,
-            records_after=cleaned.records_after,
-            null_keys=cleaned.null_keys,
-            superseded=cleaned.superseded,
-            expired_tombstones=cleaned.expired_tombstones,
-        )
 
 
 @dataclass(repr=False)
@@ -149,45 +105,32 @@ def compact(
         7
     """
     table = CatalogTable.open(open_store(root, storage_options))
-    return compact_in(table, topic, spark, progress, force=force, dry_run=dry_run, now_ms=now_ms)
-
-
-def compact_in(
-    table: CatalogTable,
-    topic: str,
-    spark: SparkSession | None,
-    progress: Progress | None = None,
-    *,
-    force: bool = False,
-    dry_run: bool = False,
-    now_ms: int | None = None,
-) -> CompactResult:
-    """Compact a topic like `compact`, in an open catalog, and return the result."""
     # Executors cannot read the results of the first pass that a dry run keeps on this machine.
     engine = engine_of(None if dry_run else spark)
-    progress = progress or logged("bytes of log")
-    clock = Clock(None if dry_run or now_ms is not None else table.store, now_ms)
-    how = CompactionOptions(force, clock.machine_ms, progress)
-    logs, policy = _logs(table, table.snapshot(), topic, how.now_ms)
-    if any(force or log.is_due(policy) for log in logs):
-        ahead_ms = clock.later_ms - clock.earlier_ms
-        how = CompactionOptions(force, clock.earlier_ms, progress, ahead_ms=ahead_ms)
-    return compact_topic(table, topic, engine, how, dry_run=dry_run)
+    return compact_topic(
+        table, topic, engine, progress, force=force, dry_run=dry_run, now_ms=now_ms
+    )
 
 
 def compact_topic(
     table: CatalogTable,
     topic: str,
     engine: Engine,
-    options: CompactionOptions,
+    progress: Progress | None = None,
     *,
+    force: bool = False,
     dry_run: bool = False,
+    now_ms: int | None = None,
 ) -> CompactResult:
     """Compact a topic like `compact`, in an open catalog and on an engine."""
-    report = CompactResult(topic, now_ms=options.now_ms, dry_run=dry_run)
+    clock = Clock(None if dry_run or now_ms is not None else table.store, now_ms)
+    report = CompactResult(topic, now_ms=clock.machine_ms, dry_run=dry_run)
     snapshot = table.snapshot()
-    logs, policy = _logs(table, snapshot, topic, options.now_ms)
-    due = [log for log in logs if options.force or log.is_due(policy)]
+    logs, settings = _logs(table, snapshot, topic, report.now_ms)
+    if any(force or log.is_due(settings) for log in logs):
+        report.now_ms = clock.earlier_ms
+        logs, settings = _logs(table, snapshot, topic, report.now_ms)
+    due = [log for log in logs if force or log.is_due(settings)]
     report.partitions = [CompactedLog.planned(log, due=log in due) for log in logs]
     if not due and not dry_run:
         write_recent_markers(table, snapshot.files, topic)
@@ -196,7 +139,13 @@ def compact_topic(
             return report
         work = replace(report, attempt_id=new_attempt(), version=-1)
         passes = partial(
-            Passes, engine=engine, attempt_id=work.attempt_id, policy=policy, options=options
+            Passes,
+            engine=engine,
+            attempt_id=work.attempt_id,
+            settings=settings,
+            now_ms=report.now_ms,
+            horizon_ms=min(clock.later_ms + settings.delete_retention_ms, INT64_MAX),
+            progress=progress or logged("bytes of log"),
         )
         if dry_run:
             with dry_store(table.store) as store:
@@ -212,7 +161,7 @@ def compact_topic(
         left = {log.partition for log in due}
         left -= {each.partition for each in report.partitions if each.cleaned}
         if left:
-            logs, policy = _logs(table, table.snapshot(), topic, options.now_ms)
+            logs, settings = _logs(table, table.snapshot(), topic, report.now_ms)
         due = [log for log in logs if log.partition in left]
     numbers = ", ".join(str(log.partition) for log in due)
     raise CommitConflict(
@@ -223,17 +172,17 @@ def compact_topic(
 
 def _logs(
     table: CatalogTable, snapshot: Snapshot, topic: str, now_ms: int
-) -> tuple[list[LogToClean], CompactionPolicy]:
-    """Return the log partitions with cleanable segments, and the policy. Raises UsageError."""
-    policy = CompactionPolicy.from_topic(snapshot.topic(topic), table.store.uri)
+) -> tuple[list[LogToClean], Topic]:
+    """Return the log partitions with cleanable segments, and the settings. Raises UsageError."""
+    settings = compacted_topic(snapshot.topic(topic), table.store.uri)
     rows = defaultdict[int, list[SegmentRow]](list)
     for row in table.segments(snapshot, topic):
         rows[row.partition].append(row)
     return [
         log
         for view in snapshot.partitions(topic)
-        if (log := log_to_clean(view, rows[view.partition], policy, now_ms)).rows
-    ], policy
+        if (log := log_to_clean(view, rows[view.partition], settings, now_ms)).rows
+    ], settings
 
 
 def _commit(table: CatalogTable, report: CompactResult, cleaned: Sequence[CleanedLog]) -> None:
@@ -247,7 +196,7 @@ def _commit(table: CatalogTable, report: CompactResult, cleaned: Sequence[Cleane
         views = [base.partition(report.topic, each.log.partition) for each in cleaned]
         pairs = zip(views, cleaned, strict=True)
         standing = [(view, each) for view, each in pairs if _is_current(view, each.log)]
-        done = {each.log.partition: CompactedLog.done(each) for _, each in standing}
+        done = {each.log.partition: each.report for _, each in standing}
         report.partitions = [done.get(each.partition, each) for each in before]
         rows, replaced = list[Row](), list[tuple[int, int]]()
         for view, each in standing:

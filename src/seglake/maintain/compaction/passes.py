@@ -4,7 +4,7 @@ The passes write files, but do not commit:
 
     FindKeys        segments → the last record of each key, as a hash and an offset    pass 1
     FindSurvivors   hash ranges → the offsets to keep, by segment
-    CleanGroups     segments and offsets → segments                                    pass 2
+    Passes._cleaned segments and offsets → segments                                    pass 2
 
 In the first pass, values and headers are decoded and not kept. A task has one table of keys in
 memory. When the table is full, its rows are spilled to disk, divided into *buckets* by ranges of
@@ -17,8 +17,9 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby, pairwise
 from shlex import quote
 from typing import Any, NamedTuple
@@ -29,12 +30,12 @@ import pyarrow as pa
 
 from seglake.catalog.schema import SegmentRow, TopicRow
 from seglake.catalog.version.snapshot import PartitionView
-from seglake.engine import SHARES_PER_CORE, Amounts, Engine, Progress, in_waves
+from seglake.config import Topic
+from seglake.engine import SHARES_PER_CORE, Amounts, Engine, Progress, SegmentTasks, in_waves
 from seglake.errors import UsageError
 from seglake.format.batch import CONTROL, DELETE_HORIZON, BatchTable
 from seglake.format.decode import Decoded
 from seglake.format.filter import NO_HORIZON
-from seglake.format.index import Subjects
 from seglake.format.records import Bytes, Int64s, fixed
 from seglake.limits import INT32_MAX, INT64_MAX
 from seglake.log.fetch import LogFetch
@@ -135,27 +136,33 @@ class LogPart(NamedTuple):
         return sum(row.log_bytes for row in self.rows)
 
 
-class KeyBlobs(NamedTuple):
-    """The blobs with the last record of each key, by partition and bucket, and record counts."""
+class PassOutput(NamedTuple):
+    """The blobs that tasks of a pass wrote to the spool, and counts by (name, partition)."""
 
     packed: bytes  # rows of SPOOLED
-    records: Counter[int]  # by partition, at or above the log start
-    null_keys: Counter[int]
+    counts: Counter[tuple[str, int]]
+
+    @staticmethod
+    def joined(outputs: Sequence[PassOutput]) -> tuple[pa.Table, Counter[tuple[str, int]]]:
+        """Return the rows of all blobs, and the sums of the counts."""
+        rows = unpack_rows(output.packed for output in outputs)
+        return rows, sum((output.counts for output in outputs), Counter())
 
 
 class FindKeys(NamedTuple):
     """The task that reads segments, and writes blobs with the last record of each key.
 
-    `now_ms` decides which tombstones have expired. The hashes are keyed with the attempt's id.
+    `now_ms` decides which tombstones have expired. The hashes are keyed with the attempt's id. The
+    task counts `records` at or above the log start, and the `null_keys` among them.
     """
 
     store: Store
     attempt_id: str
     now_ms: int
 
-    def __call__(self, log_parts: Sequence[LogPart]) -> KeyBlobs:
+    def __call__(self, log_parts: Sequence[LogPart]) -> PassOutput:
         """Read the segments of `log_parts`, write blobs to the spool, and return their rows."""
-        records, null_keys = Counter[int](), Counter[int]()
+        counts = Counter[tuple[str, int]]()
         with SpoolWriter(self.store, self.attempt_id) as spool:
             for log_part in log_parts:
                 size = sum(row.record_count for row in log_part.rows)
@@ -165,13 +172,13 @@ class FindKeys(NamedTuple):
                         row = 0
                         while row < len(part.offsets):
                             row, seen, nulls = table.put_records(part, log_part, seed, row)
-                            records[log_part.partition] += seen
-                            null_keys[log_part.partition] += nulls
+                            counts["records", log_part.partition] += seen
+                            counts["null_keys", log_part.partition] += nulls
                             if row < len(part.offsets):
                                 full.add([rows.data for rows in table.take(log_part.buckets)])
                     full.add([rows.data for rows in table.take(log_part.buckets)])
                     _write_keys(full, log_part, spool)
-        return KeyBlobs(pack_rows(spool.rows()), records, null_keys)
+        return PassOutput(pack_rows(spool.rows()), counts)
 
     def amounts(self, items: Sequence[Sequence[LogPart]]) -> Amounts:
         """Return the bytes of log of each item of work."""
@@ -238,35 +245,19 @@ def _write_keys(full: SpillBuffer, log_part: LogPart, spool: SpoolWriter) -> Non
 # segments that `min.compaction.lag.ms` excludes.
 
 
-class CompactionPolicy(NamedTuple):
-    """The compaction settings of a topic, with Kafka's defaults."""
+def compacted_topic(row: TopicRow, root: str) -> Topic:
+    """Return the settings of a topic of the lake at `root`.
 
-    delete_retention_ms: int = 24 * 3_600_000
-    min_lag_ms: int = 0
-    max_lag_ms: int = INT64_MAX
-    min_dirty_ratio: float = 0.5
-    segment_bytes: int = 2**30
-    index_bytes: int = 10 * 2**20
-    subjects: Subjects = ()  # of key indexes
-
-    @staticmethod
-    def from_topic(row: TopicRow, root: str) -> CompactionPolicy:
-        """Return the policy of a topic of the lake at `root`.
-
-        Raises UsageError if the `cleanup.policy` does not include `compact`.
-        """
-        topic = topic_from_row(row)
-        if "compact" not in topic.cleanup_policy:
-            raise UsageError(
-                f"topic {topic.name!r} has cleanup.policy = {topic.cleanup_policy!r}, so it is not "
-                f"compacted. To change that: `seglake alter {quote(root)} {topic.name} "
-                f"cleanup.policy=compact`"
-            )
-        return CompactionPolicy(
-            topic.delete_retention_ms, topic.min_compaction_lag_ms, topic.max_compaction_lag_ms,
-            topic.min_cleanable_dirty_ratio, topic.segment_bytes, topic.segment_index_bytes,
-            topic.index_subjects,
-        )  # fmt: skip
+    Raises UsageError if the `cleanup.policy` does not include `compact`.
+    """
+    topic = topic_from_row(row)
+    if "compact" not in topic.cleanup_policy:
+        raise UsageError(
+            f"topic {topic.name!r} has cleanup.policy = {topic.cleanup_policy!r}, so it is not "
+            f"compacted. To change that: `seglake alter {quote(root)} {topic.name} "
+            f"cleanup.policy=compact`"
+        )
+    return topic
 
 
 @dataclass(frozen=True)
@@ -293,14 +284,14 @@ class LogToClean:
         total = self.clean_bytes + self.dirty_bytes
         return self.dirty_bytes / total if total else 0.0
 
-    def is_due(self, policy: CompactionPolicy) -> bool:
+    def is_due(self, settings: Topic) -> bool:
         """Return whether a round is due (`LogCleanerManager.grabFilthiestCompactedLog`)."""
         late = self.overdue and self.dirty_bytes > 0
-        return late or self.dirty_ratio > policy.min_dirty_ratio
+        return late or self.dirty_ratio > settings.min_cleanable_dirty_ratio
 
 
 def log_to_clean(
-    view: PartitionView, rows: Sequence[SegmentRow], policy: CompactionPolicy, now_ms: int
+    view: PartitionView, rows: Sequence[SegmentRow], settings: Topic, now_ms: int
 ) -> LogToClean:
     """Return the part of a log that a round at `now_ms` would clean.
 
@@ -310,7 +301,7 @@ def log_to_clean(
     """
     first_dirty = max(view.cleaned_end, view.log_start_offset)
     dirty = [row for row in rows if row.end_offset > first_dirty]
-    waiting = [row.base_offset for row in dirty if _is_too_young(row, policy, now_ms)]
+    waiting = [row.base_offset for row in dirty if _is_too_young(row, settings, now_ms)]
     end = min(waiting, default=view.end_offset)
     cleanable = tuple(row for row in rows if row.end_offset <= end)
     dirty_bytes = sum(row.log_bytes for row in cleanable if row.end_offset > first_dirty)
@@ -323,17 +314,18 @@ def log_to_clean(
         cleanable,
         sum(row.log_bytes for row in cleanable) - dirty_bytes,
         dirty_bytes,
-        overdue=oldest < now_ms - max(policy.max_lag_ms, 0),
+        overdue=oldest < now_ms - settings.max_compaction_lag_ms,
     )
 
 
-def _is_too_young(row: SegmentRow, policy: CompactionPolicy, now_ms: int) -> bool:
+def _is_too_young(row: SegmentRow, settings: Topic, now_ms: int) -> bool:
     """Return whether `min.compaction.lag.ms` excludes a segment.
 
     If no record has a timestamp, the creation time of the segment counts.
     """
     newest = row.max_timestamp if row.max_timestamp >= 0 else row.created_at_ms
-    return policy.min_lag_ms > 0 and newest > now_ms - policy.min_lag_ms
+    lag_ms = settings.min_compaction_lag_ms
+    return lag_ms > 0 and newest > now_ms - lag_ms
 
 
 # ---------------- survivors
@@ -359,27 +351,19 @@ class BlobBucket(NamedTuple):
     rows: int  # of its blobs
 
 
-class Survivors(NamedTuple):
-    """The blobs of offsets to keep, by partition and segment, and counts by partition.
-
-    `packed` has blobs of the kinds SURVIVORS and TOMBSTONES, whose `unit` is the number of the
-    segment. `keys` counts keys, and `expired` counts expired tombstones.
-    """
-
-    packed: bytes  # rows of SPOOLED
-    keys: Counter[int]
-    expired: Counter[int]
-
-
 class FindSurvivors(NamedTuple):
-    """The task that reads buckets, and writes blobs with the offsets to keep."""
+    """The task that reads buckets, and writes blobs with the offsets to keep.
+
+    The blobs have the kinds SURVIVORS and TOMBSTONES, and their `unit` is the number of the
+    segment. The task counts `keys`, and the `expired` tombstones among them.
+    """
 
     store: Store
     attempt_id: str
 
-    def __call__(self, buckets: Sequence[BlobBucket]) -> Survivors:
+    def __call__(self, buckets: Sequence[BlobBucket]) -> PassOutput:
         """Read the blobs of the buckets, and write blobs with the offsets to keep."""
-        keys, expired = Counter[int](), Counter[int]()
+        counts = Counter[tuple[str, int]]()
         with SpoolWriter(self.store, self.attempt_id) as spool:
             for partition, own in groupby(buckets, lambda bucket: bucket.partition):
                 with SpillBuffer() as survivors, SpillBuffer() as tombstones:
@@ -389,11 +373,11 @@ class FindSurvivors(NamedTuple):
                         fresh = (entries & np.uint64(FRESH)) != 0
                         survivors.add(_by_segment(edges, entries[~gone]))
                         tombstones.add(_by_segment(edges, entries[fresh]))
-                        keys[partition] += len(entries)
-                        expired[partition] += int(gone.sum())
+                        counts["keys", partition] += len(entries)
+                        counts["expired", partition] += int(gone.sum())
                     for kind, found in ((SURVIVORS, survivors), (TOMBSTONES, tombstones)):
                         _write_offsets(found, kind, partition, len(edges) - 1, spool)
-        return Survivors(pack_rows(spool.rows()), keys, expired)
+        return PassOutput(pack_rows(spool.rows()), counts)
 
     def amounts(self, items: Sequence[Sequence[BlobBucket]]) -> Amounts:
         """Return the number of keys in each item's blobs. A key counts once for each blob."""
@@ -460,7 +444,7 @@ def _unpack(data: Any) -> Int64s:
 # rewritten if it loses no record.
 
 
-def group_segments(rows: Sequence[SegmentRow], policy: CompactionPolicy) -> Iterator[range]:
+def group_segments(rows: Sequence[SegmentRow], settings: Topic) -> Iterator[range]:
     """Yield the range of segment numbers of each group (`Cleaner.groupSegmentsBySize`).
 
     The logs of a group have at most `segment.bytes` together, each kind of its indexes has at most
@@ -468,7 +452,8 @@ def group_segments(rows: Sequence[SegmentRow], policy: CompactionPolicy) -> Iter
     is a group.
     """
     first, sizes = 0, np.zeros(3, np.int64)
-    limits = np.array([policy.segment_bytes, policy.index_bytes, policy.index_bytes])
+    index_bytes = settings.segment_index_bytes
+    limits = np.array([settings.segment_bytes, index_bytes, index_bytes])
     for number, row in enumerate(rows):
         own = np.array([row.log_bytes, row.index_bytes, row.timeindex_bytes])
         fits = bool((sizes + own <= limits).all())
@@ -503,38 +488,18 @@ def segment_edges(rows: Sequence[SegmentRow]) -> Int64s:
     return np.array([*(row.base_offset for row in rows), rows[-1].end_offset], np.int64)
 
 
-class CleanGroups(NamedTuple):
-    """The task that writes a segment for each group.
+def _write_group(
+    store: Store, group: CleanGroup, *, target: RewriteTarget, horizon_ms: int
+) -> SegmentRow:
+    """Write a group as one segment. Batches with fresh tombstones get the delete horizon."""
+    edges, blobs = segment_edges(group.rows), unpack_rows([group.packed])
 
-    Batches with fresh tombstones get the delete horizon `horizon_ms`.
-    """
-
-    store: Store
-    attempt_id: str
-    horizon_ms: int
-    subjects: Subjects  # of key indexes
-
-    def __call__(self, groups: Iterable[CleanGroup]) -> list[SegmentRow]:
-        """Write a segment for each group, and return the segments' rows."""
-        return [self._cleaned(group) for group in groups]
-
-    def amounts(self, items: Sequence[Sequence[CleanGroup]]) -> Amounts:
-        """Return the bytes of log of each item of work before it is cleaned."""
-        return Amounts(
-            "bytes of log in this wave",
-            [sum(group.log_bytes for group in groups) for groups in items],
-        )
-
-    def _cleaned(self, group: CleanGroup) -> SegmentRow:
-        newest, fresh = (self._offsets(group, kind) for kind in (SURVIVORS, TOMBSTONES))
-        keep = LatestPerKey(newest, fresh, self.horizon_ms)
-        target = RewriteTarget(self.attempt_id, subjects=self.subjects)
-        return rewrite(self.store, group.rows, keep, target)
-
-    def _offsets(self, group: CleanGroup, kind: int) -> KeepOffsets:
-        edges, blobs = segment_edges(group.rows), filter_kinds(unpack_rows([group.packed]), kind)
-        bits = bitmap(self.store, blobs, group.first, edges)
+    def offsets(kind: int) -> KeepOffsets:
+        bits = bitmap(store, filter_kinds(blobs, kind), group.first, edges)
         return KeepOffsets(edges[:1], np.zeros(1, np.int64), np.array([len(bits)]), bits)
+
+    keep = LatestPerKey(offsets(SURVIVORS), offsets(TOMBSTONES), horizon_ms)
+    return rewrite(store, group.rows, keep, target)
 
 
 @dataclass(frozen=True)
@@ -576,97 +541,129 @@ GroupReplacement = tuple[Sequence[SegmentRow], SegmentRow]
 """The segments of a group, and the segment that replaces them."""
 
 
-class CleanedLog(NamedTuple):
-    """One log partition after a round, with the groups that changed, and counts of records.
+@dataclass
+class CompactedLog:
+    """A log partition before a round of compaction, and after the round if it was `cleaned`.
 
-    Records below the log start offset are not counted.
+    Records below the log start are not counted. `null_keys`, `superseded` and `expired_tombstones`
+    count the records that were removed.
     """
+
+    partition: int
+    first_dirty_offset: int
+    first_uncleanable_offset: int
+    clean_bytes: int
+    dirty_bytes: int
+    dirty_ratio: float
+    due: bool
+    segments: int
+    cleaned: bool = False
+    segments_after: int = 0
+    bytes_after: int = 0
+    records: int = 0
+    records_after: int = 0
+    null_keys: int = 0
+    superseded: int = 0
+    expired_tombstones: int = 0
+
+    @staticmethod
+    def planned(log: LogToClean, *, due: bool) -> CompactedLog:
+        """Return the state of a log partition before a round."""
+        return CompactedLog(
+            log.partition,
+            log.first_dirty_offset,
+            log.first_uncleanable_offset,
+            log.clean_bytes,
+            log.dirty_bytes,
+            round(log.dirty_ratio, 4),
+            due,
+            len(log.rows),
+        )
+
+    @staticmethod
+    def done(
+        log: LogToClean, groups: Sequence[GroupReplacement], counts: Counter[tuple[str, int]]
+    ) -> CompactedLog:
+        """Return the state of a log partition after a round that replaced `groups`.
+
+        `counts` are the counts of both passes.
+        """
+        old = [row for rows, _ in groups for row in rows]
+        before, gone = log.clean_bytes + log.dirty_bytes, sum(row.log_bytes for row in old)
+        names = ("records", "null_keys", "keys", "expired")
+        records, null_keys, keys, expired = (counts[name, log.partition] for name in names)
+        return replace(
+            CompactedLog.planned(log, due=True),
+            cleaned=True,
+            segments_after=len(log.rows) - len(old) + len(groups),
+            bytes_after=before - gone + sum(new.log_bytes for _, new in groups),
+            records=records,
+            records_after=keys - expired,
+            null_keys=null_keys,
+            superseded=records - null_keys - keys,
+            expired_tombstones=expired,
+        )
+
+
+class CleanedLog(NamedTuple):
+    """A log partition after a round, with the groups that changed, and its report."""
 
     log: LogToClean
     groups: Sequence[GroupReplacement]
-    records: int
-    null_keys: int
-    superseded: int
-    expired_tombstones: int
-
-    @property
-    def records_after(self) -> int:
-        """Return the number of records that are kept."""
-        return self.records - self.null_keys - self.superseded - self.expired_tombstones
-
-
-class CompactionOptions(NamedTuple):
-    """The options of a compaction. `force` also compacts logs that are not due.
-
-    `now_ms` counts as the present time. New delete horizons count from `now_ms + ahead_ms`. A
-    bucket has about `bucket_rows` keys.
-    """
-
-    force: bool
-    now_ms: int
-    progress: Progress = lambda _done, _total: None
-    bucket_rows: int = BUCKET_ROWS
-    ahead_ms: int = 0
+    report: CompactedLog
 
 
 @dataclass(frozen=True)
 class Passes:
     """The two passes of one attempt.
 
-    The result depends only on the segments, the policy and the time, not on the number of cores.
+    The result depends only on the segments, the settings and the times, not on the number of
+    cores. A tombstone whose delete horizon is at or before `now_ms` has expired. New horizons are
+    `horizon_ms`.
     """
 
     store: Store
     engine: Engine
     attempt_id: str
-    policy: CompactionPolicy
-    options: CompactionOptions
+    settings: Topic
+    now_ms: int
+    horizon_ms: int
+    progress: Progress
 
     def clean(self, logs: Sequence[LogToClean]) -> list[CleanedLog]:
         """Clean logs that each have segments to clean. Raises CorruptData and StoreError."""
         if not logs:
             return []
         try:
-            spooled, records, null_keys = self._keys(logs)
-            spooled, keys, expired = self._survivors(logs, spooled)
-            segments = self._cleaned(logs, spooled)
+            spooled, found = self._keys(logs)
+            spooled, kept = self._survivors(logs, spooled)
+            replaced = self._cleaned(logs, spooled)
         finally:
             delete_blobs(self.store, self.attempt_id)
         return [
-            CleanedLog(
-                log,
-                new,
-                records[log.partition],
-                null_keys[log.partition],
-                records[log.partition] - null_keys[log.partition] - keys[log.partition],
-                expired[log.partition],
-            )
-            for log, new in zip(logs, segments, strict=True)
+            CleanedLog(log, groups, CompactedLog.done(log, groups, found + kept))
+            for log, groups in zip(logs, replaced, strict=True)
         ]
 
-    def _keys(self, logs: Sequence[LogToClean]) -> tuple[pa.Table, Counter[int], Counter[int]]:
-        """Run pass 1. Return the SPOOLED rows of its blobs, and counts of records and null keys."""
+    def _keys(self, logs: Sequence[LogToClean]) -> tuple[pa.Table, Counter[tuple[str, int]]]:
+        """Run pass 1. Return the SPOOLED rows of its blobs, and its counts."""
         total = _log_bytes(logs)
         cores = self.engine.cores_for(total)
         least = total // (SHARES_PER_CORE * cores)
         log_parts = [log_part for log in logs for log_part in self._log_parts(log, least)]
         sizes = [log_part.size_bytes for log_part in log_parts]
-        task = FindKeys(self.store, self.attempt_id, self.options.now_ms)
-        parts, done = list[KeyBlobs](), 0
-        for numbers, keys in in_waves(self.engine, task, log_parts, sizes, cores):
-            parts.append(keys)
+        task = FindKeys(self.store, self.attempt_id, self.now_ms)
+        outputs, done = list[PassOutput](), 0
+        for numbers, output in in_waves(self.engine, task, log_parts, sizes, cores):
+            outputs.append(output)
             done += sum(sizes[number] for number in numbers)
-            self.options.progress(done, 2 * total)
-        return (
-            unpack_rows(part.packed for part in parts),
-            sum((part.records for part in parts), Counter()),
-            sum((part.null_keys for part in parts), Counter()),
-        )
+            self.progress(done, 2 * total)
+        return PassOutput.joined(outputs)
 
     def _log_parts(self, log: LogToClean, least_bytes: int) -> Iterator[LogPart]:
         """Divide a log into parts of whole segments. Only the last may be below `least_bytes`."""
         records = sum(row.record_count for row in log.rows)
-        buckets = -(-records // self.options.bucket_rows) or 1
+        buckets = -(-records // BUCKET_ROWS) or 1
         least_bytes = max(least_bytes, _log_bytes([log]) * buckets // _MOST_BLOBS)
         rows, size = list[SegmentRow](), 0
         for row in log.rows:
@@ -679,8 +676,8 @@ class Passes:
 
     def _survivors(
         self, logs: Sequence[LogToClean], keys: pa.Table
-    ) -> tuple[pa.Table, Counter[int], Counter[int]]:
-        """Find the survivors. Return rows of their blobs, counts of keys and expired tombstones."""
+    ) -> tuple[pa.Table, Counter[tuple[str, int]]]:
+        """Find the survivors. Return the SPOOLED rows of their blobs, and the counts."""
         edges = {log.partition: segment_edges(log.rows) for log in logs}
         buckets = list[BlobBucket]()
         for (partition, _), spooled in _parts(keys, "partition", "number"):
@@ -690,12 +687,7 @@ class Passes:
         most = _MOST_BLOBS // SHARES_PER_CORE // max(map(len, edges.values()))
         cores = min(self.engine.cores_for(_log_bytes(logs)), most)
         runs = in_waves(self.engine, task, buckets, [bucket.rows for bucket in buckets], cores)
-        parts = [survivors for _, survivors in runs]
-        return (
-            unpack_rows(part.packed for part in parts),
-            sum((part.keys for part in parts), Counter()),
-            sum((part.expired for part in parts), Counter()),
-        )
+        return PassOutput.joined([output for _, output in runs])
 
     def _cleaned(
         self, logs: Sequence[LogToClean], spooled: pa.Table
@@ -708,22 +700,17 @@ class Passes:
             for number, log in enumerate(logs)
             for group in self._groups(log, survivors.get(log.partition, SPOOLED.empty_table()))
         ]
-        sizes = [group.log_bytes for _, group in groups]
-        fresh_ms = self.options.now_ms + self.options.ahead_ms
-        horizon_ms = min(fresh_ms + self.policy.delete_retention_ms, INT64_MAX)
-        task = CleanGroups(self.store, self.attempt_id, horizon_ms, self.policy.subjects)
-        rows, left, cores = dict[int, SegmentRow](), sum(sizes), self.engine.cores_for(sum(sizes))
-        for numbers, written in in_waves(
-            self.engine, task, [group for _, group in groups], sizes, cores
-        ):
-            rows |= zip(numbers, written, strict=True)
-            left -= sum(sizes[number] for number in numbers)
-            self.options.progress(2 * total - left, 2 * total)
-        # Count the groups that are not rewritten.
-        self.options.progress(2 * total, 2 * total)
+        target = RewriteTarget(self.attempt_id, subjects=self.settings.index_subjects)
+        # The groups that are not rewritten count as done.
+        left = sum(group.log_bytes for _, group in groups)
+        tasks = SegmentTasks(self.store, self.engine, self.progress)
+        rows = tasks.within(2 * total - left, 2 * total).map(
+            partial(_write_group, target=target, horizon_ms=self.horizon_ms),
+            [group for _, group in groups],
+        )
         new: list[list[GroupReplacement]] = [[] for _ in logs]
-        for number, (log_number, group) in enumerate(groups):
-            new[log_number].append((group.rows, rows[number]))
+        for (number, group), row in zip(groups, rows, strict=True):
+            new[number].append((group.rows, row))
         return new
 
     def _groups(self, log: LogToClean, spooled: pa.Table) -> Iterator[CleanGroup]:
@@ -735,7 +722,7 @@ class Passes:
             np.add.at(column, units[kinds == kind], counts[kinds == kind])
         stored = np.array([row.record_count for row in log.rows])
         changes = (newest < stored) | (fresh > 0)
-        for group in group_segments(log.rows, self.policy):
+        for group in group_segments(log.rows, self.settings):
             some = slice(group.start, group.stop)
             if changes[some].any():
                 own = pa.array((units >= group.start) & (units < group.stop))

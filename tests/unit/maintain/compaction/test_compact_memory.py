@@ -12,7 +12,7 @@ from seglake.engine import Item, LocalEngine, Result, Task
 from seglake.maintain.compaction import passes
 from seglake.maintain.compaction import passes as keys
 from seglake.maintain.compaction.compact import compact_topic
-from seglake.maintain.compaction.passes import CompactionOptions, FindKeys, FindSurvivors, KeyBlobs
+from seglake.maintain.compaction.passes import FindKeys, FindSurvivors, PassOutput
 from seglake.write.spool.spool import unpack_rows
 from tests.makers.keyed_logs import TOPIC, Keyed, make_keyed_lake
 from tests.makers.lakes import open_catalog
@@ -26,16 +26,15 @@ from seglake.engine import LocalEngine
 from seglake.catalog.table import CatalogTable
 from seglake.maintain.compaction import passes as keys
 from seglake.maintain.compaction.compact import compact_topic
-from seglake.maintain.compaction.passes import CompactionOptions
 from seglake.store import open_store
-keys.TABLE_ROWS = 2**16
+keys.TABLE_ROWS, keys.BUCKET_ROWS = 2**16, 50_000
 def peak():  # of this program; ru_maxrss would count what its parent was when it forked
     lines = open("/proc/self/status").read().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
 for root in sys.argv[1:]:
     table = CatalogTable.open(open_store(root))
-    options = CompactionOptions(force=True, now_ms=2 * 10**12, bucket_rows=50_000)
-    (log,) = compact_topic(table, "events", LocalEngine(), options).partitions
+    done = compact_topic(table, "events", LocalEngine(), force=True, now_ms=2 * 10**12)
+    (log,) = done.partitions
     print(log.records, log.superseded, peak())
 """
 
@@ -69,7 +68,9 @@ class _Noting(LocalEngine):
     def map(self, task: Task[Item, Result], items: Sequence[Item]) -> list[Result]:
         results = super().map(task, items)
         if isinstance(task, FindKeys | FindSurvivors):
-            rows = [len(unpack_rows([result.packed])) for result in cast("list[KeyBlobs]", results)]
+            rows = [
+                len(unpack_rows([result.packed])) for result in cast("list[PassOutput]", results)
+            ]
             self.told.setdefault(type(task), []).extend(rows)
         return results
 
@@ -79,18 +80,17 @@ def test_blobs_do_not_grow_with_the_square_of_the_keys(
 ) -> None:
     """A table that is full does not make blobs; a bucket has one of each task, a segment two."""
     monkeypatch.setattr(keys, "TABLE_ROWS", 2**8)
+    monkeypatch.setattr(keys, "BUCKET_ROWS", 1_000)
     made = Keyed(20_000, 20_000, in_turn=True, segment_bytes=2**17)
     segments = len(make_keyed_lake(tmp_path, made, **{"segment.bytes": 2**17}))
-    engine, options = _Noting(), CompactionOptions(force=True, now_ms=2 * 10**12, bucket_rows=1_000)
-    compact_topic(open_catalog(str(tmp_path)), TOPIC, engine, options)
+    engine, now_ms = _Noting(), 2 * 10**12
+    compact_topic(open_catalog(str(tmp_path)), TOPIC, engine, force=True, now_ms=now_ms)
     found, stays = engine.told[FindKeys], engine.told[FindSurvivors]
     assert max(found) == made.records // 1_000
     assert segments > 2
     assert max(stays) <= 2 * segments
     monkeypatch.setattr(passes, "_MOST_BLOBS", 24)
     engine = _Noting()
-    compact_topic(
-        open_catalog(str(tmp_path)), TOPIC, engine, options._replace(now_ms=options.now_ms + 1)
-    )
+    compact_topic(open_catalog(str(tmp_path)), TOPIC, engine, force=True, now_ms=now_ms + 1)
     assert sum(engine.told[FindKeys]) < sum(found)
     assert len(engine.told[FindSurvivors]) < len(stays)

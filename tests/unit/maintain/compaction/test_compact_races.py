@@ -17,8 +17,9 @@ from seglake.engine import Engine, LocalEngine
 from seglake.errors import CommitConflict
 from seglake.layout import blobs_folder
 from seglake.maintain.compaction import compact as module
+from seglake.maintain.compaction import passes
 from seglake.maintain.compaction.compact import CompactResult, compact, compact_topic
-from seglake.maintain.compaction.passes import CleanedLog, CompactionOptions, LogToClean, Passes
+from seglake.maintain.compaction.passes import CleanedLog, LogToClean, Passes
 from seglake.maintain.health.reindex import reindex
 from seglake.maintain.health.verify import verify
 from tests.harness.engines import ScatteredEngine
@@ -89,7 +90,9 @@ def test_compaction_that_loses_every_race_is_an_error(
     assert offsets(maker, 0) == [*range(150)]
 
 
-def test_a_round_is_a_function_of_the_log_and_the_time(maker: LakeMaker, tmp_path: Path) -> None:
+def test_a_round_is_a_function_of_the_log_and_the_time(
+    maker: LakeMaker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """Whatever engine and buckets: the same bytes, and no blob is left."""
     engines: tuple[Engine, ...] = LocalEngine(), LocalEngine(2), ScatteredEngine(5)
     seen = set[tuple[object, ...]]()
@@ -97,7 +100,8 @@ def test_a_round_is_a_function_of_the_log_and_the_time(maker: LakeMaker, tmp_pat
         copy = tmp_path / f"copy-{number}"
         shutil.copytree(tmp_path / "lake", copy)
         table = open_catalog(str(copy))
-        compact_topic(table, "events", engine, CompactionOptions(True, NOW, bucket_rows=rows))
+        monkeypatch.setattr(passes, "BUCKET_ROWS", rows)
+        compact_topic(table, "events", engine, force=True, now_ms=NOW)
         found = table.segments(table.snapshot(), "events")
         (attempt,) = {row.attempt_id for row in found}
         assert not list((copy / blobs_folder(attempt)).glob("*"))

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from seglake.catalog.schema import SegmentRow, TopicRow
+from seglake.config import Topic
 from seglake.errors import UsageError
 from seglake.maintain.compaction.passes import (
-    CompactionPolicy,
     LogToClean,
+    compacted_topic,
     group_segments,
     log_to_clean,
 )
@@ -39,89 +40,74 @@ def rows(*times: tuple[int, int], size: int = 100) -> list[SegmentRow]:
     ]  # fmt: skip
 
 
+def settings(**values: object) -> Topic:
+    """Settings with these values, which need not be valid."""
+    return Topic(name="t").model_copy(update=values)
+
+
 def planned(
-    segments: list[SegmentRow], policy: CompactionPolicy, start: int = 0, cleaned: int = 0
+    segments: list[SegmentRow], topic_settings: Topic, start: int = 0, cleaned: int = 0
 ) -> LogToClean:
     end = segments[-1].end_offset if segments else 0
     view: Any = SimpleNamespace(
         partition=0, log_start_offset=start, end_offset=end, cleaned_end=cleaned
     )
-    return log_to_clean(view, segments, policy, NOW)
-
-
-def test_a_policy_is_the_topics() -> None:
-    assert (
-        CompactionPolicy.from_topic(topic(cleanup_policy="compact"), "lake") == CompactionPolicy()
-    )
-    found = CompactionPolicy.from_topic(
-        topic(
-            cleanup_policy="delete, compact",
-            delete_retention_ms=1,
-            min_compaction_lag_ms=2,
-            max_compaction_lag_ms=3,
-            min_cleanable_dirty_ratio=0.25,
-            segment_bytes=2**20,
-            segment_index_bytes=2**10,
-        ),
-        "lake",
-    )
-    assert found == CompactionPolicy(1, 2, 3, 0.25, 2**20, 2**10)
+    return log_to_clean(view, segments, topic_settings, NOW)
 
 
 def test_a_topic_that_is_not_compacted_is_refused() -> None:
     with pytest.raises(UsageError, match=r"cleanup\.policy = 'delete'.* alter lake t "):
-        CompactionPolicy.from_topic(topic(cleanup_policy="delete"), "lake")
+        compacted_topic(topic(cleanup_policy="delete"), "lake")
 
 
 def test_a_log_is_dirty_from_where_the_last_round_ended() -> None:
     segments = rows((1, 1), (2, 2), (3, 3), (4, 4))
-    fresh = planned(segments, CompactionPolicy())
+    fresh = planned(segments, settings())
     assert (fresh.first_dirty_offset, fresh.first_uncleanable_offset) == (0, 40)
     assert (fresh.clean_bytes, fresh.dirty_bytes, fresh.dirty_ratio) == (0, 400, 1.0)
-    half = planned(segments, CompactionPolicy(), cleaned=20)
+    half = planned(segments, settings(), cleaned=20)
     assert (half.first_dirty_offset, half.clean_bytes, half.dirty_bytes) == (20, 200, 200)
-    assert not half.is_due(CompactionPolicy())  # the ratio is not above a half
-    assert half.is_due(CompactionPolicy(min_dirty_ratio=0.49))
-    merged = planned(segments, CompactionPolicy(), cleaned=25)
+    assert not half.is_due(settings())  # the ratio is not above a half
+    assert half.is_due(settings(min_cleanable_dirty_ratio=0.49))
+    merged = planned(segments, settings(), cleaned=25)
     assert (merged.first_dirty_offset, merged.clean_bytes) == (25, 200)
-    started = planned(segments, CompactionPolicy(), start=30, cleaned=20)
+    started = planned(segments, settings(), start=30, cleaned=20)
     assert (started.first_dirty_offset, started.dirty_bytes) == (30, 100)
 
 
 def test_nothing_is_due_without_records() -> None:
-    empty = planned([], CompactionPolicy(min_dirty_ratio=0.0))
-    assert (empty.dirty_ratio, empty.is_due(CompactionPolicy(min_dirty_ratio=0.0))) == (0.0, False)
+    empty = planned([], settings(min_cleanable_dirty_ratio=0.0))
+    assert (empty.dirty_ratio, empty.is_due(settings(min_cleanable_dirty_ratio=0.0))) == (
+        0.0,
+        False,
+    )
 
 
 def test_the_young_are_held_back_and_all_behind_them() -> None:
     segments = rows((1, NOW - 100), (2, NOW - 99), (3, 3))
-    held = planned(segments, CompactionPolicy(min_lag_ms=100))
+    held = planned(segments, settings(min_compaction_lag_ms=100))
     assert (held.first_uncleanable_offset, held.dirty_bytes, len(held.rows)) == (10, 100, 1)
-    assert planned(segments, CompactionPolicy(min_lag_ms=99)).first_uncleanable_offset == 30
-    assert planned(segments, CompactionPolicy(min_lag_ms=0)).first_uncleanable_offset == 30
-    clean = planned(
-        segments, CompactionPolicy(min_lag_ms=100), cleaned=20
-    )  # what is clean holds nobody
+    assert planned(segments, settings(min_compaction_lag_ms=99)).first_uncleanable_offset == 30
+    assert planned(segments, settings(min_compaction_lag_ms=0)).first_uncleanable_offset == 30
+    # what is clean holds nobody
+    clean = planned(segments, settings(min_compaction_lag_ms=100), cleaned=20)
     assert (clean.first_uncleanable_offset, clean.dirty_bytes) == (30, 100)
 
 
 def test_a_segment_without_timestamps_is_as_old_as_its_file() -> None:
     segments = rows((-1, -1))
-    assert planned(segments, CompactionPolicy(min_lag_ms=51)).rows == ()
-    assert len(planned(segments, CompactionPolicy(min_lag_ms=50)).rows) == 1
+    assert planned(segments, settings(min_compaction_lag_ms=51)).rows == ()
+    assert len(planned(segments, settings(min_compaction_lag_ms=50)).rows) == 1
 
 
 def test_the_old_are_due_whatever_the_ratio() -> None:
-    segments, policy = (
-        rows((NOW - 5, NOW), (NOW - 11, NOW), (-1, -1)),
-        CompactionPolicy(max_lag_ms=11),
-    )
-    never = policy._replace(min_dirty_ratio=1.0)
+    segments = rows((NOW - 5, NOW), (NOW - 11, NOW), (-1, -1))
+    never = settings(min_cleanable_dirty_ratio=1.0, max_compaction_lag_ms=11)
     assert not planned(segments, never).is_due(never)
-    late = never._replace(max_lag_ms=10)
+    late = settings(min_cleanable_dirty_ratio=1.0, max_compaction_lag_ms=10)
     assert planned(segments, late).is_due(late)
     assert not planned(segments, late, cleaned=20).is_due(late)
-    held = late._replace(min_lag_ms=10**5)
+    held = late.model_copy(update={"min_compaction_lag_ms": 10**5})
     assert not planned(segments, held).is_due(held)  # there is nothing that may be cleaned
 
 
@@ -130,15 +116,14 @@ def test_groups_end_where_a_segment_would_be_too_large() -> None:
     segments = [replace(row, index_bytes=8, timeindex_bytes=12) for row in segments]
 
     def groups(**limits: Any) -> list[tuple[int, int]]:
-        policy = CompactionPolicy()._replace(**limits)
-        return [(g.start, g.stop) for g in group_segments(segments, policy)]
+        return [(g.start, g.stop) for g in group_segments(segments, settings(**limits))]
 
     assert groups() == [(0, 5)]
     assert groups(segment_bytes=200) == [(0, 2), (2, 4), (4, 5)]
     assert groups(segment_bytes=1) == [(n, n + 1) for n in range(5)]
-    assert groups(index_bytes=36) == [(0, 3), (3, 5)]
+    assert groups(segment_index_bytes=36) == [(0, 3), (3, 5)]
     segments[4] = replace(segments[4], end_offset=2**31 + 1)
     assert groups() == [(0, 4), (4, 5)]
     segments[4] = replace(segments[4], end_offset=2**31)
     assert groups() == [(0, 5)]
-    assert list(group_segments([], CompactionPolicy())) == []
+    assert list(group_segments([], settings())) == []

@@ -221,7 +221,7 @@ FAULTS: dict[str, Put] = {
         edited(table, "claim", ("require_not_abandoned(store, attempt_id)", "pass"))
     ],
     "a merge replaces segments that changed after its plan": lambda: [
-        patch.object(merge, "_is_current", lambda *_: True)
+        patch.object(merge, "are_live", lambda *_: True)
     ],
     "a compaction replaces segments that changed after its plan": lambda: [
         patch.object(compact, "_is_current", lambda *_: True)
@@ -303,7 +303,8 @@ FAULTS: dict[str, Put] = {
         patch.object(_Transaction, "_abandon_unused", lambda _: None)
     ],
     "a repair leaves what only a tag names": lambda: [
-        patch.object(repair, "_restore", lambda *_: None)
+        patch.object(repair, "only_tagged", lambda *_: ()),
+        patch.object(reindex, "_named_by_tags", lambda *_: {}),
     ],
     "a tag that loses to an erasure keeps to its version": lambda: [
         patch.object(tagging._Tagging, "_made", _made_of_the_first_version)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Literal, TypeVar
+
+import numpy as np
 
 from seglake import layout
 from seglake.cached import cached_property
@@ -113,6 +115,18 @@ def commit_change(
         return
     version = transact_upkeep(table, report.topic, report.attempt_id, plan, base)
     report.version = -1 if version is None else version
+
+
+def are_live(base: Snapshot, rows: Sequence[SegmentRow]) -> bool:
+    """Return whether a version names all these segments, of one log partition, and their files."""
+    if not rows:
+        return True
+    view = base.partition(rows[0].topic, rows[0].partition)
+    places = np.searchsorted(view.segments.base_offsets, [row.base_offset for row in rows])
+    return all(
+        place < len(view) and view.segment(place).id == row.id
+        for place, row in zip(places.tolist(), rows, strict=True)
+    )
 
 
 Answer = TypeVar("Answer")

@@ -32,7 +32,13 @@ from seglake.limits import INT32_MAX
 from seglake.log.rewrite.keep import RecordFilter
 from seglake.log.rewrite.segments import RewriteTarget, rewrite
 from seglake.log.writer import limits_of, policy_of
-from seglake.maintain.commit import MaintenanceReport, TopicReport, commit_change, open_catalog
+from seglake.maintain.commit import (
+    MaintenanceReport,
+    TopicReport,
+    are_live,
+    commit_change,
+    open_catalog,
+)
 from seglake.store import Store
 from seglake.write.driver.topics import topic_from_row
 
@@ -174,12 +180,12 @@ def merge_in(
         # Read the version again, because an erasure may have removed records before the
         # announcement.
         newest = table.refresh(snapshot)
-        standing = [group for group in groups if _is_current(newest, group.rows)]
-        results = tasks.map(partial(_merge_group, target=target), standing)
+        current = [group for group in groups if are_live(newest, group.rows)]
+        results = tasks.map(partial(_merge_group, target=target), current)
         report.damaged = [result for result in results if isinstance(result, DamagedFile)]
         merged = {
             group: result
-            for group, result in zip(standing, results, strict=True)
+            for group, result in zip(current, results, strict=True)
             if isinstance(result, SegmentRow)
         }
         _commit(table, merged, report)
@@ -235,7 +241,7 @@ def _commit(
     """Replace each group whose segments are still live by its new segment, in one commit."""
 
     def plan(base: Snapshot) -> Change | None:
-        done = [group for group in merged if _is_current(base, group.rows)]
+        done = [group for group in merged if are_live(base, group.rows)]
         rows = [merged[group] for group in done]
         report.segments, report.new_segments = sum(len(group.rows) for group in done), len(rows)
         report.log_bytes = sum(group.log_bytes for group in done)
@@ -245,16 +251,6 @@ def _commit(
         return Change([*rows, report.row("merge")], replaced) if done else None
 
     commit_change(table, report, plan, dry_run=report.dry_run)
-
-
-def _is_current(base: Snapshot, rows: Sequence[SegmentRow]) -> bool:
-    """Return whether all these segments are still live with the same files."""
-    view = base.partition(rows[0].topic, rows[0].partition)
-    bases = view.segments.base_offsets
-    first = int(bases.searchsorted(rows[0].base_offset))
-    if first + len(rows) > len(bases):
-        return False
-    return all(view.segment(first + n).id == row.id for n, row in enumerate(rows))
 
 
 # ---------------- merge groups

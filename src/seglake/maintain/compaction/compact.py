@@ -25,19 +25,17 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from seglake.catalog.schema import Row, SegmentRow
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change
 from seglake.catalog.transaction import announce, write_recent_markers
-from seglake.catalog.version.snapshot import PartitionView, Snapshot
+from seglake.catalog.version.snapshot import Snapshot
 from seglake.config import Topic
 from seglake.engine import Engine, Progress, engine_of, logged
 from seglake.errors import CommitConflict
 from seglake.layout import new_attempt
 from seglake.limits import INT64_MAX
-from seglake.maintain.commit import Clock, TopicReport, commit_change
+from seglake.maintain.commit import Clock, TopicReport, are_live, commit_change
 from seglake.maintain.compaction.passes import (
     CleanedLog,
     CompactedLog,
@@ -154,9 +152,8 @@ def compact_topic(
         with announce(table, work.attempt_id, topic):
             # Read the version again. An erasure may have removed records before the announcement.
             newest = table.snapshot()
-            views = {view.partition: view for view in newest.partitions(topic)}
-            standing = [log for log in due if _is_current(views[log.partition], log)]
-            _commit(table, work, passes(table.store).clean(standing))
+            current = [log for log in due if _is_current(newest, log)]
+            _commit(table, work, passes(table.store).clean(current))
         report = report if work.version < 0 else work
         left = {log.partition for log in due}
         left -= {each.partition for each in report.partitions if each.cleaned}
@@ -193,13 +190,12 @@ def _commit(table: CatalogTable, report: CompactResult, cleaned: Sequence[Cleane
     before = report.partitions
 
     def plan(base: Snapshot) -> Change | None:
-        views = [base.partition(report.topic, each.log.partition) for each in cleaned]
-        pairs = zip(views, cleaned, strict=True)
-        standing = [(view, each) for view, each in pairs if _is_current(view, each.log)]
-        done = {each.log.partition: each.report for _, each in standing}
+        current = [each for each in cleaned if _is_current(base, each.log)]
+        done = {each.log.partition: each.report for each in current}
         report.partitions = [done.get(each.partition, each) for each in before]
         rows, replaced = list[Row](), list[tuple[int, int]]()
-        for view, each in standing:
+        for each in current:
+            view = base.partition(report.topic, each.log.partition)
             end = max(view.cleaned_end, each.log.first_uncleanable_offset)
             rows.append(view.next_row(view.log_start_offset, cleaned_offset=end))
             for old, new in each.groups:
@@ -207,16 +203,12 @@ def _commit(table: CatalogTable, report: CompactResult, cleaned: Sequence[Cleane
                     rows.append(new)
                     stored = (row for row in old if row.end_offset > view.log_start_offset)
                     replaced += [(row.partition, row.base_offset) for row in stored]
-        return Change([*rows, report.row("compact")], replaced) if standing else None
+        return Change([*rows, report.row("compact")], replaced) if current else None
 
     commit_change(table, report, plan, dry_run=report.dry_run)
 
 
-def _is_current(view: PartitionView, log: LogToClean) -> bool:
+def _is_current(base: Snapshot, log: LogToClean) -> bool:
     """Return whether the cleaned segments at or above the log start are still live."""
-    rows = [row for row in log.rows if row.end_offset > view.log_start_offset]
-    places = np.searchsorted(view.segments.base_offsets, [row.base_offset for row in rows])
-    return all(
-        place < len(view) and view.segment(place).id == row.id
-        for place, row in zip(places.tolist(), rows, strict=True)
-    )
+    start = base.partition(log.rows[0].topic, log.partition).log_start_offset
+    return are_live(base, [row for row in log.rows if row.end_offset > start])

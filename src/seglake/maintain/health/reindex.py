@@ -10,13 +10,15 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import crc32c
 import numpy as np
 
-from seglake.catalog.schema import SegmentRow
+from seglake.catalog.schema import SegmentRow, TagRow
 from seglake.catalog.table import CatalogTable
+from seglake.catalog.tags import live_tags
 from seglake.catalog.topic_change import Change
 from seglake.catalog.transaction import announce
 from seglake.catalog.version.snapshot import Snapshot
@@ -28,13 +30,14 @@ from seglake.format.decode import decode, with_extremes
 from seglake.format.index import IndexPolicy, Subjects
 from seglake.format.records import join_tables
 from seglake.format.segment import Sealed, rebuild
-from seglake.layout import Suffix
+from seglake.layout import WHOLE_LAKE, Suffix
 from seglake.log.fetch import LogFetch
 from seglake.log.files import LogCheck, check_crc, check_size, index_files, put_indexes
 from seglake.log.key_indexes import KeyIndexBuilder
 from seglake.log.links import LakeLogs
 from seglake.log.segment import LogSegment
-from seglake.maintain.commit import MaintenanceReport, TopicReport, commit_change
+from seglake.maintain.commit import MaintenanceReport, TopicReport, are_live, commit_change
+from seglake.maintain.tagging import rewrite_tag
 from seglake.store import Store, open_store
 
 if TYPE_CHECKING:
@@ -90,8 +93,8 @@ _LOG_COLUMNS = (  # columns that are computed from the log
 )  # fmt: skip
 
 
-def check_segment(store: Store, row: SegmentRow, *, deep: bool) -> list[dict[str, Any]]:
-    """Return the findings about a segment's files, as plain values.
+def check_segment(store: Store, row: SegmentRow, *, deep: bool) -> list[HealthFinding]:
+    """Return the findings about a segment's files.
 
     Unless `deep`, the log is only decoded if the size or the checksum of a file is wrong. Then the
     finding names the damaged byte.
@@ -105,7 +108,7 @@ def check_segment(store: Store, row: SegmentRow, *, deep: bool) -> list[dict[str
     except (CorruptData, StoreError) as error:
         findings.append(segment_finding(row, "log", error))
     findings += [file_finding(store, row, suffix, files.get(suffix)) for suffix in row.suffixes[1:]]
-    return [finding.as_dict() for finding in findings if finding is not None]
+    return [finding for finding in findings if finding is not None]
 
 
 def file_finding(
@@ -279,43 +282,72 @@ def reindex_rows(
     tasks: SegmentTasks,
     *,
     subjects: Subjects | None = None,
-    leave_damaged: bool = False,
+    repairs: bool = False,
     dry_run: bool = False,
 ) -> None:
     """Rebuild the index files of the segments `rows`, commit them, and fill in the report.
 
     The segments get key indexes of `subjects`. If it is None, each segment keeps its own subjects.
-    If a log is damaged, nothing is committed, unless `leave_damaged` is set. Then the other
-    segments are committed. Segments that other commits changed in the meantime are skipped. The
-    report's version remains -1 if there is nothing to commit.
+    If a log is damaged, nothing is committed. With `repairs`, the other segments are committed, and
+    so is a new object for each tag that names one of them. Segments that other commits changed in
+    the meantime are skipped. The report's version remains -1 if there is nothing to commit.
     """
     work = partial(write_indexes, policy=policy, subjects=subjects, attempt_id=report.attempt_id)
-    asked = len(rows)
-    with announce(table, report.attempt_id, report.topic):
-        live = set(table.segments(table.snapshot(), report.topic))
-        rows = [row for row in rows if row in live]
+    written, attempts, asked = dict[TagRow, TagRow](), set[str](), len(rows)
+
+    def named(base: Snapshot) -> tuple[list[SegmentRow], dict[TagRow, list[SegmentRow]]]:
+        """Return the `rows` that a version names, and those that each of its tags names."""
+        live = [row for row in rows if are_live(base, [row])]
+        return live, _named_by_tags(table, base, rows) if repairs else {}
+
+    with announce(table, report.attempt_id, report.topic, attempts):
+        live, tags = named(table.snapshot())
+        rows = list(dict.fromkeys(chain(live, *tags.values())))
         results = tasks.map(work, rows)
         report.damaged = [result for result in results if isinstance(result, HealthFinding)]
-        if report.damaged and not leave_damaged:
+        if report.damaged and not repairs:
             return
         renewed = {
             row: result
             for row, result in zip(rows, results, strict=True)
             if isinstance(result, SegmentRow)
         }
+        rows = list(renewed)
 
         def plan(base: Snapshot) -> Change | None:
-            live = set(table.segments(base, report.topic))
-            done = [old for old in renewed if old in live]
+            live, tags = named(base)
+            done = {*live, *chain(*tags.values())}
             report.segments, report.skipped = len(done), len(renewed) - len(done)
             report.index_bytes_before = sum(map(_index_bytes, done))
             report.index_bytes = sum(_index_bytes(renewed[old]) for old in done)
-            replaced = [(old.partition, old.base_offset) for old in done]
-            new = [renewed[old] for old in done]
-            return Change([*new, report.row("reindex")], replaced) if done else None
+            for tag in tags.keys() - written.keys():
+                mine = {old: renewed[old] for old in tags[tag]}
+                written[tag] = rewrite_tag(table, tag, mine)
+                attempts.add(written[tag].attempt_id)
+            change = Change(
+                rows=[*(renewed[old] for old in live), report.row("reindex")],
+                replaced=[(old.partition, old.base_offset) for old in live],
+                files_of=attempts,
+                beside=[WHOLE_LAKE] if tags else [],
+                tags=[written[tag] for tag in tags],
+            )
+            return change if done else None
 
         commit_change(table, report, plan, dry_run=dry_run)
-    report.skipped += asked - len(rows)
+    report.skipped += asked - len(results)
+
+
+def _named_by_tags(
+    table: CatalogTable, base: Snapshot, rows: Collection[SegmentRow]
+) -> dict[TagRow, list[SegmentRow]]:
+    """Return the segments among `rows`, of one topic, that each tag names. Omit other tags."""
+    wanted, named = {*rows}, dict[TagRow, list[SegmentRow]]()
+    topics = list({row.topic for row in rows})
+    for tag in live_tags(table.store, base.files) if rows else ():
+        lists = table.segment_lists(table.snapshot_of_tag(tag, topics), topics)
+        if mine := [row for row in chain.from_iterable(lists) if row in wanted]:
+            named[tag] = mine
+    return named
 
 
 def write_indexes(

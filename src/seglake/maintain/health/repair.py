@@ -1,20 +1,16 @@
 """Rebuild lost or damaged index files, and a lost catalog.
 
-Index files are built from the log, and the catalog is built from the manifests of committed
-attempts. Damaged index files are kept if older versions name them, and the old catalog is moved to
-a backup. Index files that only a tag names are overwritten with the bytes that the tag's checksums
-require. If these bytes can no longer be built, the tag gets a new object.
+Index files are built from the log (see `reindex`), and the catalog is built from the manifests of
+committed attempts. Damaged index files are kept if older versions name them, and the old catalog is
+moved to a backup.
 """
 
 import contextlib
 import operator
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import chain, compress
-from typing import NamedTuple
 
-import crc32c
 import numpy as np
 
 from seglake import layout
@@ -28,12 +24,10 @@ from seglake.catalog.attempts import (
 )
 from seglake.catalog.published import highest_shown
 from seglake.catalog.retention import committed_attempts
-from seglake.catalog.schema import Row, SegmentRow, TableRow, TagRow
+from seglake.catalog.schema import Row, SegmentRow, TableRow
 from seglake.catalog.table import CatalogTable
-from seglake.catalog.tags import live_tags
 from seglake.catalog.topic_change import Change, check_change
-from seglake.catalog.transaction import announce
-from seglake.catalog.version.snapshot import EMPTY, Snapshot
+from seglake.catalog.version.snapshot import EMPTY
 from seglake.catalog.version.snapshot_files import damaged_files
 from seglake.clock import now
 from seglake.engine import Progress, SegmentTasks
@@ -46,26 +40,10 @@ from seglake.errors import (
     VersionExpired,
 )
 from seglake.format.records import Int64s
-from seglake.layout import KEY_INDEX, SUFFIXES, Suffix, new_attempt
-from seglake.log.files import check_crc, check_size, index_files
-from seglake.maintain.commit import (
-    MaintenanceReport,
-    Status,
-    TopicReport,
-    commit_change,
-    open_catalog,
-)
-from seglake.maintain.health.reindex import (
-    HealthFinding,
-    ReindexResult,
-    file_finding,
-    rebuild_index_files,
-    reindex_rows,
-    segment_finding,
-    write_indexes,
-)
+from seglake.layout import KEY_INDEX, SUFFIXES, Suffix
+from seglake.maintain.commit import MaintenanceReport, Status, open_catalog
+from seglake.maintain.health.reindex import HealthFinding, ReindexResult, file_finding, reindex_rows
 from seglake.maintain.health.verify import History, only_tagged
-from seglake.maintain.tagging import rewrite_tag
 from seglake.store import Store, open_store
 
 _TRIES = 3  # of creating the catalog
@@ -105,23 +83,6 @@ class RepairResult(ReindexResult):
     files: list[str] = field(default_factory=list)
 
 
-class _Damage(NamedTuple):
-    """The segments with index files to rebuild, and all findings."""
-
-    segments: list[SegmentRow]
-    findings: list[HealthFinding]
-
-    @property
-    def unreadable(self) -> list[HealthFinding]:
-        """Return the findings about segments that are not repaired."""
-        bad = {(row.partition, row.base_offset) for row in self.segments}
-        return [
-            finding
-            for finding in self.findings
-            if (finding.partition, finding.base_offset) not in bad
-        ]
-
-
 def repair_indexes(
     root: str,
     *,
@@ -132,9 +93,9 @@ def repair_indexes(
 ) -> list[RepairResult]:
     """Rebuild missing or damaged index files.
 
-    Files that only a tag names are written again under the same keys, or the tag gets a new object
-    that names new files. A segment with a damaged or unreadable log is reported and not changed. So
-    is a segment whose index files storage fails to read, because their bytes may be right.
+    Each tag that names such a file gets a new object, which names the new file. A segment with a
+    damaged or unreadable log is reported and not changed. So is a segment whose index files storage
+    fails to read, because their bytes may be right.
 
     Args:
         root: The folder or URI of the lake.
@@ -161,113 +122,22 @@ def repair_indexes(
         names = [snapshot.topic(name).topic for name in topics or ()]
         for topic in names or [row.topic for row in snapshot.topics()]:
             report = RepairResult(topic, dry_run=dry_run)
-            live = _damage(table.segments(snapshot, topic), tasks)
-            if some := live.segments:
-                reindex_rows(table, report, some, None, tasks, leave_damaged=True, dry_run=dry_run)
-            # Tags still name the damaged files of the segments that were just repaired.
-            newest = table.snapshot() if some else snapshot
-            tagged = _damage(_tagged(table, newest, topic), tasks)
-            if tagged.segments:
-                _restore(table, report, tagged.segments, tasks)
-            report.damaged += live.unreadable + tagged.unreadable
-            findings = live.findings + tagged.findings
-            files = (finding.file for finding in findings if finding.kind != "unreadable")
-            report.files = [*dict.fromkeys(files)]
+            tagged = chain.from_iterable(only_tagged(table, snapshot, [topic]))
+            rows = [*table.segments(snapshot, topic), *chain.from_iterable(tagged)]
+            found = tasks.map(_index_findings, rows)
+            is_bad = [any(each.kind != "unreadable" for each in some) for some in found]
+            if bad := [*compress(rows, is_bad)]:
+                reindex_rows(table, report, bad, None, tasks, repairs=True, dry_run=dry_run)
+            for findings, is_repaired in zip(found, is_bad, strict=True):
+                report.damaged += [] if is_repaired else findings
+            findings = list(chain.from_iterable(found))
+            report.files = [each.file for each in findings if each.kind != "unreadable"]
             if findings:
                 reports.append(report)
         # An earlier repair may have died before it wrote its marker.
         if not dry_run:
             table.mark_committed(table.newest_files())
     return reports
-
-
-def _damage(rows: list[SegmentRow], tasks: SegmentTasks) -> _Damage:
-    """Check the index files of the segments `rows`, and return the damage."""
-    findings = tasks.map(_index_findings, rows)
-    bad = [any(finding.kind != "unreadable" for finding in some) for some in findings]
-    return _Damage(list(compress(rows, bad)), list(chain.from_iterable(findings)))
-
-
-def _tagged(table: CatalogTable, snapshot: Snapshot, topic: str) -> list[SegmentRow]:
-    """Return the segments of a topic that a tag names and `snapshot` does not name."""
-    return [*chain.from_iterable(chain.from_iterable(only_tagged(table, snapshot, [topic])))]
-
-
-def _restore(
-    table: CatalogTable, report: RepairResult, rows: list[SegmentRow], tasks: SegmentTasks
-) -> None:
-    """Rebuild the index files that only tags name.
-
-    1. The repair announces itself. A key index contains hashes of keys, so an erasure waits for it.
-    2. Files are written under the same keys if their bytes have the checksums that the tags name.
-       An erasure that abandoned this attempt may have deleted a file before it was written. Such a
-       file is deleted again.
-    3. Other files belong to this attempt, and the tags that name the segments get new objects, like
-       in an erasure.
-    """
-    store, attempt_id = table.store, new_attempt()
-    with announce(table, attempt_id, report.topic):
-        named = set(_tagged(table, table.snapshot(), report.topic))
-        live = [row for row in rows if row in named]
-        results = tasks.map(partial(_restore_files, attempt_id=attempt_id), live)
-        named = set(_tagged(table, table.snapshot(), report.topic))
-        gone = [row for row in live if row not in named]
-        store.delete([row.key(suffix) for row in gone for suffix in row.suffixes[1:]])
-        pairs = zip(live, results, strict=True)
-        renewed = {row: new for row, new in pairs if isinstance(new, SegmentRow)}
-        if renewed and not report.dry_run:
-            _commit_tags(table, renewed, attempt_id)
-    damaged = [result for result in results if isinstance(result, HealthFinding)]
-    report.damaged += damaged
-    report.segments += len(live) - len(damaged) - len(gone)
-    report.skipped += len(rows) - len(live) + len(gone)
-
-
-def _restore_files(
-    store: Store, row: SegmentRow, attempt_id: str
-) -> HealthFinding | SegmentRow | None:
-    """Write a segment's index files again, under the same keys if they match `row`.
-
-    Return a finding if the log is damaged, a new row if the files belong to the attempt, else None.
-    """
-    try:
-        files = index_files(rebuild_index_files(store, row, row.index_policy))
-    except (CorruptData, StoreError) as error:
-        return segment_finding(row, "log", error)
-    try:
-        for suffix, data in files.items():
-            check_size(row, suffix, len(data))
-            check_crc(row, suffix, crc32c.crc32c(data))
-    except CorruptData:
-        return write_indexes(store, row, policy=None, subjects=None, attempt_id=attempt_id)
-    for suffix, data in files.items():
-        store.put(row.key(suffix), data)
-    return None
-
-
-def _commit_tags(
-    table: CatalogTable, renewed: Mapping[SegmentRow, SegmentRow], attempt_id: str
-) -> None:
-    """Write a new object with the new rows for each tag that names a segment, in one commit.
-
-    Raises CommitConflict after many lost races, CorruptData, StoreError.
-    """
-    report, written = TopicReport(layout.WHOLE_LAKE), dict[TagRow, TagRow]()
-    topic = next(iter(renewed)).topic
-
-    def plan(base: Snapshot) -> Change | None:
-        rows = list[TagRow]()
-        for tag in live_tags(table.store, base.files):
-            version = table.snapshot_of_tag(tag, [topic])
-            lists = table.segment_lists(version, [topic] if version.find_topic(topic) else [])
-            mine = {row: renewed[row] for row in chain(*lists) if row in renewed}
-            if mine:
-                written[tag] = written.get(tag) or rewrite_tag(table, tag, mine)
-                rows.append(written[tag])
-        attempts = {attempt_id, *(row.attempt_id for row in rows)}
-        return Change([*rows, report.row("repair")], files_of=attempts) if rows else None
-
-    commit_change(table, report, plan, dry_run=False)
 
 
 def _index_findings(store: Store, row: SegmentRow) -> list[HealthFinding]:

@@ -166,7 +166,7 @@ def _check_segments(
     work = partial(check_segment, deep=report.deep)
     for rows in lists:
         for findings in tasks.within(done, total).map(work, rows):
-            report.findings += [HealthFinding(**finding) for finding in findings]
+            report.findings += findings
         done += sum(row.log_bytes for row in rows)
 
 

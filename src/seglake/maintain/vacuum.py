@@ -147,24 +147,27 @@ def vacuum(
     check_hours("retention_hours", retention_hours or 0)
     store = open_store(root, storage_options)
     table, report = CatalogTable.open(store), VacuumResult(dry_run)
-    own = _Cutoffs(now_ms(), grace_hours, retention_hours)
-    times = own if dry_run else _by_storage(table, own)
-    if times is None:
+    own = _Scope(now_ms(), grace_hours, retention_hours)
+    scope = own if dry_run else _by_storage(table, own)
+    if scope is None:
         return report
-    archived = archived_since(store, times.oldest_ms - _ARCHIVE_HOURS * HOUR_MS)
-    old = {attempt_id for attempt_id, ms in archived.items() if ms <= times.oldest_ms}
-    times = times._replace(archived=old)
+    archived = archived_since(store, scope.oldest_ms - _ARCHIVE_HOURS * HOUR_MS)
+    old = {attempt_id for attempt_id, ms in archived.items() if ms <= scope.oldest_ms}
     mark = table.attempts_without_marker if dry_run else table.mark_committed
     report.marked = sorted(mark(table.newest_files()))
-    report.ended_tags = ended_tags(table, min(own.now_ms, times.now_ms))
+    report.ended_tags = ended_tags(table, min(own.now_ms, scope.now_ms))
     if not dry_run:
         delete_ended(table, report.ended_tags)
         write_removed_files_list(table.delta_log())
-    sweep = _Sweep(table, times, report, progress)
+    scope = scope._replace(archived=old, marked=report.marked, ended_tags=report.ended_tags)
+    sweep = _Sweep(table, scope, progress)
     garbage = sweep.find() if dry_run else sweep.carry_out()
-    report.deleted_bytes = sum(item.size for item in garbage.objects)
+    report.catalog_files, report.deleted = _keys(garbage.data_files), _keys(garbage.others)
+    report.deleted_bytes = sum(item.size for item in (*garbage.data_files, *garbage.others))
+    report.young, report.unknown = garbage.young, garbage.unknown
+    report.rewritten = [*chain.from_iterable(garbage.merged.values())]
     report.tags = [hold._asdict() for hold in tag_usage(table, report.ended_tags)]
-    report.folded = archive_manifests(store, archived, times.oldest_ms, dry_run=dry_run)
+    report.folded = archive_manifests(store, archived, scope.oldest_ms, dry_run=dry_run)
     return report
 
 
@@ -217,18 +220,21 @@ def delete_objects(store: Store, keys: Sequence[str], progress: Progress = silen
             store.delete(keys[first : first + _DELETE_AT_ONCE])
 
 
-class _Cutoffs(NamedTuple):
-    """The times that decide which objects a vacuum may delete.
+class _Scope(NamedTuple):
+    """The times that decide which objects a vacuum may delete, and what it found before its search.
 
     `now_ms` is the present time. `grace_hours` is how long the objects of an attempt that writes
     nothing are kept, and `retention_hours` how long replaced versions are kept. `archived` are the
-    attempts in manifest archives that are older than the grace period.
+    attempts in manifest archives that are older than the grace period, `marked` are committed
+    attempts that had no marker, and `ended_tags` are tags that do not count.
     """
 
     now_ms: int
     grace_hours: float
     retention_hours: int | None
     archived: Collection[str] = ()
+    marked: Collection[str] = ()
+    ended_tags: Collection[str] = ()
 
     @property
     def oldest_ms(self) -> float:
@@ -239,7 +245,7 @@ class _Cutoffs(NamedTuple):
         return self.now_ms - self.grace_hours * HOUR_MS
 
 
-def _by_storage(table: CatalogTable, own: _Cutoffs) -> _Cutoffs | None:
+def _by_storage(table: CatalogTable, own: _Scope) -> _Scope | None:
     """Return `own` with the present time by the clock of storage, or None for nothing to do.
 
     None is returned only if storage cannot be written to, and a vacuum by this machine's clock
@@ -249,66 +255,67 @@ def _by_storage(table: CatalogTable, own: _Cutoffs) -> _Cutoffs | None:
         return own._replace(now_ms=storage_time_ms(table.store))
     except StoreError:
         marked = table.attempts_without_marker(table.newest_files())
-        garbage = _find(table, own, VacuumResult(dry_run=True, marked=sorted(marked)))
-        work = garbage.objects or garbage.to_abandon or garbage.with_old_rejects
+        garbage = _find(table, own._replace(marked=marked))
+        work = garbage.data_files or garbage.others or garbage.to_abandon or garbage.merged
         if marked or work or ended_tags(table, own.now_ms):
             raise
         return None
 
 
 class _Garbage(NamedTuple):
-    """The objects to delete, the attempts to abandon first, and the objects that versions name.
+    """The objects that a search found, the attempts to abandon first, and what versions name.
 
-    `with_old_rejects` are the topics whose merged quarantine files have rejects of expired
-    attempts.
+    `data_files` of the catalog and `others` are deleted. `young` and `unknown` objects are kept,
+    see `VacuumResult`. `merged` has the topics and keys of merged quarantine files with rejects of
+    expired attempts.
     """
 
-    objects: list[Listed]
+    data_files: list[Listed]
+    others: list[Listed]
+    young: list[str]
+    unknown: list[str]
     to_abandon: set[str]
     named: NamedFiles
-    with_old_rejects: list[str]
+    merged: Mapping[str, Sequence[str]]
 
     @property
     def committed(self) -> set[str]:
         """Return the committed attempts."""
         return self.named.attempts
 
-    def without(self, keys: Container[str]) -> _Garbage:
-        """Return the garbage without the objects with these keys."""
-        return self._replace(objects=[item for item in self.objects if item.key not in keys])
+
+def _keys(objects: Iterable[Listed]) -> list[str]:
+    return [item.key for item in objects]
 
 
 class _Sweep:
-    """Finds the garbage of a lake, and deletes it. The report has the result of the last search."""
+    """Finds the garbage of a lake, and deletes it."""
 
-    def __init__(
-        self, table: CatalogTable, times: _Cutoffs, report: VacuumResult, progress: Progress
-    ) -> None:
-        self._table, self._times, self._report, self._progress = table, times, report, progress
+    def __init__(self, table: CatalogTable, scope: _Scope, progress: Progress) -> None:
+        self._table, self._scope, self._progress = table, scope, progress
         # Read the tags before the first search, so that later tags are noticed.
         self._tags = table.tags()
 
     def find(self, among: Collection[str] | None = None) -> _Garbage:
         """Search for garbage, see `_find`."""
         self._progress("searching objects that no version names")
-        return _find(self._table, self._times, self._report, among)
+        return _find(self._table, self._scope, among)
 
     def carry_out(self) -> _Garbage:
         """Find garbage, delete it, and return it. Raises StoreError and CommitConflict."""
-        table, report = self._table, self._report
+        store, archived = self._table.store, self._scope.archived
         garbage = self._fenced()
         rewritten = self._drop_rejects(garbage)
         garbage = self._remove_from_quarantine(garbage)
-        delete_objects(table.store, report.catalog_files, self._progress)
+        delete_objects(store, _keys(garbage.data_files), self._progress)
         garbage = self._without_new_tags(garbage)
-        archived = self._times.archived
-        manifests = [key for key in report.deleted if layout.parse_manifest_key(key) in archived]
-        rest = {*report.deleted} - {*manifests}
+        keys = _keys(garbage.others)
+        manifests = [key for key in keys if layout.parse_manifest_key(key) in archived]
         # Delete manifests first, because a manifest without its marker looks like a failed attempt.
-        delete_objects(table.store, manifests, self._progress)
-        delete_objects(table.store, [key for key in report.deleted if key in rest], self._progress)
-        report.rewritten = rewritten
-        return garbage
+        delete_objects(store, manifests, self._progress)
+        rest = {*keys} - {*manifests}
+        delete_objects(store, [key for key in keys if key in rest], self._progress)
+        return garbage._replace(merged=rewritten)
 
     def _fenced(self) -> _Garbage:
         """Return the garbage. If it has data files of the catalog, commit a fence and search again.
@@ -317,27 +324,27 @@ class _Sweep:
         before the fence is found by the second search, and its files are kept. A later commit loses
         to the fence, and its writer writes the files again.
         """
-        garbage, files = resolve(self._table, self.find), {*self._report.catalog_files}
-        if not files:
+        garbage = resolve(self._table, self.find)
+        if not garbage.data_files:
             return garbage
         self._table.fence()
-        return resolve(self._table, partial(self.find, files))
+        return resolve(self._table, partial(self.find, {*_keys(garbage.data_files)}))
 
-    def _drop_rejects(self, garbage: _Garbage) -> list[str]:
+    def _drop_rejects(self, garbage: _Garbage) -> dict[str, list[str]]:
         """Rewrite merged quarantine files without the rejects of expired attempts.
 
         The rewrite of a topic is an announced attempt, because it copies rejects. If it loses a
         race, or if a file is damaged, a warning is logged, and a later vacuum retries the topic.
-        Return the keys of the old files.
+        Return the keys of the old files by topic.
         """
-        store, rewritten = self._table.store, list[str]()
-        for topic in garbage.with_old_rejects:
+        quarantine, rewritten = QuarantineTable(self._table.store), dict[str, list[str]]()
+        for topic in sorted(garbage.merged):
             attempt_id = layout.new_attempt()
             with announce(self._table, attempt_id, topic):
                 problem = f"cannot remove old rejects of {topic}. A later vacuum retries it"
                 with warn_on(_IN_VAIN, problem, _log):
                     gone = garbage.named.expired
-                    rewritten += QuarantineTable(store).drop_rejects(topic, gone, attempt_id)
+                    rewritten[topic] = quarantine.drop_rejects(topic, gone, attempt_id)
         return rewritten
 
     def _remove_from_quarantine(self, garbage: _Garbage) -> _Garbage:
@@ -346,12 +353,10 @@ class _Sweep:
         Afterwards, commits in progress cannot name the removed files. Files with rejects that
         count are kept if the table names them.
         """
-        quarantine, report = QuarantineTable(self._table.store), self._report
-        files = {*filter(writing_attempt, report.deleted)}
+        files = {*filter(writing_attempt, _keys(garbage.others))}
         lost = {key for key in files if not garbage.named.counts(only_attempt(key))}
-        spared = quarantine.remove_files(lost, files - lost)
-        report.deleted = [key for key in report.deleted if key not in spared]
-        return garbage.without(spared)
+        spared = QuarantineTable(self._table.store).remove_files(lost, files - lost)
+        return garbage._replace(others=[item for item in garbage.others if item.key not in spared])
 
     def _without_new_tags(self, garbage: _Garbage) -> _Garbage:
         """Return the garbage without the files of tags that were made in the meantime.
@@ -360,62 +365,53 @@ class _Sweep:
         fence finds that its version has expired. Objects that only the second search finds are
         kept, because the quarantine may name them.
         """
-        table, report = self._table, self._report
-        segments = any(key.startswith(f"{layout.TOPICS}/") for key in report.deleted)
-        if not segments:
+        table, keys = self._table, {*_keys(garbage.others)}
+        if not any(key.startswith(f"{layout.TOPICS}/") for key in keys):
             return garbage
         table.fence()
         if table.tags() == self._tags:
             return garbage
-        files, keys = report.catalog_files, {*report.deleted}
         again = resolve(table, partial(self.find, ()))
-        report.catalog_files = files
-        report.deleted = [key for key in report.deleted if key in keys]
-        goes = {*files, *report.deleted}
-        stays = {item.key for item in garbage.objects} - goes
-        return again._replace(objects=garbage.without(stays).objects)
+        others = [item for item in again.others if item.key in keys]
+        return again._replace(data_files=garbage.data_files, others=others)
 
 
-def _find(
-    table: CatalogTable, times: _Cutoffs, report: VacuumResult, among: Collection[str] | None = None
-) -> _Garbage:
-    """Return the garbage, and set the objects to delete and to keep in the report.
+def _find(table: CatalogTable, scope: _Scope, among: Collection[str] | None = None) -> _Garbage:
+    """Return the garbage, with only those data files of the catalog that are in `among`, if passed.
 
-    If `among` is passed, data files of the catalog are only deleted if their keys are in it.
+    A commit may name a data file in the meantime, so such a file is kept.
     """
-    now_ms, oldest_ms = times.now_ms, times.oldest_ms
-    never_named = UnreferencedFiles.from_table(table, times.retention_hours, now_ms=now_ms)
+    oldest_ms = scope.oldest_ms
+    never_named = UnreferencedFiles.from_table(table, scope.retention_hours, now_ms=scope.now_ms)
     expired = expired_files(table, never_named, oldest_ms)
     expired = [item for item in expired if among is None or item.key in among]
-    keys = {item.key for item in expired}
     unnamed, named = find_unreferenced(
-        table, keys, report.marked, never_named, report.ended_tags, times.archived,
+        table, {*_keys(expired)}, scope.marked, never_named, scope.ended_tags, scope.archived,
         rejects_since_ms=oldest_ms,
     )  # fmt: skip
     newest = {f"{layout.LOG_TABLE}/{file.path}" for file in table.newest_files()}
-    # A commit may have named one of the files in the meantime.
-    expired = [item for item in expired if item.key not in newest]
-    report.catalog_files = sorted(item.key for item in expired)
-    report.unknown = [item.key for item in unnamed.pop(None, ())]
-    report.young = []
-    chosen, dying = list[Listed](), set[str]()
+    garbage = _Garbage(
+        data_files=sorted(item for item in expired if item.key not in newest),
+        others=[],
+        young=[],
+        unknown=_keys(unnamed.pop(None, ())),
+        to_abandon=set(),
+        named=named,
+        merged=QuarantineTable(table.store).merged_with(named.expired),
+    )
     for owner, objects in unnamed.items():
         others = [item for item in objects if not is_claim(item)]
         if others and max(item.modified_ms for item in others) > oldest_ms:
-            report.young += [item.key for item in others]
+            garbage.young.extend(_keys(others))
             continue
         long_ago_ms = oldest_ms - _CLAIM_HOURS * HOUR_MS
-        chosen += others or [item for item in objects if item.modified_ms <= long_ago_ms]
-        if (
-            owner is not None
-            and owner not in named.attempts
-            and any(map(is_needed_to_commit, others))
-        ):
-            dying.add(owner)
-    report.deleted = [item.key for item in chosen]
-    merged = QuarantineTable(table.store).merged_with(named.expired)
-    report.rewritten = [*chain.from_iterable(merged.values())]
-    return _Garbage([*expired, *chosen], dying, named, sorted(merged))
+        garbage.others.extend(
+            others or [item for item in objects if item.modified_ms <= long_ago_ms]
+        )
+        is_needed = any(map(is_needed_to_commit, others))
+        if is_needed and owner is not None and owner not in named.attempts:
+            garbage.to_abandon.add(owner)
+    return garbage
 
 
 def is_claim(item: Listed) -> bool:

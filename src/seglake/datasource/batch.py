@@ -11,10 +11,10 @@ from seglake.credentials import from_environment
 from seglake.datasource import tasks
 from seglake.datasource.offsets import bind, clip_to_logs, open_readers
 from seglake.datasource.options import Bound, Options
-from seglake.datasource.plain_errors import plain_errors
+from seglake.datasource.plain_errors import PlainErrors
 from seglake.datasource.spark_columns import read_schema, to_spark_batches
 from seglake.engine import spare_the_collector
-from seglake.errors import SeglakeError, UsageError
+from seglake.errors import UsageError
 from seglake.format.sought_kernels import EVERY_KEY
 from seglake.format.value_format import JSON
 from seglake.log.execute import schema_of
@@ -34,7 +34,7 @@ class SparkBatchReader(DataSourceReader):
     def __init__(self, options: Options) -> None:
         self._options, self._bounds = options, options.batch_bounds()
 
-    @plain_errors
+    @PlainErrors()
     def partitions(self) -> list[InputPartition]:
         """Return the tasks of the query. They read option `version`, or else the newest version."""
         options = self._options
@@ -104,7 +104,7 @@ def read_task(partition: InputPartition | None, options: Options) -> Iterator[pa
     schema = schema_of(names if beside is None else beside.wanted)
     criteria = None if options.criteria is None else options.criteria.over(values)
     read = schema if criteria is None else criteria.compared(schema)
-    try:
+    with PlainErrors():
         batches = tasks.read_records(
             partition.value,
             store,
@@ -117,8 +117,6 @@ def read_task(partition: InputPartition | None, options: Options) -> Iterator[pa
         if beside is not None:
             batches = beside.batches(batches, None)
         yield from to_spark_batches(batches, columns)
-    except SeglakeError as error:
-        raise error.with_traceback(None) from None
     spare_the_collector()
 
 

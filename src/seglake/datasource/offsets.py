@@ -54,25 +54,20 @@ def bind(bound: Bound, readers: Readers, no_match: Literal["error", "latest"]) -
     If no record is at a time or later, the offset is the end of the log, or a UsageError is raised
     if `no_match` is "error".
     """
-    offsets = _bind(bound, readers, no_match)
+    value, values = bound.value, bound.by_partition
+    if isinstance(value, int):
+        values = dict.fromkeys(readers, value)
+    elif values.keys() != readers.keys():
+        differing = ", ".join(sorted(map(str, values.keys() ^ readers.keys())))
+        raise UsageError(
+            f"option {bound.name} must name exactly the partitions that are read. It differs in"
+            f" {differing}"
+        )
+    if bound.is_time:
+        values = {p: _first_at(readers[p], values[p], p, bound.name, no_match) for p in readers}
     ends = {p: {EARLIEST: r.view.log_start_offset, LATEST: r.view.end_offset}
             for p, r in readers.items()}  # fmt: skip
-    return {p: ends[p].get(offsets[p], offsets[p]) for p in readers}
-
-
-def _bind(bound: Bound, readers: Readers, no_match: Literal["error", "latest"]) -> Offsets:
-    """Return the offset of a bound in each partition. It may still be EARLIEST or LATEST."""
-    if bound.offset is not None:
-        return dict.fromkeys(readers, bound.offset)
-    if bound.time is not None:
-        times: Mapping[TopicPartition, int] = dict.fromkeys(readers, bound.time)
-    else:
-        values = bound.offsets if bound.times is None else bound.times
-        _require_all(bound.name, values or {}, readers)
-        if bound.times is None:
-            return dict(values or {})
-        times = bound.times
-    return {p: _first_at(readers[p], times[p], p, bound.name, no_match) for p in readers}
+    return {p: ends[p].get(values[p], values[p]) for p in readers}
 
 
 def clip_to_logs(
@@ -99,15 +94,6 @@ def report_loss(message: str, *, fail: bool) -> None:
     if fail:
         raise OffsetOutOfRange(f"{message}. To skip missing records, set failOnDataLoss to false")
     _log.warning("%s. Skipping the missing records, because failOnDataLoss is false", message)
-
-
-def _require_all(name: str, offsets: Mapping[TopicPartition, int], readers: Readers) -> None:
-    if offsets.keys() != readers.keys():
-        differing = ", ".join(sorted(map(str, offsets.keys() ^ readers.keys())))
-        raise UsageError(
-            f"option {name} must name exactly the partitions that are read. It differs in"
-            f" {differing}"
-        )
 
 
 def _first_at(

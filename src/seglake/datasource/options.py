@@ -12,7 +12,6 @@ import logging
 import re
 import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from seglake.errors import UsageError
@@ -50,64 +49,21 @@ class TopicChoice(NamedTuple):
 
 
 class Bound(NamedTuple):
-    """The start or end of a query, from the option `name`. Exactly one other field is set.
+    """The start or end of a query, from the option `name`.
 
-    `offset` is EARLIEST or LATEST, and `offsets` may contain these, too. A time, in epoch ms,
-    selects the first record, in offset order, at that time or later.
+    `value` is an offset or, if `is_time`, a time in epoch ms, for all partitions or by partition. A
+    time selects the first record, in offset order, at that time or later. An offset may be EARLIEST
+    or LATEST.
     """
 
     name: str
-    offset: int | None = None
-    offsets: Mapping[TopicPartition, int] | None = None
-    time: int | None = None
-    times: Mapping[TopicPartition, int] | None = None
+    value: int | Mapping[TopicPartition, int]
+    is_time: bool = False
 
-
-@dataclass(frozen=True)
-class Options:
-    """All options, after the checks that need neither a lake nor the kind of query."""
-
-    root: str
-    storage: Mapping[str, str] = field(repr=False)  # may be credentials
-    topics: TopicChoice
-    columns: tuple[str, ...]
-    fields: Fields | None
-    criteria: Criteria | None = field(repr=False)  # keys may be personal data
-    starting: Bound | None
-    ending: Bound | None
-    start_time_ms: int | None
-    end_time_ms: int | None
-    version: int | str | None
-    no_match: Literal["error", "latest"]
-    fail_on_data_loss: bool
-    min_partitions: int | None
-    max_records_per_partition: int | None
-    bytes_per_partition: int | None
-    max_offsets_per_trigger: int | None
-    min_offsets_per_trigger: int | None
-    max_trigger_delay_ms: int
-    only_in_streams: tuple[str, ...]  # options that are set and valid only in streams
-    only_in_batches: tuple[str, ...]
-
-    def batch_bounds(self) -> tuple[Bound, Bound]:
-        """Return start and end of a batch query. Raises UsageError where Kafka's source does."""
-        for name in self.only_in_streams:
-            _log.warning("option %s is ignored in a batch query", name)
-        starting = self.starting or Bound("startingOffsets", EARLIEST)
-        ending = self.ending or Bound("endingOffsets", LATEST)
-        _forbid(starting, LATEST, "startingOffsets cannot be latest (-1) in a batch query")
-        _forbid(ending, EARLIEST, "endingOffsets cannot be earliest (-2) in a batch query")
-        _require_order(starting, ending)
-        return starting, ending
-
-    def stream_start(self) -> Bound:
-        """Return the start of a new streaming query. Raises UsageError for options of batches."""
-        if self.only_in_batches:
-            raise UsageError(
-                f"option {self.only_in_batches[0]} is only valid in a batch query. A streaming "
-                "query has no end and follows the newest version"
-            )
-        return self.starting or Bound("startingOffsets", LATEST)
+    @property
+    def by_partition(self) -> Mapping[TopicPartition, int]:
+        """Return the values by partition, or {} if all partitions have the same value."""
+        return {} if isinstance(self.value, int) else self.value
 
 
 _SEARCH = ("key", "keys", "where", "headers")
@@ -141,37 +97,66 @@ _REFUSED = {
 }
 
 
-def parse(options: Mapping[str, str]) -> Options:
-    """Parse the options of a query. Raises UsageError, which names the option and the remedy."""
-    values = {name.lower(): value for name, value in options.items()}
-    for name in sorted(values, key=lambda name: name not in _REFUSED):
-        _require_known(name)
-    read = _Values(values)
-    parsed = Options(
-        root=read.root(),
-        storage={n.removeprefix(_STORAGE): v for n, v in values.items() if n.startswith(_STORAGE)},
-        topics=read.topics(),
-        columns=read.columns(),
-        fields=read.fields(),
-        criteria=read.criteria(),
-        starting=read.bound("starting"),
-        ending=read.bound("ending"),
-        start_time_ms=read.time("startTime"),
-        end_time_ms=read.time("endTime"),
-        version=read.version(),
-        no_match=read.no_match(),
-        fail_on_data_loss=read.flag("failOnDataLoss", otherwise=True),
-        min_partitions=read.integer("minPartitions", 1),
-        max_records_per_partition=read.integer("maxRecordsPerPartition", 1),
-        bytes_per_partition=read.integer("bytesPerPartition", 1),
-        max_offsets_per_trigger=read.integer("maxOffsetsPerTrigger", 1),
-        min_offsets_per_trigger=read.integer("minOffsetsPerTrigger", 1),
-        max_trigger_delay_ms=read.delay("maxTriggerDelay", "15m"),
-        only_in_streams=tuple(name for name in _STREAM if name in read),
-        only_in_batches=tuple(name for name in _BATCH if name in read),
-    )
-    _require_sense(parsed)
-    return parsed
+class Options:
+    """All options, after the checks that need neither a lake nor the kind of query.
+
+    Raises UsageError, which names the option and the remedy.
+    """
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        values = {name.lower(): value for name, value in options.items()}
+        for name in sorted(values, key=lambda name: name not in _REFUSED):
+            _require_known(name)
+        read = _Values(values)
+        self.root = read.root()
+        self.storage = {  # may be credentials
+            name.removeprefix(_STORAGE): value
+            for name, value in values.items()
+            if name.startswith(_STORAGE)
+        }
+        self.topics = read.topics()
+        self.columns = read.columns()
+        self.fields = read.fields(self.columns)
+        self.criteria = read.criteria()  # keys may be personal data
+        self.starting, self.ending = read.bound("starting"), read.bound("ending")
+        self.start_time_ms, self.end_time_ms = read.time("startTime"), read.time("endTime")
+        self.version = read.version()
+        self.no_match = read.no_match()
+        self.fail_on_data_loss = read.flag("failOnDataLoss", otherwise=True)
+        self.min_partitions = read.integer("minPartitions", 1)
+        self.max_records_per_partition = read.integer("maxRecordsPerPartition", 1)
+        self.bytes_per_partition = read.integer("bytesPerPartition", 1)
+        self.max_offsets_per_trigger = read.integer("maxOffsetsPerTrigger", 1)
+        self.min_offsets_per_trigger = read.integer("minOffsetsPerTrigger", 1)
+        self.max_trigger_delay_ms = read.delay("maxTriggerDelay", "15m")
+        self._only_in_streams = [name for name in _STREAM if name in read]
+        self._only_in_batches = [name for name in _BATCH if name in read]
+        start, end = self.start_time_ms, self.end_time_ms
+        if start is not None and end is not None and start > end:
+            raise UsageError("startTime is after endTime. Swap the two options")
+        least, most = self.min_offsets_per_trigger, self.max_offsets_per_trigger
+        if least is not None and most is not None and least > most:
+            raise UsageError("minOffsetsPerTrigger is above maxOffsetsPerTrigger. Lower the first")
+
+    def batch_bounds(self) -> tuple[Bound, Bound]:
+        """Return start and end of a batch query. Raises UsageError where Kafka's source does."""
+        for name in self._only_in_streams:
+            _log.warning("option %s is ignored in a batch query", name)
+        starting = self.starting or Bound("startingOffsets", EARLIEST)
+        ending = self.ending or Bound("endingOffsets", LATEST)
+        _forbid(starting, LATEST, "startingOffsets cannot be latest (-1) in a batch query")
+        _forbid(ending, EARLIEST, "endingOffsets cannot be earliest (-2) in a batch query")
+        _require_order(starting, ending)
+        return starting, ending
+
+    def stream_start(self) -> Bound:
+        """Return the start of a new streaming query. Raises UsageError for options of batches."""
+        if self._only_in_batches:
+            raise UsageError(
+                f"option {self._only_in_batches[0]} is only valid in a batch query. A streaming "
+                "query has no end and follows the newest version"
+            )
+        return self.starting or Bound("startingOffsets", LATEST)
 
 
 class _Values:
@@ -257,14 +242,14 @@ class _Values:
             raise UsageError("option columns contradicts option includeHeaders. Keep one")
         return columns
 
-    def fields(self) -> Fields | None:
+    def fields(self, columns: Iterable[str]) -> Fields | None:
         text = self.text("fields")
         if text is None:
             return None
         from seglake.read.fields import Fields  # noqa: PLC0415  # every session imports this one
 
         fields = Fields.parse(text)
-        if twice := fields.kinds.keys() & {*self.columns()}:
+        if twice := fields.kinds.keys() & {*columns}:
             raise UsageError(
                 f"{min(twice)!r} would be both a field and a column of the log. Leave it out of "
                 f"option columns, or out of option fields"
@@ -301,20 +286,21 @@ class _Values:
         """Return a bound from the first option that is set: time, times by partition, offsets."""
         time, times, offsets = f"{side}Timestamp", f"{side}OffsetsByTimestamp", f"{side}Offsets"
         if time in self:
-            self.integer(time, 0)  # Kafka's source accepts only integers for this option
-            return Bound(time, time=self.time(time))
+            ms = self.integer(time, 0)  # Kafka's source accepts only integers for this option
+            return Bound(time, _time(time, ms or 0), is_time=True)
         if (value := self.text(times)) is not None:
             by_partition = _by_partition(times, value, 0)
-            return Bound(times, times={p: _time(times, ms) for p, ms in by_partition.items()})
-        value = self.text(offsets)
-        match (value or "").lower():
+            return Bound(
+                times, {p: _time(times, ms) for p, ms in by_partition.items()}, is_time=True
+            )
+        match (self.text(offsets) or "").lower():
             case "earliest":
                 return Bound(offsets, EARLIEST)
             case "latest":
                 return Bound(offsets, LATEST)
-        if value is None:
+        if (value := self.text(offsets)) is None:
             return None
-        return Bound(offsets, offsets=_by_partition(offsets, value, EARLIEST))
+        return Bound(offsets, _by_partition(offsets, value, EARLIEST))
 
 
 def _time(name: str, value: Time) -> int:
@@ -337,27 +323,18 @@ def _unknown(kind: str, name: str, names: Iterable[str]) -> str:
     return f"unknown {kind} {name!r}. Did you mean {by_name[near[0]]}?"
 
 
-def _require_sense(options: Options) -> None:
-    start, end = options.start_time_ms, options.end_time_ms
-    if start is not None and end is not None and start > end:
-        raise UsageError("startTime is after endTime. Swap the two options")
-    least, most = options.min_offsets_per_trigger, options.max_offsets_per_trigger
-    if least is not None and most is not None and least > most:
-        raise UsageError("minOffsetsPerTrigger is above maxOffsetsPerTrigger. Lower the first")
-
-
 def _forbid(bound: Bound, offset: int, sentence: str) -> None:
-    if bound.offset == offset:
+    if bound.value == offset:
         raise UsageError(sentence)
-    for partition, number in (bound.offsets or {}).items():
+    for partition, number in bound.by_partition.items():
         if number == offset:
             raise UsageError(f"{sentence}. Correct the offset of {partition}")
 
 
 def _require_order(starting: Bound, ending: Bound) -> None:
     """Raise UsageError if two maps, both of offsets or both of times, contradict each other."""
-    start, end = starting.offsets or starting.times, ending.offsets or ending.times
-    if not start or not end or (starting.offsets is None) != (ending.offsets is None):
+    start, end = starting.by_partition, ending.by_partition
+    if not start or not end or starting.is_time != ending.is_time:
         return
     if start.keys() != end.keys():
         differing = ", ".join(sorted(map(str, start.keys() ^ end.keys())))

@@ -1,23 +1,16 @@
 """Raise errors without a traceback, because Spark would show the whole traceback to the user."""
 
-from collections.abc import Callable
-from functools import wraps
-from typing import ParamSpec, TypeVar
+from contextlib import ContextDecorator
 
 from seglake.errors import SeglakeError
 
-_Arguments = ParamSpec("_Arguments")
-_Result = TypeVar("_Result")
 
+class PlainErrors(ContextDecorator):
+    """Raises every SeglakeError of a block, or of a decorated function, without its traceback."""
 
-def plain_errors(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
-    """Wrap a function so that it raises every SeglakeError without its traceback."""
+    def __enter__(self) -> None:
+        """Do nothing."""
 
-    @wraps(function)
-    def call(*arguments: _Arguments.args, **options: _Arguments.kwargs) -> _Result:
-        try:
-            return function(*arguments, **options)
-        except SeglakeError as error:
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        if isinstance(error, SeglakeError):
             raise error.with_traceback(None) from None
-
-    return call

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, MutableMapping
 from typing import TYPE_CHECKING
 
-from seglake.datasource.options import parse
-from seglake.datasource.plain_errors import plain_errors
+from seglake.datasource.options import Options
+from seglake.datasource.plain_errors import PlainErrors
 from seglake.errors import ConfigError, UsageError
 from seglake.extras import extra
 
@@ -48,10 +48,10 @@ _FIELD_TYPES = {
 class SeglakeDataSource(DataSource):
     """The format "seglake". Raises UsageError, which names the option, for a wrong option."""
 
-    @plain_errors
+    @PlainErrors()
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__({})  # Spark sends the state to tasks, which need no passwords
-        self._parsed = parse(options)
+        self._parsed = Options(options)
 
     @classmethod
     def name(cls) -> str:
@@ -65,7 +65,7 @@ class SeglakeDataSource(DataSource):
             struct.add(name, _FIELD_TYPES[kind])
         return struct
 
-    @plain_errors
+    @PlainErrors()
     def reader(self, schema: StructType) -> SparkBatchReader:
         """Return the reader of a batch query. Raises UsageError for options that it cannot have."""
         from seglake.datasource.batch import SparkBatchReader  # noqa: PLC0415  # see above
@@ -73,7 +73,7 @@ class SeglakeDataSource(DataSource):
         self._require_own(schema)
         return SparkBatchReader(self._parsed)
 
-    @plain_errors
+    @PlainErrors()
     def streamReader(self, schema: StructType) -> SparkStreamReader:  # noqa: N802  # Spark's name
         """Return the reader of a streaming query. Raises UsageError for options of batches."""
         _require_streams()

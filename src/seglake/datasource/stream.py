@@ -35,7 +35,7 @@ from seglake.datasource.offsets import (
     report_loss,
 )
 from seglake.datasource.options import Options, TopicPartition
-from seglake.datasource.plain_errors import plain_errors
+from seglake.datasource.plain_errors import PlainErrors
 from seglake.errors import VersionExpired
 from seglake.log.segment import Window
 from seglake.read.lake import Lake
@@ -65,7 +65,7 @@ class SparkStreamReader(DataSourceStreamReader, spark.SupportsTriggerAvailableNo
         """Return the state without the lake, whose version may have expired when tasks begin."""
         return {name: value for name, value in self.__dict__.items() if name != "_lake"}
 
-    @plain_errors
+    @PlainErrors()
     def latestOffset(self, start: Json, limit: spark.ReadLimit) -> Json:  # noqa: N802
         """Return the end of the micro-batch from `start`, or `start` if it would be empty."""
         lake = self._newest()
@@ -89,13 +89,13 @@ class SparkStreamReader(DataSourceStreamReader, spark.SupportsTriggerAvailableNo
         """Return the ends of the logs at the last `latestOffset`, for the query's progress."""
         return _to_json(self._latest) if self._latest else None
 
-    @plain_errors
+    @PlainErrors()
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # Spark's name
         """Bind the newest version. The query reads nothing that is committed later."""
         self._lake.refresh()
         self._available_now = True
 
-    @plain_errors
+    @PlainErrors()
     def partitions(self, start: Json, end: Json) -> list[InputPartition]:
         """Return the tasks of the micro-batch [start, end), in the version that `end` names.
 

@@ -16,7 +16,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 import seglake
 from seglake.datasource import spark_columns
 from seglake.datasource.batch import SparkBatchReader, plan
-from seglake.datasource.options import parse
+from seglake.datasource.options import Options
 from seglake.datasource.source import SeglakeDataSource
 from seglake.errors import (
     MissingObject,
@@ -45,7 +45,7 @@ def reader_of(root: Path, **options: str) -> SparkBatchReader:
     given = {"path": str(root), **headers, **options}
     if not {"assign", "subscribe", "subscribePattern"} & given.keys():
         given["subscribe"] = "events"
-    return SparkBatchReader(parse(given))
+    return SparkBatchReader(Options(given))
 
 
 def read(root: Path, **options: str) -> list[Written]:
@@ -329,7 +329,7 @@ def test_a_full_scan_is_planned_without_a_request_for_each_segment(maker: LakeMa
     lake = Lake(store)
     lake.topic("events")  # reads its segment rows
     before = store.counts.requests
-    options = parse({"path": "x", "subscribe": "events", "bytesPerPartition": "500"})
+    options = Options({"path": "x", "subscribe": "events", "bytesPerPartition": "500"})
     assert len(plan(lake, options, *options.batch_bounds())) > 20
     assert store.counts.requests == before
 

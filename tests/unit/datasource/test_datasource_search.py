@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import seglake
 from seglake.datasource.batch import SparkBatchReader
-from seglake.datasource.options import parse
+from seglake.datasource.options import Options
 from seglake.datasource.stream import SparkStreamReader
 from seglake.errors import UsageError
 from seglake.format.index import RECORD_KEYS, IndexPolicy, subjects_of
@@ -124,7 +124,8 @@ def options_of(asked: dict[str, Any]) -> dict[str, str]:
 
 def read(root: Path, **options: str) -> list[Written]:
     shown = {} if {"columns", "fields"} & options.keys() else {"includeHeaders": "true"}
-    reader = SparkBatchReader(parse({"path": str(root), "subscribe": "events", **shown, **options}))
+    given = {"path": str(root), "subscribe": "events", **shown, **options}
+    reader = SparkBatchReader(Options(given))
     return as_written(tables(reader, reader.partitions()))
 
 
@@ -167,7 +168,7 @@ def maker(tmp_path_factory: pytest.TempPathFactory) -> LakeMaker:
 
 
 def pieces_of(root: Path, **options: str) -> list[Any]:
-    reader = SparkBatchReader(parse({"path": str(root), "subscribe": "events", **options}))
+    reader = SparkBatchReader(Options({"path": str(root), "subscribe": "events", **options}))
     return [part.piece for task in reader.partitions() for part in task.value.parts]
 
 
@@ -192,7 +193,7 @@ def test_a_merge_and_a_vacuum_after_the_plan_change_nothing(tmp_path: Path) -> N
             {0: rows}, Shape("none", 200, 2_000, IndexPolicy("bytes", 400, subjects=(RECORD_KEYS,)))
         )
     options = {"path": str(made.root), "subscribe": "events", "includeHeaders": "true"}
-    reader = SparkBatchReader(parse({**options, "key": "u7"}))
+    reader = SparkBatchReader(Options({**options, "key": "u7"}))
     planned = reader.partitions()
     merge(str(made.root), "events", everything=True)
     vacuum(str(made.root), dry_run=False, grace_hours=0, retention_hours=0)
@@ -204,7 +205,7 @@ def test_a_merge_and_a_vacuum_after_the_plan_change_nothing(tmp_path: Path) -> N
 
 def test_fields_and_columns_beside_a_search(maker: LakeMaker) -> None:
     options = {"key": "u7", "where": '{"n":[7,107,8]}', "fields": "n:int32", "columns": "offset"}
-    reader = SparkBatchReader(parse({"path": str(maker.root), "subscribe": "events", **options}))
+    reader = SparkBatchReader(Options({"path": str(maker.root), "subscribe": "events", **options}))
     (table,) = tables(reader, reader.partitions())
     assert table.column_names == ["offset", "n"]
     assert sorted(table["n"].to_pylist()) == [7, 107]  # type: ignore[type-var]
@@ -215,7 +216,7 @@ def test_a_stream_finds_in_each_micro_batch_what_it_adds(tmp_path: Path) -> None
     shape = Shape("none", 100, policy=IndexPolicy("bytes", 0, subjects=(RECORD_KEYS,)))
     options = {"startingOffsets": "earliest", "key": "a", "where": '{"n":[1,3]}'}
     options |= {"path": str(made.root), "subscribe": "events", "includeHeaders": "true"}
-    reader, start, seen = SparkStreamReader(parse(options)), dict[str, Any](), list[Written]()
+    reader, start, seen = SparkStreamReader(Options(options)), dict[str, Any](), list[Written]()
     for run in range(3):
         values = [b'{"n":%d}' % (n % 5 if run != 1 else 0) for n in range(40)]
         rows = [Event(T, KEYS[1 + n % 2], value) for n, value in enumerate(values)]
@@ -236,7 +237,7 @@ def test_a_stream_finds_fields_of_csv(tmp_path: Path) -> None:
     made.run({0: []})
     alter(str(made.root), "events", {"value.format": "csv", "value.columns": ["n", "word"]})
     options = {"startingOffsets": "earliest", "where": '{"n":[1,3]}', "fields": "n:int32,word"}
-    reader = SparkStreamReader(parse({"path": str(made.root), "subscribe": "events", **options}))
+    reader = SparkStreamReader(Options({"path": str(made.root), "subscribe": "events", **options}))
     start, seen = dict[str, Any](), list[dict[str, Any]]()
     for run in range(2):
         made.run({0: [Event(T, None, b'%d,"%d, %d"' % (n, run, n)) for n in range(5)]})
@@ -248,7 +249,7 @@ def test_a_stream_finds_fields_of_csv(tmp_path: Path) -> None:
 
 
 def test_keys_are_not_shown(maker: LakeMaker) -> None:
-    options = parse({"path": str(maker.root), "subscribe": "events", "key": "secret"})
+    options = Options({"path": str(maker.root), "subscribe": "events", "key": "secret"})
     assert "secret" not in repr(options)
     assert b"secret" in pickle.dumps(options)  # tasks compare it
 
@@ -279,5 +280,5 @@ def test_keys_are_not_shown(maker: LakeMaker) -> None:
 )
 def test_wrong_options_are_named(options: dict[str, str], words: str) -> None:
     with pytest.raises(UsageError, match=words) as caught:
-        parse({"path": "lake", "subscribe": "events", **options})
+        Options({"path": "lake", "subscribe": "events", **options})
     assert len(str(caught.value)) < 300

@@ -13,7 +13,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from seglake.datasource import batch, tasks
 from seglake.datasource.batch import SparkBatchReader
-from seglake.datasource.options import parse
+from seglake.datasource.options import Options
 from seglake.datasource.stream import SparkStreamReader
 from seglake.errors import VersionExpired
 from seglake.log.execute import execute
@@ -44,7 +44,7 @@ def made(folder: Path, runs: list[list[Event]]) -> LakeMaker:
 
 
 def options_of(maker: LakeMaker, **options: str) -> Any:
-    return parse({"path": str(maker.root), "subscribe": "events", **options})
+    return Options({"path": str(maker.root), "subscribe": "events", **options})
 
 
 def sweep(maker: LakeMaker) -> None:

@@ -9,9 +9,9 @@ from seglake.datasource.options import (
     EARLIEST,
     LATEST,
     Bound,
+    Options,
     TopicChoice,
     TopicPartition,
-    parse,
 )
 from seglake.errors import UsageError
 
@@ -34,7 +34,7 @@ def error_of(options: dict[str, str], kind: str) -> str:
 
 
 def check(options: dict[str, str], kind: str) -> None:
-    found = parse(options)
+    found = Options(options)
     if kind == "batch":
         found.batch_bounds()
     else:
@@ -50,7 +50,7 @@ def check(options: dict[str, str], kind: str) -> None:
     ],
 )
 def test_topics(options: dict[str, str], expected: TopicChoice) -> None:
-    assert parse(given(**options)).topics == expected
+    assert Options(given(**options)).topics == expected
 
 
 @pytest.mark.parametrize(
@@ -59,25 +59,25 @@ def test_topics(options: dict[str, str], expected: TopicChoice) -> None:
         ({}, (Bound(OFFSETS, EARLIEST), Bound(END_OFFSETS, LATEST))),
         ({OFFSETS: " Earliest "}, (Bound(OFFSETS, EARLIEST), Bound(END_OFFSETS, LATEST))),
         ({OFFSETS: '{"t":{"0":-2,"1":"5"}}'},
-         (Bound(OFFSETS, offsets={T0: -2, T1: 5}), Bound(END_OFFSETS, LATEST))),
+         (Bound(OFFSETS, {T0: -2, T1: 5}), Bound(END_OFFSETS, LATEST))),
         ({END_OFFSETS: '{"t":{"0":-1}}'},
-         (Bound(OFFSETS, EARLIEST), Bound(END_OFFSETS, offsets={T0: -1}))),
+         (Bound(OFFSETS, EARLIEST), Bound(END_OFFSETS, {T0: -1}))),
         ({"startingTimestamp": "7", "endingTimestamp": "9"},
-         (Bound("startingTimestamp", time=7), Bound("endingTimestamp", time=9))),
+         (Bound("startingTimestamp", 7, is_time=True), Bound("endingTimestamp", 9, is_time=True))),
         ({TIMES: '{"t":{"0":7}}', END_TIMES: '{"t":{"0":9}}'},
-         (Bound(TIMES, times={T0: 7}), Bound(END_TIMES, times={T0: 9}))),
+         (Bound(TIMES, {T0: 7}, is_time=True), Bound(END_TIMES, {T0: 9}, is_time=True))),
         # a global time wins over times of partitions, and these win over offsets
         ({"startingTimestamp": "7", TIMES: '{"t":{"0":8}}', OFFSETS: "latest"},
-         (Bound("startingTimestamp", time=7), Bound(END_OFFSETS, LATEST))),
+         (Bound("startingTimestamp", 7, is_time=True), Bound(END_OFFSETS, LATEST))),
         ({END_TIMES: '{"t":{"0":8}}', END_OFFSETS: "earliest"},
-         (Bound(OFFSETS, EARLIEST), Bound(END_TIMES, times={T0: 8}))),
+         (Bound(OFFSETS, EARLIEST), Bound(END_TIMES, {T0: 8}, is_time=True))),
         # -1 and -2 are not numbers to compare
         ({OFFSETS: '{"t":{"0":5}}', END_OFFSETS: '{"t":{"0":-1}}'},
-         (Bound(OFFSETS, offsets={T0: 5}), Bound(END_OFFSETS, offsets={T0: -1}))),
+         (Bound(OFFSETS, {T0: 5}), Bound(END_OFFSETS, {T0: -1}))),
     ],
 )  # fmt: skip
 def test_bounds_of_a_batch(options: dict[str, str], expected: tuple[Bound, Bound]) -> None:
-    assert parse(given(**options)).batch_bounds() == expected
+    assert Options(given(**options)).batch_bounds() == expected
 
 
 @pytest.mark.parametrize(
@@ -85,12 +85,12 @@ def test_bounds_of_a_batch(options: dict[str, str], expected: tuple[Bound, Bound
     [
         ({}, Bound(OFFSETS, LATEST)),
         ({OFFSETS: "earliest"}, Bound(OFFSETS, EARLIEST)),
-        ({OFFSETS: '{"t":{"0":-1,"1":-2}}'}, Bound(OFFSETS, offsets={T0: -1, T1: -2})),
-        ({"startingTimestamp": "7"}, Bound("startingTimestamp", time=7)),
+        ({OFFSETS: '{"t":{"0":-1,"1":-2}}'}, Bound(OFFSETS, {T0: -1, T1: -2})),
+        ({"startingTimestamp": "7"}, Bound("startingTimestamp", 7, is_time=True)),
     ],
 )
 def test_start_of_a_stream(options: dict[str, str], expected: Bound) -> None:
-    assert parse(given(**options)).stream_start() == expected
+    assert Options(given(**options)).stream_start() == expected
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_refused_in_a_stream(name: str, value: str) -> None:
     assert error_of(given(**{name: value}), "stream").startswith(
         f"option {name} is only valid in a batch query"
     )
-    parse(given(**{name: value})).batch_bounds()
+    Options(given(**{name: value})).batch_bounds()
 
 
 def test_nothing_to_read_is_refused() -> None:
@@ -190,44 +190,44 @@ def test_nothing_to_read_is_refused() -> None:
 
 def test_names_are_not_case_sensitive() -> None:
     loud = {name.upper(): value for name, value in given(minPartitions="3").items()}
-    assert parse(loud) == parse(given(minPartitions="3"))
+    assert vars(Options(loud)) == vars(Options(given(minPartitions="3")))
 
 
 def test_what_only_a_consumer_needs_is_accepted() -> None:
-    found = parse(given(
+    found = Options(given(
         kafka_bootstrap_servers="host:9092", kafka_group_id="g", groupIdPrefix="p",
         kafkaConsumer_pollTimeoutMs="1", fetchOffset_numRetries="1",
         fetchOffset_retryIntervalMs="1",
     ))  # fmt: skip
-    assert found == parse(given())
+    assert vars(found) == vars(Options(given()))
 
 
 def test_storage_options_are_passed_on() -> None:
-    assert parse(given(storage_aws_region="x")).storage == {"aws.region": "x"}
-    assert parse({**given(), "storage.AWS_REGION": "x"}).storage == {"aws_region": "x"}
+    assert Options(given(storage_aws_region="x")).storage == {"aws.region": "x"}
+    assert Options({**given(), "storage.AWS_REGION": "x"}).storage == {"aws_region": "x"}
 
 
 def test_storage_options_are_not_shown() -> None:
-    assert "a secret" not in repr(parse(given(storage_token="a secret")))
+    assert "a secret" not in repr(Options(given(storage_token="a secret")))
 
 
 def test_fields() -> None:
-    assert parse(given()).fields is None
-    found = parse(given(fields="user, status:int"))
+    assert Options(given()).fields is None
+    found = Options(given(fields="user, status:int"))
     assert found.columns == ("partition", "offset", "timestamp")
     assert found.fields is not None
     assert found.fields.kinds == {"user": "string", "status": "int32"}
 
 
 def test_columns() -> None:
-    assert parse(given()).columns == COLUMNS[:-1]
-    assert parse(given(includeHeaders="TRUE")).columns == COLUMNS
-    assert parse(given(columns="offset, headers,key")).columns == ("offset", "headers", "key")
-    assert parse(given(columns="headers", includeHeaders="true")).columns == ("headers",)
+    assert Options(given()).columns == COLUMNS[:-1]
+    assert Options(given(includeHeaders="TRUE")).columns == COLUMNS
+    assert Options(given(columns="offset, headers,key")).columns == ("offset", "headers", "key")
+    assert Options(given(columns="headers", includeHeaders="true")).columns == ("headers",)
 
 
 def test_times_and_limits() -> None:
-    found = parse(given(
+    found = Options(given(
         startTime="2026-01-01T01:00:00+01:00", endTime="1767225600001", version="0",
         startingOffsetsByTimestampStrategy="LATEST", failOnDataLoss="False", minPartitions="4",
         maxRecordsPerPartition="5", bytesPerPartition="6", maxOffsetsPerTrigger="8",
@@ -241,7 +241,7 @@ def test_times_and_limits() -> None:
 
 
 def test_defaults() -> None:
-    found = parse(given())
+    found = Options(given())
     assert found.fail_on_data_loss
     assert found.no_match == "error"
     assert found.max_trigger_delay_ms == 15 * 60_000
@@ -250,7 +250,7 @@ def test_defaults() -> None:
 
 def test_limits_of_triggers_are_ignored_in_a_batch(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        parse(given(maxOffsetsPerTrigger="3", maxTriggerDelay="1s")).batch_bounds()
+        Options(given(maxOffsetsPerTrigger="3", maxTriggerDelay="1s")).batch_bounds()
     assert [r.getMessage() for r in caplog.records] == [
         "option maxOffsetsPerTrigger is ignored in a batch query",
         "option maxTriggerDelay is ignored in a batch query",
@@ -259,4 +259,4 @@ def test_limits_of_triggers_are_ignored_in_a_batch(caplog: pytest.LogCaptureFixt
 
 @pytest.mark.parametrize(("text", "version"), [("7", 7), (" 0 ", 0), ("q3-train", "q3-train")])
 def test_a_version__is_a_number_or_the_name_of_a_tag(text: str, version: int | str) -> None:
-    assert parse(given(version=text)).version == version
+    assert Options(given(version=text)).version == version

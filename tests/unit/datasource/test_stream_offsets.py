@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
 from seglake.catalog.delta import file_merges
-from seglake.datasource.options import TopicPartition, parse
+from seglake.datasource.options import Options, TopicPartition
 from seglake.datasource.source import SeglakeDataSource
 from seglake.datasource.stream import SparkStreamReader, prorate
 from seglake.errors import ConfigError, OffsetOutOfRange, SeglakeError, UsageError
@@ -62,7 +62,7 @@ class Query:
         if "subscribePattern" not in options:
             options = {"subscribe": "events", **options}
         self.checkpoint = checkpoint
-        self.reader = SparkStreamReader(parse({"path": str(root), **options}))
+        self.reader = SparkStreamReader(Options({"path": str(root), **options}))
 
     def trigger(self, kill_at: int = 0) -> bool:
         """Run one micro-batch; False if there is nothing to do. `kill_at` numbers the moments."""

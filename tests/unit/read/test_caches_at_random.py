@@ -25,7 +25,7 @@ from seglake.catalog import deletions
 from seglake.credentials import from_environment
 from seglake.datasource import batch
 from seglake.datasource.batch import SparkBatchReader
-from seglake.datasource.options import parse
+from seglake.datasource.options import Options
 from seglake.errors import UnknownTopic, VersionExpired
 from seglake.format import zonemap
 from seglake.log import caches, execute, links, reads
@@ -263,7 +263,7 @@ class World:
         life = chance.choice(self.lives)
         topic, version = chance.choice([*life.past[life.newest]]), life.newest
         cut = chance.choice([{}, {"maxRecordsPerPartition": "20"}])
-        reader = SparkBatchReader(parse({"path": life.root, "subscribe": topic, **cut}))
+        reader = SparkBatchReader(Options({"path": life.root, "subscribe": topic, **cut}))
         found = as_written_by_spark(tables(reader, reader.partitions()))
         without_headers = [r._replace(headers=[]) for r in life.past[version][topic].records]
         assert found == without_headers

@@ -20,7 +20,7 @@ from seglake.catalog import deletions
 from seglake.catalog.delta import delta_rs, file_merges
 from seglake.datasource import tasks
 from seglake.datasource.batch import SparkBatchReader
-from seglake.datasource.options import parse
+from seglake.datasource.options import Options
 from seglake.errors import MissingObject, StoreError, VersionExpired
 from seglake.format.index import IndexPolicy
 from seglake.log import links
@@ -337,7 +337,8 @@ def test_the_stores_behind_links_are_few(tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.mark.usefixtures("_looks_at_once")
 def test_a_task_of_spark_forgets_links_and_zone_maps_too(tmp_path: Path) -> None:
     blocks(tmp_path, runs=2)
-    options = parse({"path": str(tmp_path), "subscribe": "events", "maxRecordsPerPartition": "50"})
+    given = {"path": str(tmp_path), "subscribe": "events", "maxRecordsPerPartition": "50"}
+    options = Options(given)
     (first, *_) = SparkBatchReader(options).partitions()
     reader = tasks._TaskReader(open_store(str(tmp_path)), SCHEMA, fail_on_data_loss=True)
     found = reader.records(first.value.parts[0])
@@ -354,7 +355,7 @@ def test_a_task_of_spark_forgets_links_and_zone_maps_too(tmp_path: Path) -> None
 def test_a_worker_that_waits_for_a_task_has_no_file_open(tmp_path: Path) -> None:
     """Nobody looks for deletions there until the next task."""
     blocks(tmp_path)
-    reader = SparkBatchReader(parse({"path": str(tmp_path), "subscribe": "events"}))
+    reader = SparkBatchReader(Options({"path": str(tmp_path), "subscribe": "events"}))
     (table,) = tables(reader, reader.partitions())
     assert SECRET in table["value"].to_pylist()
     erased(tmp_path)

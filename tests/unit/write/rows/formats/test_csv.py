@@ -270,14 +270,6 @@ def test_the_header_may_begin_with_a_byte_order_mark() -> None:
     assert [(row.key, row.value) for row in found.rows] == [(b"1", b"1,2")]
 
 
-@pytest.mark.parametrize("encoding", ["cp1250", "cp1252", "latin-1"])
-def test_a_header_of_utf_8_in_another_encoding_is_told(encoding: str) -> None:
-    told = r"byte order mark of UTF-8, but input.encoding is '.*'. Set 'utf-8'"
-    data = b"\xef\xbb\xbfx\xc5\xbcy,z\n1,2\n"
-    with pytest.raises(InputError, match=told):
-        read_bytes(data, "csv", key={"fields": ["xży"]}, input={"encoding": encoding})
-
-
 def test_a_wanted_column_must_be_there() -> None:
     told = r"file has no column 'nope' in its header. Correct .* The header has 'x', 'y'"
     with pytest.raises(InputError, match=told):
@@ -311,9 +303,8 @@ def test_a_wanted_column_must_be_there_once() -> None:
 @pytest.mark.parametrize(
     ("header", "told"),
     [
-        ("tss,x", "has no column 'ts' in its header. Correct the file, or "),
-        ("ts;x", "has the delimiter \";\" in its header, 'ts;x', but other files have "),
-        ("ts\tx", "has the delimiter \"\\t\" in its header, 'ts\\tx', but "),
+        ("tss,x", "has no column 'ts' in its header. Correct the settings or the file, or "),
+        ("ts;x", "has no column 'ts' in its header, which is one column, 'ts;x'. "),
     ],
 )
 def test_the_one_file_that_is_wrong_is_named(
@@ -325,7 +316,6 @@ def test_the_one_file_that_is_wrong_is_named(
     with pytest.raises(InputError) as error:
         splits_of(pipeline(tmp_path, "csv", timestamp=timed))
     assert f"/{wrong}.csv {told}" in str(error.value)
-    assert "Correct the file, or leave it out with input.exclude" in str(error.value)
 
 
 def test_files_must_have_the_same_header(tmp_path: Path) -> None:
@@ -342,7 +332,7 @@ def test_files_must_have_the_same_header(tmp_path: Path) -> None:
     assert [row.value for row in read(settings).rows] == [b"1,2", b"3,4"]
 
 
-def test_lines_that_end_with_cr_alone_are_an_error_with_a_remedy(tmp_path: Path) -> None:
+def test_lines_that_end_with_cr_alone_are_an_error(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes(b"ts,user\r1,a\r2,b\r\n3,c\n")
-    with pytest.raises(InputError, match=r"a.csv has lines that end with CR.*`tr '.r' '.n' < FILE"):
+    with pytest.raises(InputError, match=r"the header of .*a.csv cannot be read"):
         read(pipeline(tmp_path / "a.csv", "csv"))

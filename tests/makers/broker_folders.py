@@ -16,7 +16,6 @@ from hypothesis.strategies import DrawFn
 from seglake.format.batch import CONTROL, HEADER, OVERHEAD, TRANSACTIONAL
 from seglake.format.decode import scan_batches
 from seglake.format.encode import encode_batches, encode_bodies, write_crcs
-from seglake.kafka.survey import ENTRY
 from tests.makers.lakes import Event, Shape, Written, records_of
 from tests.makers.strategies import FAR, T
 
@@ -118,9 +117,7 @@ class BrokerLog:
             stable = min(stable, self.placed[numbers[0]].base)
         return fates, stable
 
-    def write(
-        self, folder: Path, *, indexes: bool = True, until: int | None = None, epoch: int = 0
-    ) -> Path:
+    def write(self, folder: Path, *, until: int | None = None, epoch: int = 0) -> Path:
         """Write the log as a partition folder; with `until`, as it was at that end."""
         folder.mkdir(parents=True)
         files: dict[int, list[bytes]] = {self.start: []}
@@ -137,31 +134,8 @@ class BrokerLog:
             files[max(files)].append(data)
         for base, parts in files.items():
             (folder / f"{base:020d}.log").write_bytes(b"".join(parts))
-        if indexes:
-            self._write_transactions(folder, sorted(files))
         (folder / "partition.metadata").write_text(f"version: 0\ntopic_id: {TOPIC_ID}\n")
         return folder
-
-    def _write_transactions(self, folder: Path, bases: Sequence[int]) -> None:
-        """The .txnindex of each segment in which an aborted transaction ends."""
-        begun: dict[int, int] = {}
-        found: dict[int, list[bytes]] = {}
-        for step, base, _ in self.placed:
-            if step.producer < 0:
-                continue
-            if step.events:
-                begun.setdefault(step.producer, base)
-                continue
-            first = begun.pop(step.producer, None)
-            if first is None or step.commits:
-                continue
-            entry = np.zeros(1, ENTRY)
-            entry["producer_id"], entry["first_offset"] = step.producer, first
-            entry["last_offset"] = entry["last_stable_offset"] = base
-            owner = max(each for each in bases if each <= base)
-            found.setdefault(owner, []).append(entry.tobytes())
-        for owner, entries in found.items():
-            (folder / f"{owner:020d}.txnindex").write_bytes(b"".join(entries))
 
 
 def note(root: Path, name: str, rows: Mapping[str, int]) -> None:

@@ -20,7 +20,6 @@ from seglake.store import Listed, Reader, Store, open_store
 _PARTITION = re.compile(r"(.+)-(0|[1-9][0-9]{0,9})")
 _SET_ASIDE = re.compile(r".+\.[0-9a-f]{32}-(delete|future|stray)")
 _LOG = re.compile(r"([0-9]{20})\.log")
-_TRANSACTIONS = re.compile(r"([0-9]{20})\.txnindex")
 _SWAPPED = re.compile(r"([0-9]{20})\.log\.swap")
 _UNFINISHED = (".deleted", ".swap", ".cleaned")
 _INTERNAL = "__"  # the prefix of internal topics
@@ -45,15 +44,13 @@ class PartitionFolder:
 
     The root of `store` is the log.dir or the bucket.
     `high_watermark`, `recovery_point` and `topic_id` are None if no file has them. `clean` is true
-    if the broker was stopped cleanly. `transactions` has the sizes of .txnindex files by base
-    offset. `skipped` has the files that no longer belong to a log.
+    if the broker was stopped cleanly. `skipped` has the files that no longer belong to a log.
     """
 
     store: Reader
     topic: str
     partition: int
     logs: Sequence[LogFile]
-    transactions: Mapping[int, int]
     skipped: Sequence[str]
     topic_id: str | None
     log_start_offset: int
@@ -167,7 +164,6 @@ def _partition_folder(
         topic=topic,
         partition=partition,
         logs=logs,
-        transactions=_sizes(_TRANSACTIONS, files),
         skipped=sorted(file for file in files if file.endswith(_UNFINISHED)),
         topic_id=about and read_topic_id(about, f"{root.uri}/{metadata}"),
         log_start_offset=max(log_start or 0, logs[0].base_offset if logs else 0),
@@ -190,7 +186,12 @@ def _read(root: Store, key: str) -> Any:
 
 
 def _logs(folder: str, files: Mapping[str, Listed]) -> list[LogFile]:
-    bases = _sizes(_LOG, files)
+    logs = [
+        LogFile(item.key, base, item.size)
+        for file, item in files.items()
+        if (base := _base(_LOG, file)) is not None
+    ]
+    bases = {log.base_offset for log in logs}
     for file in files:
         if file.endswith(".log") and _base(_LOG, file) is None:
             raise InputError(
@@ -201,16 +202,7 @@ def _logs(folder: str, files: Mapping[str, Listed]) -> list[LogFile]:
                 f"{folder}/{file} is left from an interrupted log cleaning. Start the broker, "
                 f"which completes the cleaning, and stop it again"
             )
-    return sorted(
-        LogFile(item.key, base, item.size)
-        for file, item in files.items()
-        if (base := _base(_LOG, file)) is not None
-    )
-
-
-def _sizes(pattern: re.Pattern[str], files: Mapping[str, Listed]) -> dict[int, int]:
-    sizes = ((_base(pattern, file), item.size) for file, item in files.items())
-    return {base: size for base, size in sizes if base is not None}
+    return sorted(logs)
 
 
 def _base(pattern: re.Pattern[str], file: str) -> int | None:

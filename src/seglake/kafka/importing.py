@@ -19,10 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, groupby, islice
-from typing import Any, NamedTuple
-
-import numpy as np
-import numpy.typing as npt
+from typing import NamedTuple
 
 from seglake.catalog.schema import PartitionRow, Row, SegmentId, SegmentRow, TopicRow
 from seglake.catalog.table import CatalogTable
@@ -33,20 +30,11 @@ from seglake.catalog.version.snapshot import EMPTY, PartitionView, Snapshot
 from seglake.clock import now_ms
 from seglake.config import Topic
 from seglake.engine import Progress, SegmentTasks
-from seglake.errors import CommitConflict, CorruptData, InputError, MissingObject, UsageError
-from seglake.format.batch import DELETE_HORIZON
+from seglake.errors import CommitConflict, InputError, MissingObject, UsageError
 from seglake.format.index import IndexPolicy
-from seglake.format.records import read_only
 from seglake.kafka.folder import PartitionFolder, smallest_limits
 from seglake.kafka.sources import PartTask, find_sources, write_part
-from seglake.kafka.survey import (
-    Extent,
-    batch_headers,
-    combine_scans,
-    logs_to_scan,
-    scan_log,
-    surveyed_ranges,
-)
+from seglake.kafka.survey import Extent, combine_scans, logs_to_scan, scan_log
 from seglake.layout import check_topic
 from seglake.log.writer import NewSegment, policy_of
 from seglake.maintain.commit import MaintenanceReport, TopicReport, open_lake_store
@@ -114,7 +102,7 @@ def import_logs(
     A source is a folder `topic-partition`, or a log.dir that holds such folders; local, or on
     object storage. `topic` chooses one topic. Without it, all topics except internal ones are
     imported. `name` is the name in the lake, for a single topic. If a partition has several folders
-    (replicas), the longest is imported. Their batches must be equal.
+    (replicas), the longest is imported.
 
     Raises InputError for sources without logs; UsageError for logs that do not continue the topic;
     CorruptData, with file and position, for damage and for message formats before Kafka 0.11;
@@ -227,7 +215,7 @@ class TopicIntake:
         except UsageError:  # an earlier call may have imported all, and others appended
             self._write_recent_markers()
             raise
-        self._extents = [longest_extent(list(extents)) for _, extents in by_partition]
+        self._extents = [max(extents, key=lambda extent: extent.end) for _, extents in by_partition]
         for extent in self._extents:
             self._way.check(extent)
         self._report()
@@ -470,119 +458,3 @@ def _partition_rows(view: PartitionView, extent: Extent) -> list[PartitionRow]:
         log_start_offset=start, next_offset=extent.end,
         leader_epoch=epoch if epoch >= 0 else None,
     )]  # fmt: skip
-
-
-# ---------------- replicas
-# Compare the record batches of two folders of one partition.
-#
-# Replicas roll their segments at different offsets, and a cleaner removes different batches from
-# each. But a batch that is in both, with as many records, is equal byte for byte.
-
-# `part` is the number of the batch's part in the extent.
-_COLUMNS = "base_offset", "last_offset", "count", "crc", "size", "part", "position"
-_BATCH = np.dtype([(name, np.int64) for name in _COLUMNS])
-
-_Batches = npt.NDArray[np.void]
-
-
-class _Side(NamedTuple):
-    """The extent of a folder, and its batches with offsets from `start` to `end`, exclusive."""
-
-    extent: Extent
-    start: int
-    end: int
-
-    def batches(self) -> Iterator[_Batches]:
-        """Yield the batches in the order of offsets, several at a time."""
-        for number, part in enumerate(self.extent.parts):
-            if part.end_offset <= self.start or part.base_offset >= self.end:
-                continue
-            for batch_range in surveyed_ranges(self.extent.folder.store, part.log):
-                if isinstance(batch_range, CorruptData):
-                    break  # the damage is after the part
-                table = batch_range.table
-                places = table["position"] + batch_range.position
-                inside = (places >= part.begin) & (places < part.stop)
-                inside &= (table["base_offset"] >= self.start) & (table["last_offset"] < self.end)
-                table, places = table[inside], places[inside]
-                batches = np.empty(len(table), _BATCH)
-                for name in ("base_offset", "last_offset", "count", "size"):
-                    batches[name] = table[name]
-                batches["crc"] = batch_headers(batch_range.data, table)["crc"]
-                batches["crc"][table["attributes"] & DELETE_HORIZON != 0] = -1
-                batches["part"], batches["position"] = number, places
-                if len(batches):
-                    yield batches
-
-
-def longest_extent(extents: Sequence[Extent]) -> Extent:
-    """Return the longest extent of a partition. Raises InputError if its folders differ."""
-    longest = max(extents, key=lambda extent: extent.end)
-    for extent in extents:
-        if extent is not longest:
-            require_same(longest, extent)
-    return longest
-
-
-def require_same(one: Extent, other: Extent) -> None:
-    """Raise InputError, which names the byte, if two folders of one partition differ.
-
-    Only the offsets that both extents cover are compared.
-    """
-    start, end = max(one.start, other.start), min(one.end, other.end)
-    sides = _Side(one, start, end), _Side(other, start, end)
-    for ours, theirs in _aligned(*(side.batches() for side in sides)):
-        differ = _first_difference(ours, theirs)
-        if differ is not None:
-            raise _disagreement(sides, differ)
-
-
-def _aligned(ours: Iterator[_Batches], theirs: Iterator[_Batches]) -> Iterator[tuple[Any, Any]]:
-    """Yield (our batches, their batches) up to the same offset, one part after another."""
-    ends = [False, False]
-    sources, pending = (ours, theirs), [np.empty(0, _BATCH), np.empty(0, _BATCH)]
-    while not all(ends):
-        for side in (0, 1):
-            while not ends[side] and not len(pending[side]):
-                pending[side] = next(sources[side], pending[side])
-                ends[side] = not len(pending[side])
-        lasts = [int(batches["last_offset"][-1]) for batches in pending if len(batches)]
-        if not lasts:
-            return
-        both = min(lasts)
-        cut = [int(batches["last_offset"].searchsorted(both, "right")) for batches in pending]
-        yield pending[0][: cut[0]], pending[1][: cut[1]]
-        pending = [batches[at:] for batches, at in zip(pending, cut, strict=True)]
-
-
-def _first_difference(ours: _Batches, theirs: _Batches) -> tuple[Any, Any] | None:
-    """Return the first pair of batches that cannot be from one log, or None."""
-    if not len(ours) or not len(theirs):
-        return None
-    beside = theirs["base_offset"].searchsorted(ours["last_offset"], "right") - 1
-    other = theirs[np.maximum(beside, 0)]
-    meets = (beside >= 0) & (other["last_offset"] >= ours["base_offset"])
-    alike = other["base_offset"] == ours["base_offset"]
-    alike &= other["last_offset"] == ours["last_offset"]
-    cleaned = (other["count"] != ours["count"]) | (other["crc"] < 0) | (ours["crc"] < 0)
-    wrong = np.flatnonzero(meets & ~(alike & (cleaned | (other["crc"] == ours["crc"]))))
-    return (ours[wrong[0]], other[wrong[0]]) if len(wrong) else None
-
-
-def _disagreement(sides: tuple[_Side, _Side], batches: tuple[Any, Any]) -> InputError:
-    """Return an error that names the first byte in which two batches differ."""
-    read = []
-    for side, batch in zip(sides, batches, strict=True):
-        key, folder = side.extent.parts[int(batch["part"])].log.key, side.extent.folder
-        position = int(batch["position"])
-        data = folder.store.read(key, position, position + int(batch["size"]))
-        read.append((folder.place(key), position, read_only(data)))
-    (one, at, ours), (other, place, theirs) = read
-    both = min(len(ours), len(theirs))
-    differ = ours[:both] != theirs[:both]
-    byte = int(differ.argmax()) if differ.any() else both
-    return InputError(
-        f"byte {place + byte} of {other} differs from byte {at + byte} of {one}, in the record "
-        f"batch at offset {batches[0]['base_offset']}: two folders of one partition differ. "
-        f"Import only the right one"
-    )

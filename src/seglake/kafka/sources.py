@@ -445,7 +445,6 @@ def _partition(
         partition=partition,
         logs=[LogFile(log.key, log.base_offset, log.chunks.log_bytes, log.end_offset)
               for log in chosen],
-        transactions={},
         skipped=[key for key in unfinished if key.rpartition("/")[0] == folder],
         topic_id=topic_id,
         log_start_offset=chosen[0].base_offset,

@@ -89,7 +89,6 @@ class Scan:
     log_end: int = -1
     complete: bool = True
     leader_epoch: int = -1
-    records: int = 0
     unsettled: int | None = None
     cut: str | None = None
     events: list[Events] = field(default_factory=list)
@@ -113,7 +112,6 @@ class Scan:
             self.first = int(rows["base_offset"][0])
         self.stop = batch_range.position + int(rows["position"][-1]) + int(rows["size"][-1])
         self.end = int(rows["last_offset"][-1]) + 1
-        self.records += int(rows["count"][rows["attributes"] & CONTROL == 0].sum(dtype=np.int64))
         self.leader_epoch = max(self.leader_epoch, _largest_epoch(batch_range.data, rows))
         of_transactions = rows["attributes"] & (TRANSACTIONAL | CONTROL) != 0
         if self.unsettled is None and of_transactions.any():
@@ -158,8 +156,7 @@ class Extent(NamedTuple):
 
     `log_end` is the end of the log, or -1 if that is above the high watermark. `last_stable` is
     where the first open transaction begins, or None. `unsettled` is the base offset of the first
-    batch that cannot be imported unchanged, or None. `notes` describe what was left out. `records`
-    is the sum of the counts in the headers, which includes aborted records.
+    batch that cannot be imported unchanged, or None. `notes` describe what was left out.
     """
 
     folder: PartitionFolder
@@ -171,7 +168,6 @@ class Extent(NamedTuple):
     parts: list[SegmentPart]
     aborted: Transactions
     leader_epoch: int
-    records: int
     notes: list[str]
 
 
@@ -307,14 +303,10 @@ def _largest_epoch(data: Any, rows: BatchTable) -> int:
 def combine_scans(
     folder: PartitionFolder, start: int, scans: Sequence[tuple[LogToScan, Scan]]
 ) -> Extent:
-    """Return the extent of a folder from the scans of its logs. `start` is its first offset.
-
-    Raises CorruptData if a .txnindex and its log disagree, and StoreError.
-    """
+    """Return the extent of a folder from the scans of its logs. `start` is its first offset."""
     waiting, ended = np.empty(0, EVENT), [np.empty(0, TRANSACTION)]
-    for task, scanned in scans:
+    for _, scanned in scans:
         transactions, waiting = resolve(condense(np.concatenate([waiting, *scanned.events])))
-        _check_transactions(task, transactions)
         ended.append(transactions[transactions["aborted"]])
     top = max((task.limit for task, _ in scans), default=INT64_MAX)
     bases = [log.base_offset for log in folder.logs if log.base_offset <= top]
@@ -333,7 +325,6 @@ def combine_scans(
         parts=list(_parts((start, end), scans, waiting)),
         aborted=np.concatenate(ended),
         leader_epoch=max((scan.leader_epoch for _, scan in scans), default=-1),
-        records=sum(scan.records for _, scan in scans),
         notes=[scan.cut for _, scan in scans if scan.cut is not None],
     )
 
@@ -358,36 +349,13 @@ def _parts(
         yield SegmentPart(task.log, min(scanned.begin, stop), stop, first, end)
 
 
-def _check_transactions(task: LogToScan, transactions: Transactions) -> None:
-    folder, base = task.folder, task.log.base_offset
-    written = INT64_MAX if folder.recovery_point is None else folder.recovery_point
-    settled = folder.clean or (not task.is_last and base < written)
-    if base not in folder.transactions or not settled:
-        return
-    key = f"{task.log.key.removesuffix('.log')}.txnindex"
-    place = folder.place(key)
-    try:
-        entries = read_entries(folder.store.read_all(key))
-    except CorruptData as damage:
-        raise damage.within(place) from damage
-    check_entries(entries, transactions, place)
-
-
 # ---------------- markers
 # Find the markers of transactions, and convert batches of transactions to plain batches.
 #
 # A producer has one transaction at a time. Its record batches carry its id and a bit; a *marker*,
-# a control batch of one record, ends it (`ControlRecordType`). Kafka lists the transactions that
-# were aborted in a segment's .txnindex (`AbortedTxn`), the segment that has the marker:
-#
-#     version i16 | producer id i64 | first offset i64 | last offset i64 | last stable offset i64
-#
-# The first offset is the offset of the first record, the last offset the offset of the marker.
+# a control batch of one record, ends it (`ControlRecordType`).
 
 ABORT, COMMIT = 0, 1
-
-_OFFSETS = "first_offset", "last_offset", "last_stable_offset"
-ENTRY = np.dtype([("version", ">i2"), *((name, ">i8") for name in ("producer_id", *_OFFSETS))])
 
 _KEY_BYTES = 4  # size of a marker's key: version i16, type i16
 
@@ -431,18 +399,6 @@ def without_transactions(batches: EncodedBatches) -> EncodedBatches:
     first = int(starts[0])
     write_crcs(data[first:], table[rows])
     return EncodedBatches(data, table)
-
-
-def read_entries(data: Any) -> npt.NDArray[np.void]:
-    """Parse the entries of a .txnindex. Raises CorruptData for invalid bytes."""
-    size = memoryview(data).cast("B").nbytes
-    if size % ENTRY.itemsize:
-        raise CorruptData(f"{size} bytes are not a multiple of {ENTRY.itemsize}, an entry's size")
-    entries = np.frombuffer(data, ENTRY)
-    for row in np.flatnonzero(entries["version"] != 0)[:1].tolist():
-        what = f"version {entries['version'][row]} of an aborted transaction is unknown"
-        raise CorruptData(what, position=row * ENTRY.itemsize)
-    return entries
 
 
 # ---------------- transactions
@@ -530,31 +486,3 @@ def is_aborted(producer_ids: Int64s, offsets: Int64s, aborted: Transactions) -> 
     flags = np.empty(len(order), bool)
     flags[order] = inside
     return flags[count:]
-
-
-def check_entries(entries: npt.NDArray[np.void], transactions: Transactions, file: str) -> None:
-    """Raise CorruptData unless a .txnindex and its log agree on the aborted transactions.
-
-    `transactions` are the transactions that end in this log. An entry without a batch is accepted,
-    because Kafka's cleaner removes batches and keeps entries.
-    """
-    named = _are_in(transactions, entries)
-    for row in np.flatnonzero(named != transactions["aborted"])[:1]:
-        _, first, last, was_aborted = transactions[row].tolist()
-        did, says = ("aborted", "does not name") if was_aborted else ("committed", "calls aborted")
-        producer = transactions[row]["producer_id"]
-        what = f"producer {producer} {did} offsets {first} to {last}, which this file {says}"
-        raise CorruptData(what, file=file)
-
-
-def _are_in(transactions: Transactions, entries: npt.NDArray[np.void]) -> Flags:
-    """Return, for each transaction, whether an entry of its producer is for it.
-
-    The entry ends at the last offset of the transaction, and begins at or before its first.
-    """
-    columns = (entries[name].tolist() for name in ("producer_id", "last_offset", "first_offset"))
-    firsts = {(producer, last): first for producer, last, first in zip(*columns, strict=True)}
-    rows = zip(
-        *(transactions[name].tolist() for name in ("producer_id", "last", "first")), strict=True
-    )
-    return np.array([firsts.get((id_, last), own + 1) <= own for id_, last, own in rows], bool)

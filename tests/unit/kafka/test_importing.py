@@ -7,7 +7,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -75,7 +74,7 @@ def test_any_log_is_read_as_committed(log: BrokerLog, data: st.DataObject) -> No
     limits = sorted({*data.draw(st.lists(st.sampled_from(ends), max_size=3)), log.end})
     with tempfile.TemporaryDirectory(dir=MEMORY) as name:
         home, root = Path(name, "logs"), Path(name, "lake")
-        folder = log.write(home / "events-0", indexes=data.draw(st.booleans()))
+        folder = log.write(home / "events-0")
         (home / ".kafka_cleanshutdown").touch()
         for limit in limits:
             note(home, HW, {"events-0": limit})
@@ -294,30 +293,6 @@ def test_an_open_transaction_ends_the_import(tmp_path: Path) -> None:
     assert_sound(root)
 
 
-def test_a_transaction_index_must_agree(tmp_path: Path) -> None:
-    log = BrokerLog([Step(4, TWO), Step(4, commits=False), Step(5, ONE), Step(5), Step(-1, ONE)])
-    home = tmp_path / "logs"
-    path = log.write(home / "events-0") / f"{0:020d}.txnindex"
-    (home / ".kafka_cleanshutdown").touch()
-    right = path.read_bytes()
-    other = bytearray(right)
-    other[9] = 5
-    for data, word in (
-        (b"", "producer 4 aborted offsets 0 to 2, which this file does not name"),
-        (bytes(other), "producer 4 aborted"),
-        (right + bytes(other[:10]) + (3).to_bytes(8, "big") + (4).to_bytes(8, "big") * 2,
-         "producer 5 committed offsets 3 to 4, which this file calls aborted"),
-        (right[:-1], "33 bytes are not a multiple"),
-        (b"\1" + right[1:], "version 256"),
-    ):  # fmt: skip
-        path.write_bytes(data)
-        with pytest.raises(CorruptData, match=f"{path.name} at byte 0: .*{word}"):
-            take(tmp_path / "lake", home)
-    path.write_bytes(right)
-    take(tmp_path / "lake", home)
-    assert read(tmp_path / "lake") == log.committed()[0]
-
-
 def old_format(folder: Path, magic: int) -> Path:
     folder.mkdir()
     message = bytes(8) + (30).to_bytes(4, "big") + bytes(4) + bytes([magic]) + bytes(25)
@@ -401,21 +376,6 @@ def test_replicas(tmp_path: Path) -> None:
     assert (read(tmp_path / "lake"), 7) == log.committed(7)
     assert len(report.partitions) == 1
     assert_sound(tmp_path / "lake")
-
-
-def test_folders_that_disagree_name_the_byte(tmp_path: Path) -> None:
-    steps = [Step(-1, ONE), Step(-1, TWO), Step(-1, ONE)]
-    first = BrokerLog(steps).write(tmp_path / "a" / "events-0")
-    changed = [*steps[:2], Step(-1, (ONE[0]._replace(value=b"x"),))]
-    second = BrokerLog(changed).write(tmp_path / "b" / "events-0")
-    ours, theirs = ((each / f"{0:020d}.log").read_bytes() for each in (first, second))
-    byte = int(np.argmax(np.frombuffer(ours, np.uint8) != np.frombuffer(theirs, np.uint8)))
-    with pytest.raises(InputError, match=f"byte {byte} of .* differs from byte {byte} of"):
-        take(tmp_path / "lake", first, second)
-    third = BrokerLog([Step(-1, ONE), Step(-1, ONE), Step(-1, TWO)]).write(tmp_path / "c/events-0")
-    with pytest.raises(InputError, match="two folders of one partition differ"):
-        take(tmp_path / "lake", first, third)
-    assert not (tmp_path / "lake").exists()
 
 
 def test_an_import_over_a_gap_below_the_end_or_of_another_topic(tmp_path: Path) -> None:

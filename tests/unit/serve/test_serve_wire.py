@@ -14,14 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.protocol.admin import (
     CreateTopicsRequest,
-    DescribeClusterRequest,
-    DescribeClusterResponse,
     DescribeConfigsRequest,
     DescribeConfigsResponse,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
-    DescribeTopicPartitionsRequest,
-    DescribeTopicPartitionsResponse,
 )
 from kafka.protocol.consumer import (
     FetchRequest,
@@ -129,29 +125,6 @@ def test_topics_by_id(wire: Wire) -> None:
     stranger = fetch_request("", [Wanted(0, 0)], id_of=type(found)(int=5))
     (answer,) = wire.ask(stranger, FetchResponse, 13).responses
     assert [each.error_code for each in answer.partitions] == [100]
-
-
-def test_describing(wire: Wire, server: Serving) -> None:
-    one = DescribeTopicPartitionsRequest.TopicRequest
-    request = DescribeTopicPartitionsRequest(
-        topics=[one(name="none"), one(name="events")], response_partition_limit=1, cursor=None
-    )
-    answer = wire.ask(request, DescribeTopicPartitionsResponse, 0)
-    (events,) = answer.topics
-    assert [each.partition_index for each in events.partitions] == [0]
-    cursor = answer.next_cursor
-    assert (cursor.topic_name, cursor.partition_index) == ("events", 1)
-    request = DescribeTopicPartitionsRequest(
-        topics=[one(name="none"), one(name="events")], response_partition_limit=9,
-        cursor=DescribeTopicPartitionsRequest.Cursor(topic_name="events", partition_index=1),
-    )  # fmt: skip
-    events, none = wire.ask(request, DescribeTopicPartitionsResponse, 0).topics
-    assert [each.partition_index for each in events.partitions] == [1]
-    assert none.error_code == 3
-    cluster = wire.ask(DescribeClusterRequest(endpoint_type=1), DescribeClusterResponse, 2)
-    assert [(each.host, each.port) for each in cluster.brokers] == [tuple(server.address)]
-    refused = wire.ask(DescribeClusterRequest(endpoint_type=2), DescribeClusterResponse, 1)
-    assert refused.error_code == 42
 
 
 def test_configs(wire: Wire) -> None:

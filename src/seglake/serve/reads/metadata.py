@@ -1,4 +1,4 @@
-"""Answer Metadata and requests for descriptions of topics, logs and settings, as one broker."""
+"""Answer Metadata and requests for descriptions of logs and settings, as one broker."""
 
 from __future__ import annotations
 
@@ -20,12 +20,7 @@ from seglake.serve.connection import Connection
 from seglake.serve.settings import Address
 from seglake.serve.topics.catalog import LEADER_EPOCH, ServedTopics
 
-_MOST_PARTITIONS = 2000  # limit of one answer of DescribeTopicPartitions, as in Kafka
 _KEPT_PARTITIONS = 16  # cached lists: topics with equally many partitions share one
-
-_DescribedTopic = admin.DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
-_DescribedPartition = _DescribedTopic.DescribeTopicPartitionsResponsePartition
-
 
 _DIR = admin.DescribeLogDirsResponse.DescribeLogDirsResult
 _TOPIC = _DIR.DescribeLogDirsTopic
@@ -59,11 +54,9 @@ class MetadataHandler:
         self._topics, self._address = topics, address
 
     def apis(self) -> list[Api]:
-        """Return Metadata and the APIs that describe topics, the cluster, logs and settings."""
+        """Return Metadata and the APIs that describe logs and settings."""
         return [
             Api(schema.MetadataRequest, 0, 13, self._metadata),
-            Api(admin.DescribeTopicPartitionsRequest, 0, 0, self._describe_topics),
-            Api(admin.DescribeClusterRequest, 0, 2, self._describe_cluster),
             Api(admin.DescribeLogDirsRequest, 1, 4, self._describe_log_dirs),
             Api(admin.DescribeConfigsRequest, 1, 4, self._describe_configs),
         ]
@@ -87,7 +80,7 @@ class MetadataHandler:
         topics = [
             kind(
                 error_code=each.code, name=each.name, topic_id=each.id, is_internal=False,
-                partitions=_partitions(kind.MetadataResponsePartition, range(each.partitions)),
+                partitions=_partitions(each.partitions),
             )
             async for each in in_turns(lookups)
         ]  # fmt: skip
@@ -124,57 +117,6 @@ class MetadataHandler:
                 connection.log_unknown(name, error)
             return _NamedTopic(name, NO_ID, error_code(error))
         return _NamedTopic(name, topic.id, Code.NONE, len(topic.partitions))
-
-    async def _describe_topics(self, request: Any, connection: Connection) -> Any:
-        """Answer DescribeTopicPartitions, version 0: partitions of topics by name, in pages.
-
-        An answer has at most 2,000 partitions, like a broker's. The cursor names the next one.
-        """
-        response = admin.DescribeTopicPartitionsResponse
-        names = sorted({each.name for each in request.topics}) or await self._topics.listed()
-        cursor = request.cursor
-        if cursor is not None:
-            names = [name for name in names if name >= cursor.topic_name]
-        left = min(max(request.response_partition_limit, 1), _MOST_PARTITIONS)
-        topics, following = [], None
-        async for name in in_turns(names):
-            lookup = await self._named(name, connection)
-            at_cursor = cursor is not None and name == cursor.topic_name
-            first = min(lookup.partitions, max(0, cursor.partition_index)) if at_cursor else 0
-            if left <= 0:
-                following = response.Cursor(topic_name=name, partition_index=first)
-                break
-            some = range(first, min(lookup.partitions, first + left))
-            topics.append(_DescribedTopic(
-                error_code=lookup.code, name=name, topic_id=lookup.id, is_internal=False,
-                partitions=_partitions(_DescribedPartition, some),
-            ))  # fmt: skip
-            left -= len(some)
-            if some.stop < lookup.partitions:
-                following = response.Cursor(topic_name=name, partition_index=some.stop)
-                break
-        return response(topics=topics, next_cursor=following)
-
-    async def _describe_cluster(self, request: Any, connection: Connection) -> Any:
-        """Answer DescribeCluster, versions 0 to 2: this server is broker and controller.
-
-        Since version 1 a client may request the controllers, which is INVALID_REQUEST here.
-        """
-        response = admin.DescribeClusterResponse
-        if request.endpoint_type != 1:
-            connection.count_error(Code.INVALID_REQUEST)
-            return response(
-                error_code=Code.INVALID_REQUEST, error_message="this server has no controllers",
-                endpoint_type=request.endpoint_type, cluster_id="", controller_id=-1, brokers=[],
-            )  # fmt: skip
-        host, port = self._address
-        broker = response.DescribeClusterBroker(
-            broker_id=NODE, host=host, port=port, rack=None, is_fenced=False
-        )
-        return response(
-            error_code=Code.NONE, error_message=None, endpoint_type=1,
-            cluster_id=self._topics.cluster_id, controller_id=NODE, brokers=[broker],
-        )  # fmt: skip
 
     async def _describe_log_dirs(self, request: Any, _: Connection) -> Any:
         """Answer DescribeLogDirs, versions 1 to 4: one folder, the root of the lake, has all logs.
@@ -268,22 +210,18 @@ class MetadataHandler:
 
 
 @lru_cache(_KEPT_PARTITIONS)
-def _partitions(kind: Any, numbers: range) -> Sequence[Any]:
-    """Return the part of an answer about the partitions `numbers`, which is equal for all topics.
+def _partitions(count: int) -> Sequence[Any]:
+    """Return the part of an answer about `count` partitions, which is equal for all topics.
 
     The topics of an answer share it. Otherwise, with 10,000 topics, a garbage collection would scan
     some hundred thousand objects, and no client would be answered in the meantime.
     """
-    more: dict[str, Any] = {}
-    if kind is _DescribedPartition:
-        more = {"eligible_leader_replicas": [], "last_known_elr": []}  # null crashes Java's client
     return [
-        kind(
+        schema.MetadataResponse.MetadataResponseTopic.MetadataResponsePartition(
             error_code=Code.NONE, partition_index=number, leader_id=NODE,
             leader_epoch=LEADER_EPOCH, replica_nodes=[NODE], isr_nodes=[NODE], offline_replicas=[],
-            **more,
         )
-        for number in numbers
+        for number in range(count)
     ]  # fmt: skip
 
 

@@ -337,7 +337,7 @@ def quarantine(
 ) -> None:
     """Show the rows that were rejected: file, line, reason and bytes.
 
-    A sample has rows with every reason and from many files. The output counts the omitted rows.
+    A sample has rows with every reason. The output counts the omitted rows.
 
     Args:
         run_id: Only rejects of this run. A failed run has only a sample.

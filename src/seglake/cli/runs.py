@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from base64 import b64decode
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -25,16 +25,13 @@ from seglake.catalog.table import CatalogTable
 from seglake.errors import QuarantineLimit, UsageError
 from seglake.store import Store, open_store
 from seglake.terminal.tables import Column, Listing, number, prose, show, stream_json
-from seglake.terminal.wording import counted, path_ends, terminal_width
+from seglake.terminal.wording import path_ends, terminal_width
 from seglake.text.json import text_or_base64
 from seglake.times.instants import format_ms
 
 _LIMIT = 20  # default limit of the rows of a table
 _SHOWN = 200  # limit of the characters of a rejected row in a table
 _STORED = "source_file", "line", "reason", "raw", "member", "member_line"
-_GROUP = ["reason", "attempt_id", "source_file"]
-
-Group = tuple[str, str, str]  # reason, attempt, file
 
 
 class Rejects(NamedTuple):
@@ -45,19 +42,18 @@ class Rejects(NamedTuple):
     runs: Mapping[str, RunRow | FailedRun]
     expired: Collection[str]
 
-    def table(self, sample: Counter[Group] | None) -> Listing:
-        """Return a row for each reject, or for the first `sample[group]` rejects of each group."""
+    def table(self, sample: Counter[str] | None) -> Listing:
+        """Return a row for each reject, or for the first `sample[reason]` rejects of each reason.
+
+        The rows use up `sample`.
+        """
         return Listing(_COLUMNS, self._rows(sample))
 
-    def counts(self) -> Counter[Group]:
-        """Return the count of rejects of each group that `table` returns."""
-        counts: Counter[Group] = Counter()
-        for run in self._failed():
-            counts.update(_group_of(run, row) for row in run.rejects)
+    def counts(self) -> Counter[str]:
+        """Return the count of rejects of each reason that `table` returns."""
+        counts = Counter(row["reason"] for run in self._failed() for row in run.rejects)
         for table in self._tables():
-            groups = table.group_by(_GROUP).aggregate([([], "count_all")])
-            grouped: list[Any] = groups.to_pylist()
-            counts.update({tuple(map(row.get, _GROUP)): row["count_all"] for row in grouped})
+            counts.update(table["reason"].to_pylist())
         return counts
 
     def unkept(self) -> int:
@@ -72,30 +68,32 @@ class Rejects(NamedTuple):
             print(f"{self.topic}: committed runs have no open rejects. {hint}", file=sys.stderr)
         if as_json and limit is None:
             stream_json(self.table(None).rows)
-            said = describe_hidden_rows({}, 0, self.unkept())
+            said = describe_hidden_rows(Counter(), 0, self.unkept())
         else:
             counts = self.counts()
             sample = divide_limit(counts, _LIMIT if limit is None else limit)
-            shown = sample.total()  # computed now, because `table` uses up the counts
+            shown = sample.total()
             said = describe_hidden_rows(counts, shown, self.unkept())
             rows = self.table(sample)
             if not as_json:
-                rows = _with_ends([*map(_of_member, rows.rows)], rows, counts)
+                rows = _with_ends([*map(_of_member, rows.rows)])
             if as_json or shown or not counts:
                 show(f"rejected rows of {self.topic}", rows, as_json=as_json)
         for sentence in said:
             print(sentence, file=sys.stderr if as_json else sys.stdout)
 
-    def _rows(self, sample: Counter[Group] | None) -> Iterator[dict[str, Any]]:
+    def _rows(self, sample: Counter[str] | None) -> Iterator[dict[str, Any]]:
         for run in self._failed():
             for row in run.rejects:
-                if _takes(sample, _group_of(run, row)):
+                if _takes(sample, row["reason"]):
                     yield {**_key(run), "committed": False, **row}
         for table in self._tables():
             for batch in table.to_batches(max_chunksize=1000):
-                if sample is not None and not sample:
+                if sample is not None and not +sample:
                     return
-                yield from map(self._shown, _chosen(batch, sample))
+                reasons = enumerate(batch["reason"].to_pylist())
+                taken = [at for at, reason in reasons if _takes(sample, reason)]
+                yield from map(self._shown, batch.take(pa.array(taken, pa.int64())).to_pylist())
 
     def _shown(self, row: Mapping[str, Any]) -> dict[str, Any]:
         stored = {name: row[name] for name in _STORED}
@@ -110,36 +108,21 @@ class Rejects(NamedTuple):
         return QuarantineTable(self.store).read(self.topic, committed - {*self.expired})
 
 
-def divide_limit(counts: Mapping[Group, int], limit: int) -> Counter[Group]:
-    """Divide a limit evenly among the reasons, then evenly among the groups of each reason."""
-    turns: dict[str, deque[Group]] = {}
-    for group in counts:
-        turns.setdefault(group[0], deque()).append(group)
-    sample: Counter[Group] = Counter()
-    reasons = deque(turns.values())
-    while reasons and sample.total() < limit:
-        groups = reasons.popleft()
-        group = groups.popleft()
-        sample[group] += 1
-        if sample[group] < counts[group]:
-            groups.append(group)
-        if groups:
-            reasons.append(groups)
+def divide_limit(counts: Counter[str], limit: int) -> Counter[str]:
+    """Divide a limit evenly among the reasons, up to the count of each."""
+    sample = Counter[str]()
+    while left := min(limit, counts.total()) - sample.total():
+        sample.update([reason for reason in counts if sample[reason] < counts[reason]][:left])
     return sample
 
 
-def describe_hidden_rows(counts: Mapping[Group, int], shown: int, unkept: int) -> list[str]:
+def describe_hidden_rows(counts: Counter[str], shown: int, unkept: int) -> list[str]:
     """Return sentences about the rejects that a table does not have."""
-    total = sum(counts.values())
-    said = []
+    total, said = counts.total(), []
     if shown < total:
-        of_reason: Counter[str] = Counter()
-        for (reason, *_), count in counts.items():
-            of_reason[reason] += count
-        reasons = ", ".join(f"{reason}: {count:,}" for reason, count in of_reason.most_common())
-        files = counted(len({group[2] for group in counts}), "file")
+        reasons = ", ".join(f"{reason}: {count:,}" for reason, count in counts.most_common())
         said.append(
-            f"Shown: {shown:,} of {total:,} rejected rows ({reasons}; {files}). To see all: "
+            f"Shown: {shown:,} of {total:,} rejected rows ({reasons}). To see all: "
             f"--limit {total}, or --json without --limit"
         )
     if unkept:
@@ -147,28 +130,12 @@ def describe_hidden_rows(counts: Mapping[Group, int], shown: int, unkept: int) -
     return said
 
 
-def _takes(sample: Counter[Group] | None, group: Group) -> bool:
-    """Return whether the sample still needs a row of a group, and count the row as taken."""
+def _takes(sample: Counter[str] | None, reason: str) -> bool:
+    """Return whether the sample still needs a row with a reason, and count the row as taken."""
     if sample is None:
         return True
-    if group not in sample:
-        return False
-    sample[group] -= 1
-    if not sample[group]:
-        del sample[group]
-    return True
-
-
-def _chosen(batch: pa.RecordBatch, sample: Counter[Group] | None) -> list[dict[str, Any]]:
-    if sample is not None:
-        groups: Any = zip(*(batch[name].to_pylist() for name in _GROUP), strict=True)
-        taken = [at for at, group in enumerate(groups) if _takes(sample, group)]
-        batch = batch.take(pa.array(taken, pa.int64()))
-    return batch.to_pylist()
-
-
-def _group_of(run: FailedRun, row: Mapping[str, Any]) -> Group:
-    return row["reason"], run.attempt_id, row["source_file"]
+    sample[reason] -= 1
+    return sample[reason] >= 0
 
 
 def _of_member(row: dict[str, Any]) -> dict[str, Any]:
@@ -177,14 +144,11 @@ def _of_member(row: dict[str, Any]) -> dict[str, Any]:
     return {**row, "source_file": file, "line": line}
 
 
-def _with_ends(
-    rows: list[dict[str, Any]], listing: Listing, counts: Mapping[Group, int]
-) -> Listing:
+def _with_ends(rows: list[dict[str, Any]]) -> Listing:
     """Return a table of `rows`. On a terminal, only the differing ends of paths are shown."""
-    if terminal_width() is None:
-        return listing._replace(rows=rows)
-    end = path_ends([*(file for *_, file in counts), *(row["source_file"] for row in rows)])
-    return listing._replace(rows=[{**row, "source_file": end(row["source_file"])} for row in rows])
+    whole = terminal_width() is None
+    end = str if whole else path_ends(row["source_file"] for row in rows)
+    return Listing(_COLUMNS, [{**row, "source_file": end(row["source_file"])} for row in rows])
 
 
 def _cut(raw: str | dict[str, str]) -> str:

@@ -332,7 +332,7 @@ def test_quarantine_shows_rejects(tmp_path: Path, lake: Path) -> None:
     assert "no run '4'" in str(unknown.exception)
 
 
-def test_a_sample_of_rejects_has_every_reason_and_file_and_says_what_it_leaves_out(
+def test_a_sample_of_rejects_has_every_reason_and_says_what_it_leaves_out(
     tmp_path: Path, lake: Path
 ) -> None:
     no_json = Line(0, broken="{")
@@ -343,9 +343,8 @@ def test_a_sample_of_rejects_has_every_reason_and_file_and_says_what_it_leaves_o
     rows = [line for line in text.splitlines() if ".jsonl" in line]
     assert len(rows) == 20
     assert sum("timestamp missing" in row for row in rows) == 19  # of the other there is one
-    assert all(sum(f"{name}.jsonl" in row for row in rows) >= 6 for name in "abc")
     assert "Shown: 20 of 500 rejected rows (timestamp missing: 499, " in text
-    assert "; 3 files). To see all: --limit 500" in text
+    assert "). To see all: --limit 500" in text
     assert "Shown:" not in shown("quarantine", lake, "events", "--limit", 500)
     code, found = seglake("quarantine", lake, "events")
     assert (code, len(found)) == (0, 500)

@@ -11,7 +11,7 @@ from pathlib import Path
 import typer.main
 
 from seglake.cli.app import app
-from seglake.cli.arguments.spelling import EXPERT
+from seglake.cli.arguments.help import EXPERT
 
 DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 PROJECT = Path(__file__).parents[1]

@@ -16,7 +16,7 @@ from seglake.advice.file_times import FEBRUARY_MS, HALF_A_YEAR_MS, FileTimes
 from seglake.advice.finding import Finding
 from seglake.advice.observe import PLAUSIBLE_MS
 from seglake.config import Pipeline
-from seglake.terminal.wording import nearest_two
+from seglake.terminal.wording import nearest
 from seglake.times.candidates import (
     date_orders,
     is_region,
@@ -109,7 +109,7 @@ def _absent_fields(pipeline: Pipeline, observed: Observations) -> Iterator[Findi
     names = observed.absent.names
     for setting, fields in settings.items():
         for name in (each for each in fields if each and each in absent):
-            near = nearest_two(name, reversed(names))
+            near = nearest(name, reversed(names))
             facts = {"name": name, "near": near, "has": [*names[:_LISTED]]}
             yield Finding("absent-field", setting, facts)
 

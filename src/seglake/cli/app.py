@@ -11,8 +11,8 @@ import typer
 
 import seglake
 from seglake.cli import health, ingest, inspect, kafka, lifecycle, read
+from seglake.cli.arguments.help import Command, Program
 from seglake.cli.arguments.options import Json
-from seglake.cli.arguments.spelling import Command, Program
 from seglake.cli.demo.run import demo
 from seglake.errors import UsageError
 from seglake.terminal.tables import Column, Listing, show

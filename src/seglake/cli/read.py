@@ -77,7 +77,6 @@ def read(
     """
     import seglake
     from seglake.cli import record_output as records
-    from seglake.cli.search_hints import describe, print_no_records
 
     start, end = window(start, end, last, zone)
     how: dict[str, object] = {
@@ -105,7 +104,7 @@ def read(
     written = records.write(log, request, form, max_records, output)
     if not written and 0 not in {tail, max_records}:
         partitions = log.partitions() if partition is None else [partition]
-        print_no_records(log, partitions, describe(start, end, last, offset))
+        records.print_no_records(log, partitions, records.describe(start, end, last, offset))
     if follow:
         records.follow(log, request)
 
@@ -191,7 +190,6 @@ def find(
     import seglake
     from seglake.cli import record_output as records
     from seglake.cli.record_formats import iso_batches, iso_schema
-    from seglake.cli.search_hints import Query
     from seglake.maintain.erasure.criteria import parse_keys
 
     start, end = window(start, end, last, zone)
@@ -218,9 +216,9 @@ def find(
     )  # fmt: skip
     if times == TimeFormat.ISO:
         reader = reader.mapped(iso_schema(reader.schema), iso_batches)
-    when = "" if start is None and end is None else "in the requested time"
-    sought = Query(what["keys"] or [], what["where"], what["headers"], when)
-    records.write_matches(reader, log, sought, form, output, stats, chosen, newest)
+    if not records.write_matches(reader, log, form, output, stats, newest):
+        when = "" if start is None and end is None else "in the requested time"
+        records.print_no_match(log, what["where"], when)
 
 
 def dump(file: str, deep: bool = False, times: Times = None, json: Json = False) -> None:

@@ -8,7 +8,6 @@ import stat
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -16,9 +15,8 @@ from typing import IO, Any, NamedTuple
 import pyarrow as pa
 
 from seglake.cli.record_formats import csv_rows, iso_batches, iso_schema, json_lines
-from seglake.cli.search_hints import Query, with_field_hints
 from seglake.cli.terminal.output import complete_file
-from seglake.cli.terminal.progress import Display, display, show_wait
+from seglake.cli.terminal.progress import Display, display
 from seglake.errors import UsageError
 from seglake.limits import INT64_MAX
 from seglake.log.execute import ReadStats
@@ -30,7 +28,9 @@ from seglake.read.window.plan import PLAN_COLUMNS, Plan
 from seglake.read.window.reader import WindowReader
 from seglake.terminal.progress import WAITED_S, periodically
 from seglake.terminal.tables import Column, Listing, moment, number, show
-from seglake.terminal.wording import counted
+from seglake.terminal.wording import counted, wrap
+from seglake.times.instants import format_ms
+from seglake.write.rows.rows import similar_names_hint
 
 _TABLE_ROWS = 100  # limit of the records in a table, unless an option sets it
 _BAR_S = 0.25  # interval between two updates of a bar
@@ -113,7 +113,6 @@ def write(
     if request.fields is not None:
         added = FieldReader(request.fields, None, log.value_format)
         schema, batches = added.schema(schema), added.batches(batches, stats.misfits)
-        batches = with_field_hints(batches, log, request.fields.kinds)
     if request.iso:
         schema, batches = iso_schema(schema), iso_batches(batches)
     progress = _progress(f"reading {log.topic}", output, first, stats, planned)
@@ -192,29 +191,60 @@ def find_rows(planned: FindPlan) -> Listing:
 def write_matches(
     reader: WindowReader,
     log: Log,
-    sought: Query,
     form: str,
     output: Path | None,
     stats: ReadStats,
-    fields: Fields | None = None,
     newest: int | None = None,
-) -> None:
-    """Write the records that a search finds, like `write`.
+) -> int:
+    """Write the records that a search finds, like `write`, and return their count.
 
-    A table has the first 100 records, or all of them with `newest`. Without a match, print a hint
-    with another search to standard error.
+    A table has the first 100 records, or all of them with `newest`.
     """
-    what = f"searching {log.topic}"
-    is_seen = form == "table" or _is_shown(output)
     cut = _TABLE_ROWS if form == "table" and newest is None else None
-    first = _Records(show_wait(reader, what) if is_seen else reader, cut, ahead=True)
-    batches = with_field_hints(first, log, fields.kinds if fields is not None else ())
-    _write(log, reader.schema, batches, form, output, _progress(what, output, first, stats))
-    if not first.records:
-        sought.print_no_match(log)
+    first = _Records(reader, cut, ahead=True)
+    progress = _progress(f"searching {log.topic}", output, first, stats)
+    _write(log, reader.schema, first, form, output, progress)
     if first.more:
         _print_more("", "--newest N for the N newest")
     print_misfits(log.topic, stats)
+    return first.records
+
+
+def describe(start: str | None, end: str | None, last: str | None, offset: int | None) -> str:
+    """Describe the records of a read, as in "in the last 1h". Return "" for all records."""
+    if last is not None:
+        return f"in the last {last}"
+    if offset is not None:
+        return f"from offset {offset} on"
+    if start is None:
+        return "" if end is None else f"before {end}"
+    return f"from {start} on" if end is None else f"from {start} to {end}"
+
+
+def print_no_records(log: Log, partitions: Iterable[int], asked: str) -> None:
+    """Print that a read found nothing, and the time of the newest record, to standard error."""
+    columns = [log.reader(partition).view.segments for partition in partitions]
+    newest = max((int(each.max_timestamps.max(initial=-1)) for each in columns), default=-1)
+    if newest >= 0:
+        there = f"the newest record is from {format_ms(newest)}"
+    elif any(each.details["record_count"].any() for each in columns):
+        there = "the records have no timestamp"
+    else:
+        there = "the topic has no records"
+    _print_hint(log, f"no record was found {asked}: {there}" if asked else there)
+
+
+def print_no_match(log: Log, fields: Iterable[str], when: str) -> None:
+    """Print that a search found nothing, and fields that a sample of the values does not have."""
+    _print_hint(log, f"no matching record was found {when}".rstrip())
+    names = [field.name for field in log.fields().fields] if fields else []
+    for name in (name for name in fields if names and name not in names):
+        hint = similar_names_hint(name, names, "A value")
+        _print_hint(log, f"the sampled values have no field {name!r}. {hint}")
+
+
+def _print_hint(log: Log, sentence: str) -> None:
+    print(wrap(f"{log.topic}: {sentence}", sys.stderr), file=sys.stderr)
 
 
 def follow(log: Log, request: ReadRequest) -> None:
@@ -317,23 +347,18 @@ def _progress(
 ) -> Iterator[None]:
     """Show the progress of a read or a search on a terminal, unless records are printed there.
 
-    With an output file, show a bar, and after a read a line with its cost. With a pipe, show only
-    lines, because a program such as `jq` may write to the same terminal. A search has no total.
+    With an output file, show a bar. With a pipe, show only lines, because a program such as `jq`
+    may write to the same terminal. A search has no total.
     """
     if not sys.stderr.isatty() or _is_shown(output):
         yield
         return
-    fetched = 0
 
     def update(shown: Display) -> None:
-        nonlocal fetched
-        if stats.bytes_fetched == fetched:
-            return
-        fetched = stats.bytes_fetched
         if planned is None:
             shown.step(f"{what}: {counted(written.records, 'record')} found so far")
         else:
-            shown.amount(min(fetched, planned.size_bytes), planned.size_bytes)
+            shown.amount(min(stats.bytes_fetched, planned.size_bytes), planned.size_bytes)
 
     if output is None and stat.S_ISFIFO(os.fstat(sys.stdout.fileno()).st_mode):
         lines = Display(what, "bytes of log", lambda line, *_: print(line, file=sys.stderr))
@@ -342,12 +367,3 @@ def _progress(
         return
     with display(what) as bar, periodically(lambda: update(bar), _BAR_S):
         yield
-    if planned is not None:
-        # In the order of time, a read may return a batch in several slices, and count each.
-        matching = min(stats.bytes_matching, planned.size_bytes)
-        cost = replace(stats, bytes_matching=matching).amplification
-        print(
-            f"{counted(written.records, 'record')}. {counted(stats.bytes_fetched, 'byte')} read: "
-            f"{cost:.2f} bytes for each byte of a matching batch",
-            file=sys.stderr,
-        )

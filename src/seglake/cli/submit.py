@@ -17,7 +17,7 @@ from typing import Annotated, Any, get_args
 import typer
 from typer.models import ArgumentInfo
 
-from seglake.cli.arguments.spelling import Documented
+from seglake.cli.arguments.help import Documented
 from seglake.cli.terminal.frame import checked_output
 from seglake.cli.terminal.progress import Job
 from seglake.errors import SeglakeError

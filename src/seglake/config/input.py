@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 from itertools import chain, combinations
-from typing import Annotated, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from seglake.config import rules
 from seglake.config.sections import Section
@@ -38,12 +38,6 @@ INPUT_FORMATS: dict[FormatName, InputFormat] = {
 }
 
 
-def _format(name: object) -> object:
-    if name == "tsv":
-        raise ValueError("there is no format 'tsv'. Use csv with input.delimiter = \"\\t\"")
-    return name
-
-
 class Input(Section):
     """The files or the DataFrame that a run reads, and their format."""
 
@@ -58,7 +52,7 @@ class Input(Section):
         "a `/`, for paths below the folder",
     )
     exclude: rules.Globs = Field(default=(), description="leave out these files (globs)")
-    format: Annotated[FormatName, BeforeValidator(_format)] = Field(
+    format: FormatName = Field(
         description="how to read a file; `dataframe`: the DataFrame that `seglake.ingest` gets"
     )
     compression: Compression = Field(

@@ -15,7 +15,7 @@ from seglake.config.pipeline import Pipeline
 from seglake.config.rules import flat
 from seglake.config.topic import Topic, combined
 from seglake.errors import ConfigError
-from seglake.terminal.wording import suggest_or_list
+from seglake.terminal.wording import nearest, suggest_or_list
 
 SECTIONS: dict[str, type[BaseModel]] = {
     name: info.annotation
@@ -112,13 +112,8 @@ def _owners(key: str) -> list[str]:
 
 def _remedy(section: str, key: str) -> str:
     """Return a hint with the key that an unknown key of a section may stand for."""
-    longer = [each for each in _keys(section) if each.startswith(f"{key}.")]
-    if longer:  # such as topic.compression.type
-        return f"Did you mean {section}.{longer[0]}?"
     # Suggest key.fields for key.field, although other tables have a `field`.
-    if f"{key}s" in _keys(section):
-        return f"Did you mean {section}.{key}s?"
-    if owners := _owners(key):
+    if not nearest(key, _keys(section)) and (owners := _owners(key)):
         return f"Did you mean {' or '.join(f'{owner}.{key}' for owner in owners)}?"
     return suggest_or_list(key, _keys(section), f"{section}.")
 

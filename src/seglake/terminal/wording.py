@@ -3,7 +3,7 @@
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from difflib import SequenceMatcher, get_close_matches
+from difflib import get_close_matches
 from functools import partial
 from shlex import quote
 from textwrap import fill
@@ -11,24 +11,11 @@ from typing import IO
 
 from seglake.times.instants import format_ms
 
-_AS_NEAR = 0.1  # a second name may be less similar by this ratio
-
 
 def nearest(name: str, names: Iterable[str], most: int = 1) -> list[str]:
     """Return up to `most` names similar to `name`, ignoring case, the most similar name first."""
     by_lower = {each.lower(): each for each in names}
     return [by_lower[each] for each in get_close_matches(name.lower(), by_lower, most)]
-
-
-def nearest_two(name: str, names: Iterable[str]) -> list[str]:
-    """Return the name most similar to `name`, and a second name if it is almost as similar.
-
-    Without a similar name, return an empty list.
-    """
-    near = nearest(name, names, 2)
-    likeness = [SequenceMatcher(None, name.lower(), each.lower()).ratio() for each in near]
-    return [each for each, value in zip(near, likeness, strict=True)
-            if value >= likeness[0] - _AS_NEAR]  # fmt: skip
 
 
 def suggest(name: str, names: Iterable[str], lists: str) -> str:

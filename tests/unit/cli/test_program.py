@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from seglake.cli.app import app
-from seglake.cli.arguments.spelling import EXPERT
+from seglake.cli.arguments.help import EXPERT
 
 GROUPS = {
     "Begin": "demo init check warm help",

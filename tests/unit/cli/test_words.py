@@ -15,7 +15,6 @@ from seglake.errors import ConfigError, CorruptData, MissingObject, StoreError, 
 from seglake.replay.target import Target
 from seglake.terminal.wording import duration
 from tests.harness.ports import free_ports
-from tests.makers.lakes import Event, LakeMaker
 
 T = 1_700_000_000_000
 PIPELINE = """
@@ -91,16 +90,6 @@ def test_bytes_of_a_reject_that_are_no_text_can_be_read(folder: Path) -> None:
     assert "  caf\\xe9 \\x00 é\n" in told("quarantine", "lake", "events")
     raw = json.loads(told("quarantine", "lake", "events", "--json"))[0]["raw"]
     assert base64.b64decode(raw["base64"]) == b"caf\xe9 \x00 \xc3\xa9"
-
-
-def test_a_header_that_no_record_has_is_told(tmp_path: Path) -> None:
-    LakeMaker(tmp_path / "none").run({0: [Event(T, b"k", b"v")]})
-    LakeMaker(tmp_path / "some").run({0: [Event(T, b"k", b"v", (("trace", b"1"),))]})
-    find = "events", "--header", "Trce=1"
-    assert "no sampled record has a header" in told("find", tmp_path / "none", *find)
-    said = told("find", tmp_path / "some", *find)
-    assert "has the header 'Trce'. Did you mean 'trace'?" in said
-    assert "has the header" not in told("find", tmp_path / "some", "events", "--header", "trace=2")
 
 
 def test_settings_in_utf_16_are_told_how_to_be_saved(folder: Path) -> None:

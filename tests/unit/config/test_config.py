@@ -159,7 +159,7 @@ MISTAKES = [
     ({**CSV, "input.quote": ","}, "input.delimiter and input.quote are the same character"),
     ({**CSV, "input.quote": "''"}, "input.quote: "),
     ({**CSV, "input.delimiter": "é"}, "input.delimiter: 'é' is not one ASCII character. Write one"),
-    ({**CSV, "input.format": "tsv"}, "input.format: there is no format 'tsv'. Use csv with"),
+    ({**CSV, "input.format": "tsv"}, "input.format: 'tsv' should be 'jsonl', 'csv', "),
     ({"input.pattern": "x"}, "input.pattern contradicts input.format = 'jsonl'. Remove one"),
     ({"input.format": "text", "input.pattern": "(?P<ts>"}, "input.pattern: Invalid regular"),
     ({"input.format": "text", "input.pattern": "(x)"}, "input.pattern: Regular expression"),

@@ -1,1 +1,1 @@
-"""Arguments of commands: shared options, other names of options, and times."""
+"""Arguments of commands: shared options, their help, and times."""

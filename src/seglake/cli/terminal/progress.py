@@ -7,11 +7,11 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from threading import Lock, Timer
-from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from seglake.cli.terminal.frame import print_stopped
 from seglake.cli.terminal.output import handled, log_lines
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
-_Batch = TypeVar("_Batch")
 _SILENCE_S = 1.0  # time without output after which a command shows a sign of life
 # The ends of the lines that Py4J logs about calls that Ctrl-C interrupts.
 _OF_CUT_CALLS = " while sending command.", " while shutting down connection"
@@ -174,17 +173,6 @@ def _own_session() -> Iterator[None]:
             started.stop()
         for logger in loggers:
             logger.removeFilter(other)
-
-
-def show_wait(batches: Iterable[_Batch], what: str) -> Iterator[_Batch]:
-    """Yield the batches. Show `what` on a terminal while the next batch takes long."""
-    left = iter(batches)
-    while True:
-        with sign_of_life(what):
-            batch = next(left, None)
-        if batch is None:
-            return
-        yield batch
 
 
 @contextmanager

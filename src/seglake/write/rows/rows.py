@@ -88,16 +88,14 @@ REASON_TEXTS = np.array([reason.text for reason in Reason])
 
 
 def similar_names_hint(name: str, names: Sequence[str], where: str) -> str:
-    """Return a hint for a name that does not exist, with similar names or a list of all names.
+    """Return a hint for a name that does not exist, with a similar name or a list of all names.
 
     `where` is the subject of the sentence that lists the first of `names`, such as "the file".
     """
     # Reversed, so that the first of several names that differ only by case is suggested.
-    near = wording.nearest_two(name, reversed(names))
-    if near:
-        return f"Did you mean {' or '.join(map(repr, near))}?"
     more = ", …" if len(names) > _LISTED else ""
-    return f"{where} has {', '.join(map(repr, names[:_LISTED])) or 'no field'}{more}"
+    has = f"{where} has {', '.join(map(repr, names[:_LISTED])) or 'no field'}{more}"
+    return wording.suggest(name, reversed(names), has)
 
 
 class Rows(ABC):

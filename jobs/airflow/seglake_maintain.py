@@ -30,7 +30,7 @@ def seglake_maintain():
         task_id="maintain",
         application=f"{JOBS}/maintain.py",
         name="seglake maintain",
-        application_args=["--root", ROOT],
+        application_args=[ROOT],
         retries=2,
         retry_delay=timedelta(minutes=10),
         retry_policy=SeglakeRetryPolicy(),

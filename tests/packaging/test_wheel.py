@@ -127,7 +127,7 @@ def test_the_files_of_the_jobs_are_there(python: Path) -> None:
     "arguments",
     [
         ["seglake", "demo", "{tmp}/lake", "--events", "{tmp}/events", "--count", "1000"],
-        ["-m", "seglake.jobs.verify", "--root", "{lake}"],
+        ["-m", "seglake.jobs.verify", "{lake}"],
         ["-c", "import seglake.datasource"],
         ["-c", "import seglake.session"],
     ],

@@ -150,7 +150,7 @@ def test_findings_are_those_of_threads(
     rows = [Event(i * 7 % 50, b"k", b"v" * 30) for i in range(60)]
     maker.run({0: rows, 1: rows[:20]}, Shape(codec="zstd", segment_bytes=500))
     with caplog.at_level(logging.INFO, "seglake"), line_every(0):
-        assert run_job("verify", "--root", str(tmp_path), "--deep") == 0
+        assert run_job("verify", str(tmp_path), "--deep") == 0
     assert [message for message in caplog.messages if "B of log done" in message][1:]
     report = json.loads(capsys.readouterr().out)
     assert (report["findings"], report["segments"]) == ([], len(maker.files("log")))
@@ -170,7 +170,7 @@ def test_findings_are_those_of_threads(
     assert told == sorted(set(told))
     assert told[-1] == (found.log_bytes, found.log_bytes)
     assert len(told) == 1 + 4  # a step for each task of a core
-    assert run_job("verify", "--root", str(tmp_path)) == 1
+    assert run_job("verify", str(tmp_path)) == 1
     assert len(json.loads(capsys.readouterr().out)["findings"]) == 3
-    assert run_job("verify", "--root", str(tmp_path / "none")) == 2
-    assert run_job("verify", "--root", str(tmp_path), "--topic", "nope") == 2
+    assert run_job("verify", str(tmp_path / "none")) == 2
+    assert run_job("verify", str(tmp_path), "--topic", "nope") == 2

@@ -22,7 +22,7 @@ def test_spark_publishes_and_reads_the_rows_of_the_log(
     ]
     maker.run({0: events, 1: events[:30]}, Shape("zstd", segment_bytes=900))
     fields = "n:int64,of=user:string"
-    assert run_job("publish", "--root", root, "--topic", "events", "--fields", fields) == 0
+    assert run_job("publish", root, "events", "--fields", fields) == 0
     report = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert (report["rows"], report["added"]) == (120, len(maker.files("log")))
     require_equal(root, "events")

@@ -24,6 +24,7 @@ from tests.makers.raw_events import ingest, pipeline_of
 ROUNDS = 2
 ERASURES = ("erase", "erase objects")
 DONE = {"ingest", "undo", "replace", "merge", "compact", "retain", "delete-records", *ERASURES}
+MAY_GROW = (60, 60, 150)  # descriptors, threads and MB: caches and pools fill
 
 
 class Done(NamedTuple):
@@ -60,13 +61,16 @@ def test_clients_read_while_all_commands_run(tmp_path: Path) -> None:
         again = [Again(each, lake, server.address, over) for each in READERS]
         members = [Member(each, lake, server.address, over) for each in READERS]
         windows = [InWindow(each, lake, server.address, over) for each in READERS]
-        works = [*again, *members, *windows]
+        works, before = [*again, *members, *windows], held_by(server)
         try:
             done = pool.submit(act, lake, str(tmp_path), 1).result()
         finally:
             over.set()
             for work in works:
                 work.join()
+        grown = zip(held_by(server), before, MAY_GROW, strict=True)
+        assert [now - then for now, then, limit in grown if now - then > limit] == []
+        assert (server.stop(), "Traceback" in server.told()) == (0, False)
     assert [work.failed for work in works if work.failed] == []
     assert Counter(deed.verb for deed in done.deeds).keys() >= DONE
     assert done.deleted > 50
@@ -80,6 +84,11 @@ def test_clients_read_while_all_commands_run(tmp_path: Path) -> None:
         lives.assert_true(member.rows, *beside.passes[-1][1:], in_turn=False)
     for work in windows:
         assert as_records(work.rows).items() <= lives.ever.items()
+
+
+def held_by(server: ServerProcess) -> tuple[int, int, float]:
+    """Descriptors, threads and MB of the server now."""
+    return server.descriptors(), server.threads(), server.memory_mb()
 
 
 def noting_process() -> ProcessPoolExecutor:

@@ -1,4 +1,4 @@
-"""The server as a process: its command line, its end, and a short soak."""
+"""The server as a process: its command line and its end."""
 
 import subprocess
 import sys
@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.clients.soak import soak
 from tests.harness.lake_server import Wire
 from tests.harness.server_process import PROJECT, ServerProcess
 from tests.makers.fetches import LATEST, Wanted, fetch_request, offset_at
@@ -21,12 +20,6 @@ def seglake(*arguments: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-m", "seglake", *arguments], capture_output=True, text=True, timeout=300,
         check=False, env={"PYTHONPATH": str(PROJECT / "src"), "PATH": "/usr/bin:/bin"},
     )  # fmt: skip
-
-
-@pytest.mark.rest
-def test_a_soak(tmp_path: Path) -> None:
-    wrong, _ = soak(9, tmp_path, look_every=0.5)
-    assert wrong == []
 
 
 def test_sigterm_ends_it_and_a_new_one_goes_on(tmp_path: Path) -> None:

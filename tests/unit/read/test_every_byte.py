@@ -93,6 +93,7 @@ QUESTIONS: list[Callable[[Any], Any]] = [
     lambda log: as_written(log.read(0, 9, max_records=4)),
     lambda log: as_written(log.read_range(T + 5, T + 8).read_all()),
     lambda log: as_written(log.read_range(0, T + 100, order="time").read_all()),
+    lambda log: as_written(log.find("k", start=T + 5, end=T + 8).read_all()),
     lambda log: log.max_timestamps(),
 ]
 

@@ -32,12 +32,8 @@ from seglake.format.records import Flags, Spans
 from seglake.format.value_format import JSON, value_format_of
 from seglake.layout import new_attempt
 from seglake.log.key_indexes import KeyIndexBuilder
-from seglake.maintain.compaction.compact import compact
-from seglake.maintain.erasure.erase import erase
 from seglake.maintain.health.reindex import reindex
-from seglake.maintain.health.repair import rebuild_catalog
 from seglake.maintain.health.verify import verify
-from seglake.maintain.merge import merge
 from seglake.maintain.topic_settings import alter
 from seglake.read.fields import Fields
 from seglake.read.log import Log
@@ -327,40 +323,6 @@ def _log(maker: LakeMaker) -> Log:
 def _rows(maker: LakeMaker) -> list[SegmentRow]:
     catalog = open_catalog(str(maker.root))
     return catalog.segments(catalog.snapshot(), "events")
-
-
-DEEDS: dict[str, Callable[[str], object]] = {
-    "none": lambda root: None,
-    "merge": lambda root: merge(root, "events", everything=True, rebatch=True),
-    "erase": lambda root: erase(root, "events", [b"k7"], vacuum=True),
-    "rebuild": lambda root: rebuild_catalog(root, dry_run=False, force=True),
-    "compact": lambda root: [
-        alter(root, "events", {"cleanup.policy": "compact"}),
-        compact(root, "events", force=True),
-    ],
-}
-
-
-@pytest.mark.parametrize("deed", DEEDS)
-def test_whatever_writes_a_segment_writes_the_index_that_a_reindex_makes(
-    maker: LakeMaker, deed: str
-) -> None:
-    root = str(maker.root)
-    DEEDS[deed](root)
-    rows = _rows(maker)
-    assert all(row.index_policy.subjects == subjects_of(maker.settings) for row in rows)
-    before = [maker.store.read_all(row.key("keyindex")) for row in rows]
-    log = _log(maker)
-    assert log.plan_find(where={"user": "u8"}).scanned == 0
-    if deed != "merge":  # a merge makes one batch of them all
-        whole = sum(row.log_bytes for row in rows)
-        assert 0 < log.plan_find(where={"user": "u8"}).size_bytes < whole / 2
-    assert len(_offsets(log.find(where={"user": "u8", "status": 203}))) == (
-        1 if deed == "compact" else 9
-    )
-    assert not verify(root, deep=True).findings
-    reindex(root, "events")
-    assert [maker.store.read_all(row.key("keyindex")) for row in _rows(maker)] == before
 
 
 @pytest.mark.parametrize("other", [{}, SWAPPED, {**CSV, "value.delimiter": ";"}])

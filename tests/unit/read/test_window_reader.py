@@ -14,7 +14,7 @@ import pytest
 import seglake
 from seglake import ReadStats, WindowReader
 from seglake.cli.inspect import segment_rows
-from seglake.errors import CorruptData, MissingExtra, UnknownTopic, UsageError
+from seglake.errors import CorruptData, MissingExtra
 from seglake.read.log import Log
 from seglake.terminal.wording import short_bytes
 from tests.makers.lakes import Event, LakeMaker, Shape
@@ -104,13 +104,6 @@ def test_nothing_is_read_until_it_is_asked_for(log: Log) -> None:
     window.read_all()
     window.read_all()
     assert stats.records == 160
-
-
-def test_mistakes_are_errors_at_the_call(log: Log) -> None:
-    with pytest.raises(UnknownTopic):
-        log.read_range(T, T + 1, partitions=[7])
-    with pytest.raises(UsageError, match="order must be"):
-        log.read_range(T, T + 1, order="key")
 
 
 def test_it_shows_exact_counts_where_they_are_known(log: Log) -> None:

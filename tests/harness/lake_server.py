@@ -171,7 +171,7 @@ class Wire:
 
 def until(done: Callable[[], bool]) -> None:
     """Wait for a condition, with patience: others may have this machine's time."""
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while not done():
         assert time.monotonic() < deadline
         time.sleep(0.02)

@@ -33,7 +33,7 @@ from seglake.maintain.merge import merge
 from seglake.maintain.topic_settings import alter
 from seglake.read.log import Log
 from seglake.serve.settings import Address
-from tests.harness.lake_server import Wire
+from tests.harness.lake_server import Wire, until
 from tests.harness.tiers import rest_but
 from tests.judges.kafka_broker import Broker
 from tests.judges.kafka_judge import Kafka, Record
@@ -210,9 +210,7 @@ def test_a_crash(kafka: Kafka, tmp_path: Path) -> None:
         own = producers.open()
         own.send("codecs", 0, written_logs.some(random.Random(1), 100))
         seen, note = producers.committed("codecs", 0), broker.folder / HIGH_WATERMARKS
-        deadline = time.monotonic() + 300
-        while f"codecs 0 {seen.end}\n" not in note.read_text():
-            assert time.monotonic() < deadline
+        until(lambda: f"codecs 0 {seen.end}\n" in note.read_text())
         own.close()
         broker.kill()
         with (broker.folder / "codecs-0" / f"{0:020d}.log").open("ab") as log:

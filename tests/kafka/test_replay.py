@@ -22,6 +22,7 @@ from seglake.errors import ConfigError, StoreError, UsageError
 from seglake.read.log import Log
 from seglake.replay.run import Tempo, replay_window
 from seglake.replay.target import NAME_HEADER, OFFSET_HEADER, ReplaySearch, Target
+from tests.harness.lake_server import until
 from tests.harness.ports import free_ports
 from tests.harness.tiers import rest_but
 from tests.judges.kafka_broker import Broker
@@ -145,7 +146,7 @@ def test_killed_at_any_moment_and_resumed(log: Log, lake: Path, broker: Broker, 
     for _ in range(kills):
         before = ended(broker, topic)
         with subprocess.Popen(command(lake, broker, *more), stdout=subprocess.PIPE) as process:
-            wait_until(partial(grown, broker, topic, before + 50))
+            until(partial(grown, broker, topic, before + 50))
             time.sleep(chance.random() * 0.4)
             process.send_signal(signal.SIGKILL)
             assert process.wait() == -signal.SIGKILL
@@ -177,13 +178,6 @@ def ended(broker: Broker, topic: str) -> int:
         consumer.close()
 
 
-def wait_until(done: Any, seconds: float = 300) -> None:
-    deadline = time.monotonic() + seconds
-    while not done():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 @pytest.mark.rest
 def test_another_name_sends_everything_again(log: Log, broker: Broker) -> None:
     """Two replays in one topic do not take each other's records for their own."""
@@ -210,7 +204,7 @@ def test_the_speed_is_that_of_event_time(log: Log, broker: Broker) -> None:
 def test_a_second_one_of_the_same_name_takes_over(log: Log, lake: Path, broker: Broker) -> None:
     more = ["--topic", "fenced", "--max-rate", 1000]
     with subprocess.Popen(command(lake, broker, *more), stderr=subprocess.PIPE) as first:
-        wait_until(partial(grown, broker, "fenced", 100))
+        until(partial(grown, broker, "fenced", 100))
         replay_window(log, START, END, Target(broker.address, "fenced", {}))
         _, told = first.communicate(timeout=300)
     assert first.returncode == 1

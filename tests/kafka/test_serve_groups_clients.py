@@ -13,16 +13,15 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer
 
-from seglake.session import find_java
+from tests.harness.lake_server import until
 from tests.harness.server_process import ServerProcess
-from tests.judges.kafka_jars import class_path
+from tests.judges.kafka_tools import CONSOLE, TOOLS, printed
 from tests.makers.lakes import Event, LakeMaker, Shape
 from tests.makers.strategies import T
 
 PARTITIONS, COUNT = 4, 300
 ALL = {(p, offset) for p in range(PARTITIONS) for offset in range(COUNT)}
-CONSOLE = "org.apache.kafka.tools.consumer.ConsoleConsumer"
-GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+GROUPS = f"{TOOLS}consumer.group.ConsumerGroupCommand"
 
 
 @pytest.fixture(scope="module")
@@ -81,34 +80,17 @@ class Member:
             raise self.failed
 
 
-def wait_until(done: Any, seconds: float = 300) -> None:
-    deadline = time.monotonic() + seconds
-    while not done():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
-def java(main: str, *arguments: str, timeout: float = 300) -> str:
-    """What a program of Kafka prints."""
-    words = [str(find_java()), "-Xmx200m", "-XX:TieredStopAtLevel=1", "-cp", class_path(), main]
-    done = subprocess.run(
-        [*words, *arguments], check=False, capture_output=True, text=True, timeout=timeout
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
 def console(server: ServerProcess, group: str, count: int, *more: str) -> list[str]:
     """So many values by Kafka's console consumer in a group, from where it committed."""
-    return java(
-        CONSOLE, "--bootstrap-server", str(server.address), "--topic", "events", "--group", group,
-        "--max-messages", str(count), "--timeout-ms", "20000", *more,
+    return printed(
+        CONSOLE, server.address, "--topic", "events", "--group", group, "--max-messages",
+        str(count), "--timeout-ms", "20000", *more,
     ).split()  # fmt: skip
 
 
 def described(server: ServerProcess, group: str) -> list[tuple[int, int, int, int, str]]:
     """What Kafka's tool says: partition, committed offset, end offset, lag, consumer id."""
-    told = java(GROUPS, "--bootstrap-server", str(server.address), "--describe", "--group", group)
+    told = printed(GROUPS, server.address, "--describe", "--group", group)
     found = re.findall(rf"^{group} +events +(\d+) +(\d+) +(\d+) +(\d+) +(\S+)", told, re.MULTILINE)
     return sorted((int(p), int(at), int(end), int(lag), who) for p, at, end, lag, who in found)
 
@@ -117,13 +99,13 @@ def described(server: ServerProcess, group: str) -> list[tuple[int, int, int, in
 def test_two_members_share_and_one_takes_over(server: ServerProcess) -> None:
     """A rebalance when the second comes, and one when it goes: every record, none twice."""
     first = Member(server, "shared")
-    wait_until(lambda: len(first.partitions) == PARTITIONS)
+    until(lambda: len(first.partitions) == PARTITIONS)
     second = Member(server, "shared")
-    wait_until(lambda: len(first.partitions) == len(second.partitions) == PARTITIONS // 2)
+    until(lambda: len(first.partitions) == len(second.partitions) == PARTITIONS // 2)
     assert sorted(first.partitions + second.partitions) == list(range(PARTITIONS))
-    wait_until(lambda: len(first.seen) + len(second.seen) >= len(ALL))
+    until(lambda: len(first.seen) + len(second.seen) >= len(ALL))
     second.stop()
-    wait_until(lambda: len(first.partitions) == PARTITIONS)
+    until(lambda: len(first.partitions) == PARTITIONS)
     first.stop()
     assert sorted(first.seen + second.seen) == sorted(ALL)
     assert "group 'shared': generation 4 has 0 members" in server.told()
@@ -132,14 +114,14 @@ def test_two_members_share_and_one_takes_over(server: ServerProcess) -> None:
 @pytest.mark.rest
 def test_a_silent_member_loses_its_partitions(server: ServerProcess) -> None:
     first = Member(server, "silent")
-    wait_until(lambda: len(first.partitions) == PARTITIONS)
+    until(lambda: len(first.partitions) == PARTITIONS)
     lost = subprocess.Popen(
         [sys.executable, "-c", _SILENT.format(address=server.address)], stdout=subprocess.PIPE
     )
-    wait_until(lambda: len(first.partitions) == PARTITIONS // 2)
+    until(lambda: len(first.partitions) == PARTITIONS // 2)
     lost.kill()
     lost.communicate()
-    wait_until(lambda: len(first.partitions) == PARTITIONS)
+    until(lambda: len(first.partitions) == PARTITIONS)
     first.stop()
     assert "timed out" in server.told()
 
@@ -169,16 +151,15 @@ def test_kafkas_console_consumer_goes_on_where_it_committed(server: ServerProces
 @pytest.mark.rest
 def test_kafkas_group_tool_shows_moves_and_deletes(server: ServerProcess) -> None:
     member = Member(server, "tooled")
-    wait_until(lambda: len(member.seen) == len(ALL))
+    until(lambda: len(member.seen) == len(ALL))
     time.sleep(0.5)
     rows = described(server, "tooled")
     assert [row[:4] for row in rows] == [(p, COUNT, COUNT, 0) for p in range(PARTITIONS)]
     assert {row[4][:8] for row in rows} == {"rdkafka-"}
     member.stop()
-    tool = ("--bootstrap-server", str(server.address))
-    assert java(GROUPS, *tool, "--list").split() == ["tooled"]
+    assert printed(GROUPS, server.address, "--list").split() == ["tooled"]
     moved = ("--reset-offsets", "--group", "tooled", "--topic", "events", "--to-datetime")
-    java(GROUPS, *tool, *moved, "2023-11-14T22:13:20.100", "--execute")  # T + 100
+    printed(GROUPS, server.address, *moved, "2023-11-14T22:13:20.100", "--execute")  # T + 100
     assert [row[1] for row in described(server, "tooled")] == [100] * PARTITIONS
-    java(GROUPS, *tool, "--delete", "--group", "tooled")
-    assert java(GROUPS, *tool, "--list").split() == []
+    printed(GROUPS, server.address, "--delete", "--group", "tooled")
+    assert printed(GROUPS, server.address, "--list").split() == []

@@ -4,7 +4,6 @@ The differences that are meant are in `same_fetch`, `same_offset` and `test_meta
 """
 
 import random
-import subprocess
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,12 +12,11 @@ from kafka.protocol.consumer import FetchResponse, ListOffsetsRequest, ListOffse
 
 from seglake.format.decode import scan
 from seglake.serve.settings import Address
-from seglake.session import find_java
 from tests.harness.lake_server import Serving, Wire
 from tests.harness.tiers import rest_but
 from tests.judges.kafka_broker import Broker
-from tests.judges.kafka_jars import class_path
 from tests.judges.kafka_judge import JavaJudge, Kafka, KafkaError, Record
+from tests.judges.kafka_tools import CONSOLE, TOOLS, printed
 from tests.makers.fetches import (
     Fetched,
     Wanted,
@@ -128,22 +126,9 @@ def test_an_idle_producer_is_refused_when_it_writes(
 # Kafka's tools
 
 
-def run_tool(program: str, *arguments: str) -> str:
-    command = [str(find_java()), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-    command += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", class_path(), program]
-    done = subprocess.run(
-        [*command, *arguments], capture_output=True, text=True, timeout=300, check=False
-    )
-    assert done.returncode == 0, done.stderr + done.stdout
-    return done.stdout
-
-
 @pytest.mark.parametrize("time", rest_but([*TIMES, str(T + SPAN_MS)], "max-timestamp"))
 def test_get_offset_shell(server: Serving, maker: LakeMaker, time: str) -> None:
-    printed = run_tool(
-        "org.apache.kafka.tools.GetOffsetShell", "--bootstrap-server", str(server), "--topic",
-        TOPIC, "--time", time,
-    )  # fmt: skip
+    told = printed(f"{TOOLS}GetOffsetShell", server, "--topic", TOPIC, "--time", time)
     expected = []
     for partition in range(2):
         records = maker.records(partition)
@@ -153,27 +138,23 @@ def test_get_offset_shell(server: Serving, maker: LakeMaker, time: str) -> None:
         known = {"earliest": 0, "latest": end, "max-timestamp": newest and newest.offset}
         offset = known.get(time, reaching)
         expected.append(f"{TOPIC}:{partition}:" + ("" if offset is None else str(offset)))
-    lines = [line for line in printed.split() if not line.endswith(":")]
+    lines = [line for line in told.split() if not line.endswith(":")]
     assert lines == [line for line in expected if not line.endswith(":")]
 
 
 def test_console_consumer(server: Serving, maker: LakeMaker) -> None:
-    printed = run_tool(
-        "org.apache.kafka.tools.consumer.ConsoleConsumer", "--bootstrap-server", str(server),
-        "--topic", TOPIC, "--partition", "1", "--offset", "20", "--max-messages", "50",
-        "--timeout-ms", "120000",
+    told = printed(
+        CONSOLE, server, "--topic", TOPIC, "--partition", "1", "--offset", "20",
+        "--max-messages", "50", "--timeout-ms", "120000",
     )  # fmt: skip
     expected = [record for record in maker.records(1) if record.offset >= 20][:50]
-    assert printed.splitlines() == [(record.value or b"null").decode() for record in expected]
+    assert told.splitlines() == [(record.value or b"null").decode() for record in expected]
 
 
 def test_describe_topics(server: Serving) -> None:
-    printed = run_tool(
-        "org.apache.kafka.tools.TopicCommand", "--bootstrap-server", str(server), "--describe",
-        "--topic", TOPIC,
-    )  # fmt: skip
-    assert "PartitionCount: 2" in printed
-    assert "cleanup.policy=delete" in printed
+    told = printed(f"{TOOLS}TopicCommand", server, "--describe", "--topic", TOPIC)
+    assert "PartitionCount: 2" in told
+    assert "cleanup.policy=delete" in told
 
 
 # a broker with the same files

@@ -7,14 +7,12 @@ from pathlib import Path
 import pytest
 import trustme
 
-from seglake.session import find_java
 from tests.harness.server_process import ServerProcess
 from tests.harness.tiers import rest_but
-from tests.judges.kafka_jars import class_path
+from tests.judges.kafka_tools import CONSOLE, run_tool
 from tests.makers.lakes import Event, LakeMaker
 from tests.makers.strategies import T
 
-CONSOLE = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 LOGINS = {"PLAIN": "plain.PlainLoginModule", "SCRAM-SHA-512": "scram.ScramLoginModule"}
 COUNT = 20
 
@@ -56,11 +54,10 @@ def consume(
         f' username="alice" password="{password}";\n'
         f"ssl.truststore.type=PEM\nssl.truststore.location={folder}/ca.pem\n"
     )
-    words = [str(find_java()), "-Xmx200m", "-XX:TieredStopAtLevel=1", "-cp", class_path(), CONSOLE]
-    words += ["--bootstrap-server", str(server.address), "--topic", "events", "--from-beginning"]
-    words += ["--max-messages", str(COUNT), "--timeout-ms", "120000"]
-    words += ["--command-config", str(settings)]
-    return subprocess.run(words, check=False, capture_output=True, text=True, timeout=300)
+    return run_tool(
+        CONSOLE, server.address, "--topic", "events", "--from-beginning", "--max-messages",
+        str(COUNT), "--timeout-ms", "120000", "--command-config", str(settings),
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("mechanism", rest_but(LOGINS, "SCRAM-SHA-512"))

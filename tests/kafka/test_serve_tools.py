@@ -4,7 +4,6 @@ Those of offsets and topics are in test_serve_java.py, those of groups beside th
 """
 
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -17,32 +16,15 @@ from kafka.protocol.admin import (
 )
 
 from seglake.serve.settings import Address
-from seglake.session import find_java
 from tests.harness.lake_server import Serving, Wire, serving
 from tests.judges.kafka_broker import Broker
-from tests.judges.kafka_jars import class_path
+from tests.judges.kafka_tools import TOOLS, printed, run_tool
 from tests.makers.lakes import Event, LakeMaker
 from tests.makers.served import T
 
 pytestmark = pytest.mark.rest
-TOOLS = "org.apache.kafka.tools."
 CONFIGS = "kafka.admin.ConfigCommand"
 TOPIC = "events"
-
-
-def run(program: str, address: object, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """A tool, whether it succeeds or not."""
-    command = [str(find_java()), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-    command += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", class_path(), program]
-    command += [*arguments, "--bootstrap-server", str(address)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-
-
-def printed(program: str, address: object, *arguments: str) -> str:
-    """What a tool that succeeds prints."""
-    done = run(program, address, *arguments)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 def test_log_dirs_are_those_of_a_broker(server: Serving, twin: Broker) -> None:
@@ -72,7 +54,7 @@ def test_settings_are_shown_and_stay(server: Serving) -> None:
     about = ("--entity-type", "topics", "--entity-name", TOPIC)
     told = printed(CONFIGS, server, "--describe", *about)
     assert "cleanup.policy=delete" in told
-    refused = run(CONFIGS, server, "--alter", *about, "--add-config", "retention.ms=1")
+    refused = run_tool(CONFIGS, server, "--alter", *about, "--add-config", "retention.ms=1")
     assert refused.returncode == 1
     assert "INCREMENTAL_ALTER_CONFIGS API is not supported" in refused.stderr
     assert printed(CONFIGS, server, "--describe", *about) == told

@@ -14,7 +14,7 @@ from seglake.errors import StoreError, VersionExpired
 from seglake.maintain.erasure.erase import erase
 from seglake.read.log import Log
 from seglake.store import open_store
-from tests.harness.lake_server import PATIENCE_S, Wire, serving
+from tests.harness.lake_server import Wire, serving, until
 from tests.makers.fetches import Wanted, fetch
 from tests.makers.lakes import Event, LakeMaker, Shape
 from tests.makers.served import time_name
@@ -43,13 +43,6 @@ def open_deleted(root: Path) -> int:
     return found
 
 
-def eventually(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def erased(root: Path) -> None:
     assert erase(str(root), "events", [b"gone"], vacuum=True, grace_hours=0).deleted
 
@@ -71,7 +64,7 @@ def test_a_server_sends_no_erased_record(tmp_path: Path) -> None:
         assert got.data
         assert SECRET not in got.data
         server.refresh()
-        eventually(lambda: not open_deleted(tmp_path))
+        until(lambda: not open_deleted(tmp_path))
 
 
 ASKED: dict[str, Callable[[Log], Any]] = {

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar, Literal, TypeVar
+from functools import partial
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -19,8 +20,12 @@ from seglake.catalog.topic_change import Change
 from seglake.catalog.transaction import transact_upkeep
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.clock import now_ms
+from seglake.engine import SegmentTasks
 from seglake.errors import UsageError
+from seglake.format.index import Subjects
 from seglake.layout import new_attempt
+from seglake.log.rewrite.keep import RecordFilter
+from seglake.log.rewrite.segments import RewriteTarget, rewrite
 from seglake.store import Store, dry_store, open_store
 from seglake.terminal.tables import ShowsTable, Table, report_table
 
@@ -140,35 +145,46 @@ def retry(call: Callable[[], Answer], tries: int, on: type[Exception]) -> Answer
     return call()
 
 
+class SegmentGroup(NamedTuple):
+    """Consecutive segments of a log partition that become one segment, and the records to keep."""
+
+    rows: tuple[SegmentRow, ...]
+    keep: RecordFilter = RecordFilter()
+
+    @property
+    def log_bytes(self) -> int:
+        """Return the total size of the segments' logs in bytes."""
+        return sum(row.log_bytes for row in self.rows)
+
+
+def rewrite_group(store: Store, group: SegmentGroup, *, target: RewriteTarget) -> SegmentRow:
+    """Write a group as one segment, and return its row. Raises what `rewrite` raises."""
+    return rewrite(store, group.rows, group.keep, target)
+
+
 class Rewrites:
     """The segments that an attempt writes, while it plans its commit for one version after another.
 
-    The caller gives each segment a key. A segment is written once, and is used again if the plan
-    for a later version has this key. Segments of two versions may begin at the same offset, so each
-    later call of `rows` writes new segments under a new attempt id. `attempts` has the ids of these
-    later calls.
+    A group of segments is written once, and its new segment is used again if a later version has
+    the group. Segments of two versions may begin at the same offset, so each later call of `rows`
+    writes new segments under a new attempt id. `attempts` has the ids of these later calls.
     """
 
-    def __init__(self, attempt_id: str) -> None:
-        self._next_attempt, self.attempts = attempt_id, set[str]()
-        self._written = dict[Any, SegmentRow]()
+    def __init__(self, attempt_id: str, tasks: SegmentTasks) -> None:
+        self._next_attempt, self._tasks = attempt_id, tasks
+        self.attempts, self._written = set[str](), dict[tuple[SegmentRow, ...], SegmentRow]()
 
-    def rows(
-        self, wanted: Mapping[Any, Any], write: Callable[[str, list[Any]], Iterable[SegmentRow]]
-    ) -> list[SegmentRow]:
-        """Return the segment row of each item in `wanted`, which maps keys to items.
-
-        `write` is called with an attempt id and the items that are not written yet, and returns
-        their rows.
-        """
-        left = [key for key in wanted if key not in self._written]
+    def rows(self, groups: Sequence[SegmentGroup], subjects: Subjects) -> list[SegmentRow]:
+        """Return the new segment of each group. It gets a key index of `subjects`."""
+        left = [group for group in groups if group.rows not in self._written]
         if left:
-            attempt_id, self._next_attempt = self._next_attempt, new_attempt()
+            target = RewriteTarget(self._next_attempt, subjects=subjects)
+            self._next_attempt = new_attempt()
             if self._written:
-                self.attempts.add(attempt_id)
-            new = write(attempt_id, [wanted[key] for key in left])
-            self._written |= zip(left, new, strict=True)
-        return [self._written[key] for key in wanted]
+                self.attempts.add(target.attempt_id)
+            new = self._tasks.map(partial(rewrite_group, target=target), left)
+            self._written |= zip((group.rows for group in left), new, strict=True)
+        return [self._written[group.rows] for group in groups]
 
 
 # ---------------- clock

@@ -29,16 +29,18 @@ from seglake.format.batch import OVERHEAD
 from seglake.format.index import TIME_ENTRY, IndexPolicy
 from seglake.format.segment import SegmentLimits
 from seglake.limits import INT32_MAX
-from seglake.log.rewrite.keep import RecordFilter
-from seglake.log.rewrite.segments import RewriteTarget, rewrite
+from seglake.log.rewrite.segments import RewriteTarget
 from seglake.log.writer import limits_of, policy_of
 from seglake.maintain.commit import (
     MaintenanceReport,
+    SegmentGroup,
     TopicReport,
     are_live,
     commit_change,
     open_catalog,
+    rewrite_group,
 )
+from seglake.maintain.health.reindex import HealthFinding, segment_finding
 from seglake.store import Store
 from seglake.write.driver.topics import topic_from_row
 
@@ -60,15 +62,6 @@ class MergedGroup(MaintenanceReport):
     log_bytes: int
 
 
-@dataclass
-class DamagedFile(MaintenanceReport):
-    """A damaged or missing file, because of which a group of segments was not merged."""
-
-    file: str
-    position: int
-    problem: str
-
-
 @dataclass(repr=False)
 class MergeResult(TopicReport):
     """The result of a merge. `version` is the version of its commit, or -1 without a commit.
@@ -86,7 +79,7 @@ class MergeResult(TopicReport):
     log_bytes: int = 0
     new_log_bytes: int = 0
     skipped: int = 0
-    damaged: list[DamagedFile] = field(default_factory=list)
+    damaged: list[HealthFinding] = field(default_factory=list)
     plan: list[MergedGroup] = field(default_factory=list)
     apart: dict[str, int] = field(default_factory=dict)
 
@@ -182,7 +175,7 @@ def merge_in(
         newest = table.refresh(snapshot)
         current = [group for group in groups if are_live(newest, group.rows)]
         results = tasks.map(partial(_merge_group, target=target), current)
-        report.damaged = [result for result in results if isinstance(result, DamagedFile)]
+        report.damaged = [result for result in results if isinstance(result, HealthFinding)]
         merged = {
             group: result
             for group, result in zip(current, results, strict=True)
@@ -225,14 +218,12 @@ def plan_merges(
 
 def _merge_group(
     store: Store, group: SegmentGroup, *, target: RewriteTarget
-) -> SegmentRow | DamagedFile:
-    """Write a group as one segment. Return its row, or the damaged file."""
+) -> SegmentRow | HealthFinding:
+    """Write a group as one segment. Return its row, or a finding for a damaged or missing file."""
     try:
-        return rewrite(store, group.rows, RecordFilter(), target)
-    except CorruptData as error:
-        return DamagedFile(error.file, error.position, error.what)
-    except MissingObject as error:
-        return DamagedFile(group.rows[0].key("log"), 0, str(error))
+        return rewrite_group(store, group, target=target)
+    except (CorruptData, MissingObject) as error:
+        return segment_finding(group.rows[0], "log", error)
 
 
 def _commit(
@@ -264,17 +255,6 @@ def _commit(
 
 GROWTH = 8
 LAST_GROWTH = 2  # for groups that no further neighbour can join
-
-
-class SegmentGroup(NamedTuple):
-    """Consecutive segments of a log partition that a merge joins to one segment."""
-
-    rows: tuple[SegmentRow, ...]
-
-    @property
-    def log_bytes(self) -> int:
-        """Return the total size of the segments' logs in bytes."""
-        return sum(row.log_bytes for row in self.rows)
 
 
 class MergePlan(NamedTuple):

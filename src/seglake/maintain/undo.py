@@ -12,26 +12,31 @@ import dataclasses
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from seglake.catalog.quarantine.open_rejects import redrive_chain
-from seglake.catalog.schema import RunRow, RunState, SegmentRow
+from seglake.catalog.schema import RunRow, RunState
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change
 from seglake.catalog.transaction import announce, write_marker
 from seglake.catalog.version.snapshot import PartitionView, Snapshot
 from seglake.clock import now_ms
 from seglake.config import Pipeline
-from seglake.engine import Amounts, Engine, engine_of, ingest_engine
+from seglake.engine import Engine, SegmentTasks, ingest_engine, logged
 from seglake.errors import UsageError
-from seglake.format.index import Subjects
 from seglake.limits import INT32_MAX
 from seglake.log.rewrite.keep import ExcludeOffsets
-from seglake.log.rewrite.segments import RewriteTarget, rewrite
-from seglake.maintain.commit import Rewrites, Status, TopicReport, commit_change, open_catalog
-from seglake.store import Store
+from seglake.maintain.commit import (
+    Rewrites,
+    SegmentGroup,
+    Status,
+    TopicReport,
+    commit_change,
+    open_catalog,
+)
 from seglake.terminal.wording import history_command, suggest
 from seglake.times.instants import format_ms
 from seglake.write.api import Interval, declare_run
@@ -112,11 +117,17 @@ def undo(
     """
     report = UndoResult(topic, run_id=run_id, dry_run=dry_run)
     with open_catalog(root, storage_options, dry_run=dry_run) as table:
-        return _undo(table, report, pipeline, engine_of(spark), force=force)
+        tasks = SegmentTasks.from_session(table.store, spark, None)
+        return _undo(table, report, pipeline, tasks, force=force)
 
 
 def _undo(
-    table: CatalogTable, report: UndoResult, pipeline: str | None, engine: Engine, *, force: bool
+    table: CatalogTable,
+    report: UndoResult,
+    pipeline: str | None,
+    tasks: SegmentTasks,
+    *,
+    force: bool,
 ) -> UndoResult:
     topic, run_id = report.topic, report.run_id
 
@@ -125,20 +136,19 @@ def _undo(
         report.pipeline = run.pipeline
         return [run] if run.state == "committed" else []
 
-    removal = RunRemoval(table, topic, report.attempt_id, choose, engine, force=force)
+    removal = RunRemoval(table, topic, report.attempt_id, choose, tasks, force)
 
     def plan(base: Snapshot) -> Change | None:
-        place = removal.place(base)
+        change, place = removal.change(base), removal.place
         if not place.runs:
             report.runs, report.status = [], "already done"
             return None
         report.runs = [run.run_id for run in place.runs]
         report.offsets = dict(place.ranges)
-        report.segments = sum(map(len, place.groups))
+        report.segments = sum(len(group.rows) for group in place.groups)
         sources = table.sources(base, topic)["attempt_id"].to_pylist()
         attempts = {run.attempt_id for run in place.runs}
         report.files = sum(attempt_id in attempts for attempt_id in sources)
-        change = removal.change_of(place, base.topic(topic).index_subjects)
         report.records = removal.records
         return change._replace(rows=[*change.rows, report.row(_OPERATION)])
 
@@ -211,121 +221,89 @@ def _by(replaced: RunRow, history: Iterable[RunRow]) -> str:
 
 
 class RunPlace(NamedTuple):
-    """Runs to remove, the ranges of their offsets by partition, and segments with these offsets.
-
-    An undo rewrites each group of segments as one segment without the records of these offsets.
-    """
+    """Runs to remove, the ranges of their offsets by partition, and segments with these offsets."""
 
     runs: list[RunRow]
     ranges: dict[int, Ranges]
-    groups: list[list[SegmentRow]]
+    groups: list[SegmentGroup]
 
 
+@dataclass
 class RunRemoval:
     """Removes runs from a topic, for an undo or for the commit of an attempt that replaces them.
 
     `choose` returns the runs to remove in a version. Their redrives are also removed. Segments that
     were written for one version are used for a later version if they replace the same segments.
     `attempts` are the further attempt ids under which segments were written, see `Rewrites`.
-    `records` is the number of records that the last change removes.
+    `place` and `records` belong to the last change: what it removes, and the number of records.
     """
 
-    def __init__(
-        self,
-        table: CatalogTable,
-        topic: str,
-        attempt_id: str,
-        choose: Callable[[Snapshot], Sequence[RunRow]],
-        engine: Engine,
-        *,
-        force: bool,
-        with_nothing: bool = False,
-        state: RunState = "undone",
-    ) -> None:
-        self.with_nothing = with_nothing
-        self._table, self._topic, self._engine = table, topic, engine
-        self._choose, self._force, self._state = choose, force, state
-        self._rewrites = Rewrites(attempt_id)
-        self.attempts = self._rewrites.attempts
-        self.records = 0
+    table: CatalogTable
+    topic: str
+    attempt_id: str
+    choose: Callable[[Snapshot], Sequence[RunRow]]
+    tasks: SegmentTasks
+    force: bool
+    with_nothing: bool = False
+    state: RunState = "undone"
+    records: int = 0
+
+    def __post_init__(self) -> None:
+        self._rewrites = Rewrites(self.attempt_id, self.tasks)
+        self.attempts, self.place = self._rewrites.attempts, RunPlace([], {}, [])
 
     def runs(self, base: Snapshot) -> list[RunRow]:
         """Return the runs to remove and their redrives."""
-        committed = self._table.runs(base, self._topic) if base.find_topic(self._topic) else []
+        committed = self.table.runs(base, self.topic) if base.find_topic(self.topic) else []
         by_attempt: dict[str, RunRow] = {}
-        for run in self._choose(base):
+        for run in self.choose(base):
             chain = redrive_chain(run, committed)
             of_run = [chain.first, *chain.redrives]
             for row in of_run[of_run.index(run) :]:
                 by_attempt[row.attempt_id] = row
         return list(by_attempt.values())
 
-    def place(self, base: Snapshot) -> RunPlace:
+    def _place(self, base: Snapshot) -> RunPlace:
         """Return the runs to remove, with their offsets and segments.
 
         Raises UsageError if compaction has cleaned some of these offsets, unless `force`.
         """
         runs, ranges, places = self.runs(base), dict[int, Ranges](), list[list[tuple[int, int]]]()
         for partition, offsets in _offset_ranges(runs).items():
-            view = base.partition(self._topic, partition)
-            if not self._force:
+            view = base.partition(self.topic, partition)
+            if not self.force:
                 _require_not_cleaned(view, offsets)
-            ranges[partition] = _within(offsets, view)
-            places += _groups(view, ranges[partition])
-        ranges = {partition: left for partition, left in ranges.items() if left}
-        chosen = [place for group in places for place in group]
-        rows = iter(self._table.segments_at(base, self._topic, sorted(chosen)))
+            if left := _within(offsets, view):
+                ranges[partition] = left
+                places += _groups(view, left)
+        rows = self.table.segments_at(base, self.topic, sorted(chain.from_iterable(places)))
         by_place = {(row.partition, row.base_offset): row for row in rows}
-        return RunPlace(runs, ranges, [[by_place[number] for number in group] for group in places])
+        keep = {number: ExcludeOffsets.from_ranges(some) for number, some in ranges.items()}
+        groups = [
+            SegmentGroup(tuple(by_place[place] for place in group), keep[group[0][0]])
+            for group in places
+        ]
+        return RunPlace(runs, ranges, groups)
 
     def change(self, base: Snapshot) -> Change:
         """Write the new segments, and return the change that removes the runs from a version."""
-        row = base.find_topic(self._topic)
-        return self.change_of(self.place(base), row.index_subjects if row else ())
-
-    def change_of(self, place: RunPlace, subjects: Subjects) -> Change:
-        """Write the new segments, and return the change that removes the runs of `place`.
-
-        The segments get key indexes of `subjects`.
-        """
-        runs, ranges, groups = place
-
-        def write(attempt_id: str, left: list[list[SegmentRow]]) -> list[SegmentRow]:
-            target = RewriteTarget(attempt_id, subjects=subjects)
-            return self._engine.map(WithoutRanges(self._table.store, ranges, target), left)
-
-        new = self._rewrites.rows({tuple(group): group for group in groups}, write)
-        before = sum(row.record_count for group in groups for row in group)
-        self.records = before - sum(row.record_count for row in new)
+        self.place, topic = self._place(base), base.find_topic(self.topic)
+        runs, _, groups = self.place
+        new = self._rewrites.rows(groups, topic.index_subjects if topic else ())
+        old = [row for group in groups for row in group.rows]
+        self.records = sum(row.record_count for row in old) - sum(row.record_count for row in new)
         states = [
             dataclasses.replace(
-                run, sequence=run.sequence + 1, state=self._state, finished_at_ms=now_ms()
+                run, sequence=run.sequence + 1, state=self.state, finished_at_ms=now_ms()
             )
             for run in runs
         ]
         return Change(
             rows=[*states, *new],
-            replaced=[(row.partition, row.base_offset) for group in groups for row in group],
+            replaced=[(row.partition, row.base_offset) for row in old],
             forgotten={run.attempt_id for run in runs},
             files_of=self.attempts,
         )
-
-
-class WithoutRanges(NamedTuple):
-    """The task that rewrites segments as one segment without the records in ranges of offsets."""
-
-    store: Store
-    ranges: Mapping[int, Ranges]
-    target: RewriteTarget
-
-    def __call__(self, rows: Sequence[SegmentRow]) -> SegmentRow:
-        """Write the segment, and return its row."""
-        keep = ExcludeOffsets.from_ranges(self.ranges[rows[0].partition])
-        return rewrite(self.store, rows, keep, self.target)
-
-    def amounts(self, groups: Sequence[Sequence[SegmentRow]]) -> Amounts:
-        """Return the bytes of log of each group."""
-        return Amounts("bytes of log", [sum(row.log_bytes for row in rows) for rows in groups])
 
 
 def _offset_ranges(runs: Iterable[RunRow]) -> dict[int, Ranges]:
@@ -471,10 +449,10 @@ def replace_files(
             inside = _inside(runs, *run.interval) if whole_interval and run.interval else []
             return list({other.run_id: other for other in [*same, *inside]}.values())
 
+        tasks = SegmentTasks(table.store, engine, logged("bytes of log"))
         return RunRemoval(
-            table, topic, attempt_id, choose, engine,
-            force=force, with_nothing=with_nothing, state="replaced",
-        )  # fmt: skip
+            table, topic, attempt_id, choose, tasks, force, with_nothing, state="replaced"
+        )
 
     return ingest_files(engine, pipeline, run, progress, removal)
 

@@ -18,7 +18,7 @@ from seglake.maintain.commit import TopicReport
 from seglake.maintain.health.reindex import HealthFinding, ReindexResult, reindex
 from seglake.maintain.health.repair import rebuild_catalog
 from seglake.maintain.health.verify import VerifyResult, verify
-from seglake.maintain.merge import DamagedFile, MergeResult
+from seglake.maintain.merge import MergeResult
 from seglake.maintain.vacuum import vacuum
 from tests.harness.killed import killed as killing
 from tests.harness.observed import observe
@@ -144,7 +144,10 @@ def test_a_manifest_that_is_gone__is_found(maker: LakeMaker) -> None:
 MANY = 1000
 FILES = [f"topics/events-0/{number:020}.log" for number in range(MANY)]
 REPORTS: list[tuple[TopicReport, str]] = [
-    (MergeResult("t", damaged=[DamagedFile(file, 0, "bad") for file in FILES]), "damaged"),
+    (
+        MergeResult("t", damaged=[HealthFinding("t", 0, 0, file, 0, "bad") for file in FILES]),
+        "damaged",
+    ),
     (
         ReindexResult("t", damaged=[HealthFinding("t", 0, 0, file, 0, "bad") for file in FILES]),
         "damaged",

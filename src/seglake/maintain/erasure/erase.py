@@ -111,47 +111,38 @@ _QUARANTINED = re.compile(rf"{layout.QUARANTINE_TABLE}/topic=([^/]+)/")
 class TopicAttempts(NamedTuple):
     """The attempts at a topic that did not commit, and all committed attempts.
 
-    `running` attempts may still run. `to_abandon` attempts count as ended and are abandoned, but
+    `running` attempts may still run, and are listed with the times (ms) of their first and last
+    write. `to_abandon` attempts count as ended and are abandoned, but
     their processes may be alive and write more objects. `remaining_objects` are the unnamed objects
     of attempts that have ended, and `remains` are the keys of the objects of `to_abandon` attempts.
     `named_rejects` are the keys of files that the quarantine names now, or has named during the
     grace period. The writers of these files no longer need them.
     """
 
-    running: list[str]
+    running: dict[str, tuple[int, int]]
     to_abandon: set[str]
     committed: set[str]
     remaining_objects: list[Listed]
     remains: set[str]
-    named_rejects: Collection[str] = ()
-    spans: Mapping[str, tuple[int, int]] = {}  # first and last write of running attempts (ms)
+    named_rejects: Collection[str]
 
     def has_ended(self, attempt_id: str) -> bool:
         """Return whether an attempt is committed or abandoned."""
         return attempt_id in self.committed or attempt_id in self.to_abandon
 
 
-class GracePeriod(NamedTuple):
-    """How many hours after its last write an attempt may still run.
-
-    A dry run measures this time by this machine's clock, any other erasure by storage's clock.
-    """
-
-    hours: float
-    dry_run: bool
-
-
 def find_attempts(
-    table: CatalogTable, topic: str, grace: GracePeriod, own: Collection[str] = ()
+    table: CatalogTable, report: EraseResult, grace_hours: float, own: Collection[str]
 ) -> TopicAttempts:
-    """Find the attempts at a topic, except for the `own` attempts.
+    """Find the attempts at the report's topic, except for the `own` attempts.
 
-    Attempts that have ended are abandoned first, unless it is a dry run. Raises StoreError,
-    CorruptData and CommitConflict.
+    An attempt may still run for `grace_hours` after its last write. A dry run measures this time by
+    this machine's clock, any other erasure by storage's clock. Attempts that have ended are
+    abandoned first, unless it is a dry run. Raises StoreError, CorruptData and CommitConflict.
     """
-    clock_ms = now_ms() if grace.dry_run else storage_time_ms(table.store)
-    find = partial(_find, table, topic, clock_ms, clock_ms - grace.hours * HOUR_MS, own)
-    return find() if grace.dry_run else resolve(table, find)
+    clock_ms = now_ms() if report.dry_run else storage_time_ms(table.store)
+    find = partial(_find, table, report.topic, clock_ms, clock_ms - grace_hours * HOUR_MS, own)
+    return find() if report.dry_run else resolve(table, find)
 
 
 def _find(
@@ -170,23 +161,20 @@ def _find(
     # An object is missing if a commit has just named it.
     unnamed, named = retry(unnamed_objects, _TRIES, MissingObject)
     committed = named.attempts
-    spans = dict[str, tuple[int, int]]()
-    attempts = TopicAttempts([], set(), committed, [], set(), named.rejects or (), spans)
+    attempts = TopicAttempts({}, set(), committed, [], set(), named.rejects or ())
     for owner, objects in unnamed.items():
         if owner is None or owner in own or not _may_be_at(table.store, topic, objects):
             continue
         if owner not in committed and any(map(is_needed_to_commit, objects)):
             if _may_run(table.store, owner, objects, oldest_ms):
-                attempts.running.append(owner)
                 written_ms = [item.modified_ms for item in objects if not is_claim(item)]
-                spans[owner] = min(written_ms), max(written_ms)
+                attempts.running[owner] = min(written_ms), max(written_ms)
             else:
                 attempts.to_abandon.add(owner)
         if attempts.has_ended(owner):
             attempts.remaining_objects.extend(objects)
         if owner in attempts.to_abandon:
             attempts.remains.update(item.key for item in objects)
-    attempts.running.sort()
     return attempts
 
 
@@ -436,31 +424,27 @@ def erase(  # noqa: PLR0913  # each is an option of the command
         171
     """
     criteria = ErasureCriteria.from_keys(keys, raw_containing)
-    grace = GracePeriod(check_hours("--grace-hours", grace_hours), dry_run)
+    check_hours("--grace-hours", grace_hours)
     table = CatalogTable.open(open_store(root, storage_options))
     require_own(table.snapshot(), topic)
     tasks = SegmentTasks.from_session(table.store, spark, progress)
 
     def begin() -> _Erasure:
         report = EraseResult(topic, dry_run=dry_run, keys=len(criteria.keys))
-        return _Erasure(table, report, criteria, tasks, grace)
+        return _Erasure(table, report, criteria, tasks, grace_hours)
 
     work = begin()
     if dry_run:
         work.show(vacuum=vacuum)
         return work.report
     work.carry_out(wait=wait)
-    # If attempts are still running, old objects are deleted after these have ended.
-    if vacuum and not (wait and work.report.running):
-        work.delete_old()
     if wait and work.report.running:
         work.wait_for_their_ends()
-        again = begin()
-        again.carry_out(wait=wait)
-        again.report = work.report.followed_by(again.report)
-        work = again
-        if vacuum:
-            work.delete_old()
+        first, work = work.report, begin()
+        work.carry_out(wait=wait)
+        work.report = first.followed_by(work.report)
+    if vacuum:
+        work.delete_old()
     return work.report
 
 
@@ -473,13 +457,12 @@ class _Erasure:
         report: EraseResult,
         criteria: ErasureCriteria,
         tasks: SegmentTasks,
-        grace: GracePeriod,
+        grace_hours: float,
     ) -> None:
         self._table, self.report, self._criteria = table, report, criteria
-        self._tasks, self._grace = tasks, grace
-        topic, store = report.topic, table.store
+        self._tasks, self._grace_hours = tasks, grace_hours
         self._begin_attempt()
-        self._rejects = RejectErasure(store, topic, criteria, tasks.engine)
+        self._rejects = RejectErasure(table.store, report.topic, criteria, tasks.engine)
         self._base_runs: set[str] = set()  # attempts whose runs are in the version of the plan
         # The keys of lists of rejects: its own, and lists of killed erasures that it completes.
         self._lists: set[str] = set()
@@ -498,7 +481,7 @@ class _Erasure:
         """Fill in the report of a dry run. With `vacuum`, it has the objects to delete."""
         attempts = self._find_attempts()
         rows = self._find(self._table.snapshot())
-        self.report.running = attempts.running
+        self.report.running = sorted(attempts.running)
         if vacuum:
             files = {row.key(suffix) for row in rows for suffix in row.suffixes}
             self._find_old(attempts, {*files, *self._rejects.files()})
@@ -508,7 +491,7 @@ class _Erasure:
         report, before = self.report, self._find_attempts()
         if before.running and not wait:
             raise UsageError(
-                f"attempt {before.running[0]} may still run, and could add records of an erased "
+                f"attempt {min(before.running)} may still run, and could add records of an erased "
                 f"key: {IF_RUNNING}"
             )
         with announce(self._table, report.attempt_id, report.topic, self._logs.attempts):
@@ -556,10 +539,10 @@ class _Erasure:
         counts as ended.
         """
         pause_s, begun, named = _SHORTEST_WAIT_S, time.monotonic(), set[str]()
-        while waits_for := {*self.report.running} & (found := self._find_attempts()).spans.keys():
+        while waits_for := {*self.report.running} & (found := self._find_attempts().running).keys():
             if time.monotonic() - begun >= _NAMED_AFTER_S:
                 for attempt_id in sorted(waits_for - named):
-                    self._log_wait(attempt_id, *found.spans[attempt_id])
+                    self._log_wait(attempt_id, *found[attempt_id])
                 named |= waits_for
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_WAIT_S)
@@ -567,7 +550,7 @@ class _Erasure:
     def _log_wait(self, attempt_id: str, first_ms: int, last_ms: int) -> None:
         since, dead_at = (
             dt.datetime.fromtimestamp(ms / 1000, dt.UTC).isoformat(timespec="seconds")
-            for ms in (first_ms, last_ms + self._grace.hours * HOUR_MS)
+            for ms in (first_ms, last_ms + self._grace_hours * HOUR_MS)
         )
         _log.warning(
             "waiting for attempt %s of topic %s, which began at %s, until its command ends. If "
@@ -628,7 +611,7 @@ class _Erasure:
 
     def _find_attempts(self) -> TopicAttempts:
         own = {self.report.attempt_id, *self._logs.attempts}
-        return find_attempts(self._table, self.report.topic, self._grace, own)
+        return find_attempts(self._table, self.report, self._grace_hours, own)
 
     def _find(self, base: Snapshot) -> list[SegmentRow]:
         """Return the segments of a version that lose records, and fill in the report's counts."""

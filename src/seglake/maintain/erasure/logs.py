@@ -44,9 +44,9 @@ from seglake.layout import parse_segment_key
 from seglake.limits import INT64_MAX
 from seglake.log.fetch import LogFetch
 from seglake.log.rewrite.keep import ExcludeKeys, among
-from seglake.log.rewrite.segments import AHEAD_BYTES, DECODE_BYTES, RewriteTarget, rewrite
+from seglake.log.rewrite.segments import AHEAD_BYTES, DECODE_BYTES
 from seglake.log.segment import LogSegment, Piece
-from seglake.maintain.commit import Rewrites, retry
+from seglake.maintain.commit import Rewrites, SegmentGroup, retry
 from seglake.maintain.erasure.criteria import ErasureCriteria
 from seglake.maintain.tagging import rewrite_tag
 from seglake.store import Store
@@ -116,7 +116,7 @@ class LogErasure:
     ) -> None:
         self._table, self._topic, self._keys, self._tasks = table, topic, keys, tasks
         self._hits: dict[str, Hits] = {}
-        self._rewrites = Rewrites(attempt_id)
+        self._rewrites = Rewrites(attempt_id, tasks)
         self.attempts = self._rewrites.attempts
 
     def find(self, base: Snapshot) -> list[SegmentRow]:
@@ -147,16 +147,8 @@ class LogErasure:
 
         The segments cover the same offsets, and get key indexes of `subjects`.
         """
-
-        def write(attempt_id: str, left: list[SegmentRow]) -> list[SegmentRow]:
-            target = RewriteTarget(attempt_id, subjects=subjects)
-            return self._tasks.map(partial(_without_keys, self._keys, target), left)
-
-        return self._rewrites.rows({row.key("log"): row for row in rows}, write)
-
-
-def _without_keys(keys: Keys, target: RewriteTarget, store: Store, row: SegmentRow) -> SegmentRow:
-    return rewrite(store, [row], ExcludeKeys(keys), target)
+        keep = ExcludeKeys(self._keys)
+        return self._rewrites.rows([SegmentGroup((row,), keep) for row in rows], subjects)
 
 
 # ---------------- tags

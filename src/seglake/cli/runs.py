@@ -91,8 +91,8 @@ class Rejects(NamedTuple):
             for batch in table.to_batches(max_chunksize=1000):
                 if sample is not None and not +sample:
                     return
-                reasons = enumerate(batch["reason"].to_pylist())
-                taken = [at for at, reason in reasons if _takes(sample, reason)]
+                reasons: list[Any] = batch["reason"].to_pylist()
+                taken = [at for at, reason in enumerate(reasons) if _takes(sample, reason)]
                 yield from map(self._shown, batch.take(pa.array(taken, pa.int64())).to_pylist())
 
     def _shown(self, row: Mapping[str, Any]) -> dict[str, Any]:

@@ -365,7 +365,6 @@ def report(
     root: Root,
     topic: Annotated[str | None, typer.Argument()] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o")] = None,
-    list_objects: bool | None = None,
     json: Json = False,
 ) -> None:
     """Print the alerts of a lake. With -o, write a self-contained HTML report.
@@ -375,7 +374,6 @@ def report(
     Args:
         topic: Only this topic. Default: all topics.
         output: Write the page to this file.
-        list_objects: Also list all objects, to show how many bytes a vacuum would free.
 
     Examples:
         seglake report ./lake
@@ -385,7 +383,7 @@ def report(
     from seglake.reporting.report import report as lake_report
 
     with display("reading the catalog") as shown:
-        made = lake_report(root, topic, list_objects=list_objects, progress=shown.step)
+        made = lake_report(root, topic, progress=shown.step)
         if output is not None:
             shown.step(f"writing {output}")
             page = (made.as_json() if json else made.as_html()).encode()
@@ -399,8 +397,6 @@ def report(
     else:
         rows = (alert._asdict() for alert in join_alerts(made.alerts))
         show("alerts", Listing(_REPORT_COLUMNS, rows))
-        if made.storage.tags:
-            show("tags", tag_rows(made.storage.tags))
         typer.echo("-o report.html writes a page with charts.")
 
 
@@ -425,7 +421,7 @@ def metrics(
 
     if output is not None and push is not None:
         raise UsageError("--output contradicts --push. Keep one")
-    figures = report(root, topic, list_objects=False)
+    figures = report(root, topic)
     if output is not None:
         exported.write_file(figures, output)
     elif push is not None:

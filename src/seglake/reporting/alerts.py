@@ -87,7 +87,7 @@ def _not_closed(figures: TopicFigures) -> Iterator[Alert]:
             figures.topic, "not closed", "warning",
             f"Windows are closed up to {format_minute(figures.coverage.closed_until_ms or 0)}, "
             f"{duration(lag)} ago; an interval is usually {duration(figures.coverage.usual_ms)}.",
-            "Check whether runs fail or wait: `seglake run-status`, or the scheduler.",
+            "Check whether runs fail or wait: `seglake history --failed`, or the scheduler.",
         )  # fmt: skip
 
 

@@ -7,32 +7,26 @@ from __future__ import annotations
 
 import json
 import logging
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice, pairwise
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 import pyarrow.compute as pc
 
-from seglake.catalog.failed_run import all_failed_runs
-from seglake.catalog.quarantine.files import describe_place
 from seglake.catalog.quarantine.open_rejects import expired_attempts, open_attempts, rejects_left
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.schema import MaintenanceRow, RunRow, committed_runs
-from seglake.catalog.table import CatalogTable
+from seglake.catalog.version.snapshot import PartitionView
 from seglake.errors import CorruptData, MissingObject
 from seglake.format.records import Int64s
-from seglake.limits import INT64_MAX
 from seglake.maintain.merge import plan_merges
-from seglake.maintain.tagging import TagUsage, tag_usage
-from seglake.maintain.vacuum import vacuum
 from seglake.read.lake import Lake
+from seglake.read.listings import summed
 from seglake.read.log import Log
-from seglake.store import Store
 from seglake.times.instants import format_ms
 from seglake.times.intervals import Interval, united
 from seglake.write.driver.topics import topic_from_row
@@ -44,12 +38,11 @@ from seglake.write.driver.topics import topic_from_row
 class Coverage(NamedTuple):
     """The intervals that committed runs declare, in ms, ends exclusive.
 
-    `declared` is the count of intervals, `usual_ms` their median length, and `covered` their union.
+    `usual_ms` is their median length, and `covered` their union.
     `holes` are gaps between items of `covered`. Windows are closed up to `closed_until_ms`. It is
     the start of the first hole, else the end of the last interval, or None without intervals.
     """
 
-    declared: int
     covered: list[Interval]
     holes: list[Interval]
     closed_until_ms: int | None
@@ -69,7 +62,7 @@ def coverage(intervals: Iterable[Interval], oldest_ms: int | None = None) -> Cov
     last = covered[-1][1] if covered else None
     lengths = sorted(end - start for start, end in declared)
     usual = lengths[len(lengths) // 2] if lengths else 0
-    return Coverage(len(declared), covered, holes, holes[0][0] if holes else last, usual)
+    return Coverage(covered, holes, holes[0][0] if holes else last, usual)
 
 
 # ---------------- segments
@@ -82,40 +75,29 @@ class SegmentColumns(NamedTuple):
     """The segments of a topic, sorted by partition and base offset.
 
     Timestamps and lateness are in ms. A segment without timestamps has the timestamps -1.
-    `index_bytes` is the size of all index files, and `codecs` has the names of codecs.
+    `index_bytes` is the size of all index files.
     """
 
     spans: TimeSpans
     ends: Int64s
     lateness_ms: Int64s
-    log_bytes: Int64s
-    index_bytes: Int64s
     zonemap_bytes: Int64s
-    codecs: pa.ChunkedArray[Any]
+    index_bytes: int
 
     @staticmethod
     def from_log(log: Log) -> SegmentColumns:
         """Return the segments of a log. Only the catalog is read."""
         table = log.segments().to_arrow()
-        number = {name: table[name].to_numpy().astype(np.int64) for name in _NUMBERS}
-        spans = TimeSpans(*(number[name] for name in _NUMBERS[:4]))
-        keys: Any = table["keyindex_bytes"].combine_chunks()
-        own = pc.coalesce(keys, keys.is_valid().cast("int64"))  # 0 without a key index
-        indexes = number["index_bytes"] + number["timeindex_bytes"] + number["zonemap_bytes"]
-        indexes += own.to_numpy()
-        return SegmentColumns(
-            spans, number["end_offset"], number["max_lateness_ms"], number["log_bytes"], indexes,
-            number["zonemap_bytes"], table["codec"],
-        )  # fmt: skip
-
-    def __len__(self) -> int:
-        return len(self.ends)
+        columns = [table[name].to_numpy().astype(np.int64) for name in _NUMBERS]
+        index_bytes = sum(pc.sum(table[name]).as_py() or 0 for name in _INDEXES)
+        return SegmentColumns(TimeSpans(*columns[:4]), *columns[4:], index_bytes)
 
 
 _NUMBERS = (
     "partition", "record_count", "min_timestamp", "max_timestamp", "end_offset", "max_lateness_ms",
-    "log_bytes", "index_bytes", "timeindex_bytes", "zonemap_bytes",
+    "zonemap_bytes",
 )  # fmt: skip
+_INDEXES = "index_bytes", "timeindex_bytes", "zonemap_bytes", "keyindex_bytes"
 
 
 def refine_spans(
@@ -277,7 +259,6 @@ _log = logging.getLogger(__name__)
 
 _BINS, _CELLS = 200, 40_000  # limits of the bins of the time line, and of bins times log partitions
 _RUNS = 1000  # limit of the runs whose reports are read
-_SAMPLED, _SAMPLE = 10, 5  # limits of the runs with sampled rejects, and of rows of a sample
 _SHARES = (0.5, 0.9, 0.99, 1.0)
 
 
@@ -307,16 +288,6 @@ class Activity(NamedTuple):
     stray: int
 
 
-class CodecFigures(NamedTuple):
-    """The count and size of the segments that one codec compressed."""
-
-    codec: str
-    segments: int
-    records: int
-    log_bytes: int
-    index_bytes: int
-
-
 class Lateness(NamedTuple):
     """The largest lateness in a run. `time_ms` is the end of the run's interval, or newest time."""
 
@@ -327,12 +298,11 @@ class Lateness(NamedTuple):
 
 
 class RunRejects(NamedTuple):
-    """The open rejects of a run: their count by reason, and a sample of (file, line, reason)."""
+    """The count of a run's open rejects, also by reason."""
 
     run_id: str
     rows: int
     reasons: dict[str, int]
-    sample: list[tuple[str, int, str]]
 
 
 class StrayTimes(NamedTuple):
@@ -348,11 +318,10 @@ class TopicFigures:
 
     `lateness` covers the newest runs. In `lateness_shares`, (share, ms) states that runs with at
     most this lateness have at least this share of the records. `log_lateness_ms` is the largest
-    lateness that is still in the logs. In `segment_sizes`, (size, n) states that n logs have from
-    `size` bytes, a power of two, to twice the size. `rejects` are the rejects that were not
-    redriven and have not expired, newest run first. The last fields are sums over the log
-    partitions, codecs and rejects. `reasons` counts the open rejects, the most frequent reason
-    first. `oldest_ms` and `newest_ms` are -1 if no record has a timestamp.
+    lateness that is still in the logs. `rejects` are the rejects that were not redriven and have
+    not expired, newest run first. The last fields are sums over the log partitions and rejects.
+    `reasons` counts the open rejects, the most frequent reason first. `oldest_ms` and `newest_ms`
+    are -1 if no record has a timestamp.
     """
 
     topic: str
@@ -370,8 +339,6 @@ class TopicFigures:
     log_lateness_ms: int
     lateness: list[Lateness]
     lateness_shares: list[tuple[float, int]]
-    codecs: list[CodecFigures]
-    segment_sizes: list[tuple[int, int]]
     runs: list[RunRow]
     maintenance: list[MaintenanceRow]
     rejects: list[RunRejects]
@@ -404,7 +371,7 @@ def topic_figures(lake: Lake, topic: str, now_ms: int, quarantine: QuarantineTab
     still_open = {*open_attempts(committed)} - expired_attempts(upkeep)
     rejected = [run for run in committed if run.quarantined and run.attempt_id in still_open]
     intervals = [run.covered for run in committed if run.covered is not None]
-    lateness, partitions, codecs = _lateness(committed), _partitions(log, columns), _codecs(columns)
+    lateness, partitions = _lateness(committed), _partitions(log, views)
     rejects = _rejects(quarantine, topic, rejected, rejects_left(upkeep))
     reasons = sum((Counter(each.reasons) for each in rejects), Counter[str]())
     return TopicFigures(
@@ -417,41 +384,25 @@ def topic_figures(lake: Lake, topic: str, now_ms: int, quarantine: QuarantineTab
         coverage=coverage(intervals, time.low_ms if time else None),
         log_lateness_ms=int(columns.lateness_ms.max(initial=0)),
         lateness=lateness, lateness_shares=_shares(lateness),
-        codecs=codecs, segment_sizes=_sizes(columns.log_bytes), runs=runs,
-        maintenance=upkeep, rejects=rejects,
+        runs=runs, maintenance=upkeep, rejects=rejects,
         records=sum(each.records for each in partitions),
         segments=sum(each.segments for each in partitions),
         log_bytes=sum(each.log_bytes for each in partitions),
-        index_bytes=sum(each.index_bytes for each in codecs),
+        index_bytes=columns.index_bytes,
         oldest_ms=min((each.oldest_ms for each in partitions if each.oldest_ms >= 0), default=-1),
         newest_ms=max((each.newest_ms for each in partitions), default=-1),
         open_rejects=sum(each.rows for each in rejects), reasons=dict(reasons.most_common()),
     )  # fmt: skip
 
 
-def _partitions(log: Log, columns: SegmentColumns) -> list[PartitionFigures]:
-    count = len(log.partitions())
-    spans = columns.spans
-    starts, ends = log.beginning_offsets(), log.end_offsets()
-    records = _sums(spans.partitions, spans.records, count)
-    segments = np.bincount(spans.partitions, minlength=count)
-    sizes = _sums(spans.partitions, columns.log_bytes, count)
-    dated = spans.take((spans.records > 0) & (spans.lows >= 0))
-    oldest, newest = np.full(count, INT64_MAX), np.full(count, -1)
-    np.minimum.at(oldest, dated.partitions, dated.lows)
-    np.maximum.at(newest, spans.partitions, spans.highs)
-    oldest[np.bincount(dated.partitions, minlength=count) == 0] = -1
-    rows = zip(records, segments, sizes, oldest, newest, strict=True)
-    return [
-        PartitionFigures(p, int(n), starts[p], ends[p], int(s), int(b), int(low), int(high))
-        for p, (n, s, b, low, high) in enumerate(rows)
-    ]
-
-
-def _sums(partitions: Int64s, values: Int64s, count: int) -> Int64s:
-    sums = np.zeros(count, np.int64)
-    np.add.at(sums, partitions, values)
-    return sums
+def _partitions(log: Log, views: Mapping[int, PartitionView]) -> list[PartitionFigures]:
+    starts, ends, figures = log.beginning_offsets(), log.end_offsets(), []
+    for number, view in views.items():
+        records, segments, log_bytes, oldest, newest = summed([view])
+        offsets = starts[number], ends[number]
+        times = oldest, max(newest, -1)
+        figures.append(PartitionFigures(number, records, *offsets, segments, log_bytes, *times))
+    return figures
 
 
 def _future(spans: TimeSpans, now_ms: int) -> StrayTimes:
@@ -509,43 +460,21 @@ def _shares(lateness: Sequence[Lateness]) -> list[tuple[float, int]]:
     return [(share, by_size[i].lateness_ms) for share, i in zip(_SHARES, at, strict=True)]
 
 
-def _codecs(columns: SegmentColumns) -> list[CodecFigures]:
-    own: list[Any] = [columns.codecs, columns.spans.records, columns.log_bytes, columns.index_bytes]
-    names = ["codec", "records", "log_bytes", "index_bytes"]
-    table = pa.table(own, names)
-    sums: list[Any] = [("codec", "count"), *((name, "sum") for name in names[1:])]
-    rows: list[Any] = table.group_by("codec").aggregate(sums).sort_by("codec").to_pylist()
-    return [CodecFigures(*row.values()) for row in rows]
-
-
-def _sizes(log_bytes: Int64s) -> list[tuple[int, int]]:
-    """Return (size, n) pairs: n segments have from `size` to twice `size` bytes of log."""
-    powers = np.log2(np.maximum(log_bytes, 1)).astype(np.int64)
-    counts = Counter(powers.tolist())
-    lowest, highest = min(counts, default=0), max(counts, default=-1)
-    return [(2**power, counts[power]) for power in range(lowest, highest + 1)]
-
-
 def _rejects(
     quarantine: QuarantineTable, topic: str, runs: Sequence[RunRow], left: Collection[str]
 ) -> list[RunRejects]:
-    """Return the rejects of runs, newest first, with a sample for the newest few.
+    """Return the rejects of runs, newest first.
 
     Counts are from the reports of runs. An erasure may have removed rejects of the attempts `left`,
     so the remaining rejects of these attempts are counted in the quarantine.
     """
     fewer = _reasons(quarantine, topic, {run.attempt_id for run in runs} & {*left})
-    newest = sorted(runs, key=lambda run: -run.finished_at_ms)
-    samples = defaultdict[str, list[tuple[str, int, str]]](list)
-    for table in quarantine.read(topic, {run.attempt_id for run in newest[:_SAMPLED]}):
-        for row in table.slice(0, _SAMPLE).to_pylist():
-            samples[row["attempt_id"]].append((*describe_place(row), row["reason"]))
     rejects = []
-    for run in newest:
+    for run in sorted(runs, key=lambda run: -run.finished_at_ms):
         rows, reasons = run.quarantined, json.loads(run.report).get("reasons", {})
         if (fewer_reasons := fewer.get(run.attempt_id)) is not None:
             rows, reasons = sum(fewer_reasons.values()), fewer_reasons
-        rejects.append(RunRejects(run.run_id, rows, reasons, samples[run.attempt_id][:_SAMPLE]))
+        rejects.append(RunRejects(run.run_id, rows, reasons))
     return rejects
 
 
@@ -561,92 +490,11 @@ def _reasons(
     return counts
 
 
-# ---------------- failures
-# The newest failed attempts at runs, with the error of each.
-
-_FAILURES = 20  # limit of the listed attempts
-_ERROR = 300  # limit of the characters of an error
-
-
-class FailedAttempt(NamedTuple):
-    """A failed attempt at a run, and the time `failed_at_ms` of the failure.
-
-    `error` is the first line of the error's message, cut to 300 characters. `committed` is True if
-    another attempt committed the run.
-    """
-
-    topic: str
-    pipeline: str
-    run_id: str
-    failed_at_ms: int
-    exit_code: int
-    error: str
-    committed: bool
-
-
-def newest_failures(
-    store: Store, topic: str | None, topics: Sequence[TopicFigures]
-) -> list[FailedAttempt]:
-    """Return the newest failed attempts at runs of one topic or of all, newest first.
-
-    `topics` contain the committed runs. Raises StoreError and CorruptData.
-    """
-    there = {(run.topic, run.pipeline, run.run_id) for each in topics for run in each.committed}
-    failed = []
-    for run in islice(all_failed_runs(store, topic), _FAILURES):
-        key = run.topic, run.pipeline, run.run_id
-        line = next(iter(run.error.splitlines()), "")
-        error = line if len(line) <= _ERROR else f"{line[: _ERROR - 1]}…"
-        failed.append(FailedAttempt(*key, run.failed_at_ms, run.exit_code, error, key in there))
-    return sorted(failed, key=lambda attempt: attempt.failed_at_ms, reverse=True)
-
-
-# ---------------- storage
-# Retained versions, tags, and the objects that a vacuum would free.
-
-
-class FreeableObjects(NamedTuple):
-    """The objects that a vacuum would delete now, or later when the older versions expire."""
-
-    objects: int
-    size_bytes: int
-    later_objects: int
-    later_bytes: int
-    young_objects: int
-
-
-class StorageFigures(NamedTuple):
-    """The retained versions, the tags, and the objects that a vacuum would free.
-
-    `commits` has (version, time in ms) of each retained commit, oldest first. `freed` is only set
-    if objects were listed. In the report of one topic, `tags` has only the tags whose version has
-    the topic, and their sizes count only files of this topic.
-    """
+class RetainedVersions(NamedTuple):
+    """The (version, time in ms) of each retained commit, oldest first, and the retention in ms."""
 
     commits: list[tuple[int, int]]
     retention_ms: int
-    freed: FreeableObjects | None
-    tags: list[TagUsage]
-
-
-def storage_figures(
-    table: CatalogTable, topic: str | None, freed: FreeableObjects | None
-) -> StorageFigures:
-    """Return the versions, and the tags of a topic or of all. Raises StoreError, CorruptData."""
-    tags = tag_usage(table, topic=topic)
-    return StorageFigures(table.commit_times(), table.handle.retention_ms(), freed, tags)
-
-
-def freeable_objects(root: str, options: Mapping[str, str] | None) -> FreeableObjects:
-    """List all objects, and return the count and size that a vacuum would free."""
-    now = vacuum(root, dry_run=True, storage_options=options)
-    then = vacuum(root, dry_run=True, grace_hours=0, retention_hours=0, storage_options=options)
-    objects = len(now.deleted) + len(now.catalog_files)
-    later = len(then.deleted) + len(then.catalog_files)
-    return FreeableObjects(
-        objects, now.deleted_bytes, max(0, later - objects),
-        max(0, then.deleted_bytes - now.deleted_bytes), len(now.young),
-    )  # fmt: skip
 
 
 def format_minute(ms: int) -> str:

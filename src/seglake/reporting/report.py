@@ -10,39 +10,25 @@ from typing import Any
 from seglake import clock
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.table import CatalogTable
-from seglake.maintain.tagging import TagUsage
 from seglake.read.lake import open as open_lake
 from seglake.reporting.alerts import Alert, severity_rank, topic_alerts
-from seglake.reporting.figures import (
-    FailedAttempt,
-    StorageFigures,
-    TopicFigures,
-    freeable_objects,
-    newest_failures,
-    storage_figures,
-    topic_figures,
-)
+from seglake.reporting.figures import RetainedVersions, TopicFigures, topic_figures
 from seglake.reporting.page.document import render_page
 from seglake.store import open_store
 from seglake.write.driver.report import Progress, silent
 
-_LISTED_SEGMENTS = 20_000  # a lake with more segments does not list objects by default
 _JSON_RUNS = 1000
 
 
 @dataclass(frozen=True)
 class LakeReport:
-    """A lake in one version, as seen at `made_ms`: its topics, the largest first.
-
-    `failed_runs` are the newest failed attempts, even at topics that do not exist yet.
-    """
+    """A lake in one version, as seen at `made_ms`: its topics, the largest first."""
 
     root: str
     version: int
     made_ms: int
     topics: list[TopicFigures]
-    storage: StorageFigures
-    failed_runs: list[FailedAttempt]
+    versions: RetainedVersions
 
     @property
     def alerts(self) -> list[Alert]:
@@ -58,8 +44,7 @@ class LakeReport:
             "made_ms": self.made_ms,
             "alerts": [alert._asdict() for alert in self.alerts],
             "topics": [_plain(topic) for topic in self.topics],
-            "storage": _plain(self.storage),
-            "failed_runs": _plain(self.failed_runs),
+            "versions": _plain(self.versions),
         }
 
     def as_json(self) -> str:
@@ -76,7 +61,6 @@ def report(
     topic: str | None = None,
     *,
     now_ms: int | None = None,
-    list_objects: bool | None = None,
     storage_options: Mapping[str, str] | None = None,
     progress: Progress = silent,
 ) -> LakeReport:
@@ -86,8 +70,6 @@ def report(
         root: The root of the lake.
         topic: One topic; None reports on all topics.
         now_ms: The time of the report; default now.
-        list_objects: Whether to list all objects of the lake, to report what a vacuum would free.
-            By default they are listed in a lake of at most 20,000 segments.
         storage_options: Options of the object store.
         progress: Called with the name of each step.
 
@@ -110,13 +92,8 @@ def report(
         progress(f"figures of {name}, topic {at:,} of {len(names):,}")
         topics.append(topic_figures(lake, name, made_ms, quarantine))
     topics.sort(key=lambda figures: (-figures.log_bytes, figures.topic))
-    few = sum(figures.segments for figures in topics) <= _LISTED_SEGMENTS
-    listed = few if list_objects is None else list_objects
-    progress("objects of the lake" if listed else "versions of the lake")
-    freed = freeable_objects(root, storage_options) if listed else None
-    storage = storage_figures(table, topic, freed)
-    failed = newest_failures(table.store, topic, topics)
-    return LakeReport(root, lake.version, made_ms, topics, storage, failed)
+    versions = RetainedVersions(table.commit_times(), table.handle.retention_ms())
+    return LakeReport(root, lake.version, made_ms, topics, versions)
 
 
 def _plain(value: Any) -> Any:
@@ -126,8 +103,6 @@ def _plain(value: Any) -> Any:
         coverage = {**fields["coverage"], "lag_ms": value.coverage.lag_ms(value.now_ms)}
         runs = [_plain(run) for run in value.runs[-_JSON_RUNS:]]
         return {**fields, "coverage": coverage, "runs": runs}
-    if isinstance(value, TagUsage):
-        return value.as_dict()
     if hasattr(value, "_asdict"):
         return {name: _plain(item) for name, item in value._asdict().items()}
     if hasattr(value, "__dataclass_fields__"):

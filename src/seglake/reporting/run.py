@@ -69,9 +69,7 @@ def _metrics(pipeline: Pipeline) -> Iterator[tuple[str, Callable[[], None]]]:
     topic = pipeline.topic.name
 
     def figures() -> LakeReport:
-        return lake_report(
-            str(pipeline.root), topic, list_objects=False, storage_options=pipeline.storage
-        )
+        return lake_report(str(pipeline.root), topic, storage_options=pipeline.storage)
 
     if file := os.environ.get(FILE):
         yield FILE, lambda: metrics.write_file(figures(), Path(file.replace("{topic}", topic)))

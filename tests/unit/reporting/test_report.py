@@ -1,7 +1,6 @@
 """The report of a lake: its figures against the records, its alerts, its JSON, its page."""
 
 import json
-import os
 import re
 import sys
 from pathlib import Path
@@ -13,25 +12,16 @@ import pytest
 from typer.testing import CliRunner
 
 import seglake
-from seglake.catalog.failed_run import FailedRun, write_failed_run
-from seglake.catalog.table import CatalogTable
 from seglake.cli.app import app
 from seglake.cli.inspect import report as lake_report
 from seglake.errors import ConfigError, UnknownTopic
-from seglake.layout import new_attempt, report_key
 from seglake.limits import INT64_MAX, INT64_MIN
-from seglake.maintain.erasure.erase import erase
 from seglake.maintain.merge import merge
-from seglake.maintain.tagging import tag, tag_usage
 from seglake.maintain.undo import undo
-from seglake.reporting import figures
 from seglake.reporting.alerts import join_alerts, topic_alerts
 from seglake.reporting.page import document
 from seglake.reporting.report import LakeReport, report
-from seglake.store import open_store
 from seglake.terminal.progress import line_every
-from seglake.terminal.wording import short_bytes
-from tests.harness.counting import CountingStore
 from tests.makers.lakes import Event, LakeMaker, Shape
 from tests.makers.many_segments import many_segments
 from tests.makers.watched import BEGIN_MS, FUTURE_MS, HOUR_MS, MISSING, NOW_MS, TOPIC, watched_lake
@@ -75,7 +65,6 @@ def test_the_figures_are_those_of_the_records(root: str, found: LakeReport) -> N
     bins = len(activity.records) * len(activity.records[0])
     assert abs(shown + activity.stray - figures.records) <= 0.005 * bins + 1  # rounded in each bin
     assert 1 <= activity.stray < 0.1 * figures.records  # the block with the time in the future
-    assert sum(count for _, count in figures.segment_sizes) == figures.segments
 
 
 def test_bins_have_the_records_of_their_time(root: str, found: LakeReport) -> None:
@@ -118,14 +107,6 @@ def test_the_same_alert_of_many_topics_is_said_once(tmp_path: Path) -> None:
     assert {told._replace(topic=name) for name in names} < {*made.alerts}
     shown = CliRunner().invoke(app, ["report", str(tmp_path)]).output
     assert shown.count("No run declares an interval") == 1
-
-
-def test_samples_of_rejects_name_file_and_line(found: LakeReport) -> None:
-    newest = found.topics[0].rejects[0]
-    assert newest.run_id == "hour 017"
-    assert [(Path(file).name, line) for file, line, _ in newest.sample] == [
-        ("017.jsonl", 6), ("017.jsonl", 7),
-    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -186,7 +167,7 @@ def test_an_empty_lake_and_an_unknown_topic(tmp_path: Path, root: str) -> None:
     maker.run({})
     made = report(str(tmp_path), now_ms=NOW_MS)
     assert made.topics[0].activity is None
-    assert "Compression" not in made.as_html()
+    assert "Maintenance" not in made.as_html()
     with pytest.raises(UnknownTopic, match="'web'"):
         report(root, "wab")
 
@@ -218,7 +199,7 @@ def test_the_page_is_small_whole_and_escaped(found: LakeReport) -> None:
     assert f"seglake quarantine {found.root} " in html
     assert len(html.encode()) < 2_000_000
     assert not re.search(r"""(?:src|href)=["'](?!#)""", html.partition("<script")[0])
-    evil = LakeReport("<b>&", 1, NOW_MS, found.topics, found.storage, []).as_html()
+    evil = LakeReport("<b>&", 1, NOW_MS, found.topics, found.versions).as_html()
     assert "&lt;b&gt;&amp;" in evil
     assert "<b>&" not in evil
 
@@ -226,7 +207,7 @@ def test_the_page_is_small_whole_and_escaped(found: LakeReport) -> None:
 def test_many_segments_take_no_more_room(tmp_path: Path) -> None:
     """The time and the size of a report are linear in the segments."""
     now_ms = many_segments(str(tmp_path), 20_000, partitions=100)
-    made = report(str(tmp_path), now_ms=now_ms, list_objects=False)
+    made = report(str(tmp_path), now_ms=now_ms)
     assert (made.topics[0].segments, made.topics[0].records) == (20_000, 20_000_000)
     assert len(made.as_html().encode()) < 2_000_000
 
@@ -253,78 +234,6 @@ def test_the_command_writes_page_json_and_alerts(root: str, tmp_path: Path) -> N
     assert "Found 1 hole" in run(app, ["report", root]).output
 
 
-def test_the_newest_failed_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the lake, or of one topic, also if no run of the topic was ever committed."""
-    root = watched_lake(tmp_path, hours=1, events=50)
-    store = open_store(root)
-    for at, (topic, run, error) in enumerate([
-        (TOPIC, "older", "first"), (TOPIC, "hour 000", "<b>&\nTraceback"), ("new", "1", "y" * 999),
-    ]):  # fmt: skip
-        failed = FailedRun(
-            topic=topic, pipeline="hourly", run_id=run, attempt_id=new_attempt(), error=error,
-            exit_code=2, failed_at_ms=NOW_MS + at * HOUR_MS, rejects=[{"raw": "secret"}],
-        )  # fmt: skip
-        write_failed_run(store, failed)
-        os.utime(Path(root, report_key(failed.attempt_id)), (at, at))
-    monkeypatch.setattr(figures, "_FAILURES", 2)
-    made = report(root, now_ms=NOW_MS)
-    newest, other = made.failed_runs
-    assert other == (TOPIC, "hourly", "hour 000", NOW_MS + HOUR_MS, 2, "<b>&", True)
-    assert newest[:5] == ("new", "hourly", "1", NOW_MS + 2 * HOUR_MS, 2)
-    assert (newest.error, newest.committed) == ("y" * 299 + "…", False)
-    assert json.loads(made.as_json())["failed_runs"] == [newest._asdict(), other._asdict()]
-    page = made.as_html()
-    section = page.partition('<section id="failed-runs"')[2].partition("</section>")[0]
-    shown = re.findall("<td>(.*?)</td>", section)
-    assert shown[:6] == ["2026-06-02 13:00 UTC", "new", "1", "hourly", "no", "2"]
-    assert shown[7:] == [
-        "2026-06-02 12:00 UTC", TOPIC, "hour 000", "hourly", "yes", "2", "&lt;b&gt;&amp;",
-    ]  # fmt: skip
-    assert "secret" not in page + made.as_json()
-    of_topic = report(root, TOPIC, now_ms=NOW_MS).failed_runs
-    assert [each.run_id for each in of_topic] == ["hour 000", "older"]
-
-
-def test_tags_with_what_they_hold(tmp_path: Path) -> None:
-    """Of the lake, or of one topic; the table of the page has what the JSON has."""
-    maker = LakeMaker(tmp_path)
-    for run in range(2):
-        maker.run({0: [Event(1000 + run, b"k%d" % (n % 2)) for n in range(8)]})
-    tag(str(tmp_path), "before-other", until="2099-06-01")
-    maker.topic = "other"
-    maker.run({0: [Event(1000)]})
-    tag(str(tmp_path), "both")
-    merge(str(tmp_path), "events", everything=True)
-    erase(str(tmp_path), "events", [b"k1"])
-    made = report(str(tmp_path))
-    assert made.storage.tags == tag_usage(maker.catalog)
-    first, both = json.loads(made.as_json())["storage"]["tags"]
-    assert (first["name"], first["until_ms"], first["erased_records"]) == (
-        "before-other", 4_083_955_200_000, 8,
-    )  # fmt: skip
-    assert (both["segments"], both["held_segments"]) == (3, 2)
-    page = made.as_html().partition('id="tags"')[2]
-    for shown in ("before-other", "both", "2099-06-01 00:00 UTC", "deleted",
-                  short_bytes(both["held_bytes"])):  # fmt: skip
-        assert f">{shown}<" in page
-    (only,) = report(str(tmp_path), "other").storage.tags
-    assert (only.name, only.segments, only.held_bytes, only.erased) == ("both", 1, 0, [])
-    assert len(report(str(tmp_path), "events").storage.tags) == 2
-
-
-def test_a_lake_without_tags_pays_two_requests_for_them(
-    found: LakeReport, root: str, tmp_path: Path
-) -> None:
-    store = CountingStore(open_store(root))
-    table = CatalogTable.open(store)
-    before = store.counts.requests
-    assert tag_usage(table) == tag_usage(table, topic=TOPIC) == found.storage.tags == []
-    assert store.counts.requests <= before + 2
-    assert 'id="tags"' not in found.as_html()
-    assert 'failed-runs"' not in found.as_html()
-    assert "tag" not in CliRunner().invoke(app, ["report", root]).output
-
-
 @pytest.mark.parametrize("terminal", [False, True])
 def test_the_command_shows_how_far_it_is(
     terminal: bool, root: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -339,6 +248,6 @@ def test_the_command_shows_how_far_it_is(
     json.loads(output)
     if terminal:
         assert "\x1b" in errors
-        assert "objects of the lake" in errors  # a spinner draws some steps, and always the last
+        assert f"figures of {TOPIC}" in errors  # a spinner draws some steps, and always the last
     else:
-        assert errors.splitlines() == [f"figures of {TOPIC}, topic 1 of 1", "objects of the lake"]
+        assert errors.splitlines() == [f"figures of {TOPIC}, topic 1 of 1"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,11 +19,8 @@ from bokeh.palettes import Viridis256
 from bokeh.plotting import figure
 
 from seglake.reporting.figures import TopicFigures
-from seglake.terminal.wording import short_bytes
 
 BLUE, GREEN, RED, AMBER = "#3b7dd8", "#2a9d6f", "#d1495b", "#d98e04"
-_COLOURS = (BLUE, GREEN, AMBER, RED, "#8a63d2", "#17a2b8", "#c2559b", "#7f8c3a")
-_RUNS = 60
 
 
 def draw_charts(figures: TopicFigures) -> dict[str, Any]:
@@ -158,49 +154,4 @@ def _lateness(figures: TopicFigures, _times: Range1d | None) -> Any:
     return plot
 
 
-def _sizes(figures: TopicFigures, _times: Range1d | None) -> Any:
-    if not figures.segment_sizes:
-        return None
-    names = [short_bytes(size) for size, _ in figures.segment_sizes]
-    counts = [count for _, count in figures.segment_sizes]
-    plot = _plot(190, x_range=names)
-    plot.vbar(names, 0.8, counts, 0, fill_color=BLUE, line_color=None)
-    plot.yaxis.formatter.use_scientific = False
-    plot.y_range.start = 0
-    plot.xgrid.visible = False
-    _hover(plot, [("at least", "@x"), ("segments", "@top{0,0}")])
-    return plot
-
-
-def _runs(figures: TopicFigures, _times: Range1d | None) -> Any:
-    runs = figures.committed[-_RUNS:]
-    if not runs:
-        return None
-    seconds = [json.loads(run.report).get("seconds", {}) for run in runs]
-    steps = list(dict.fromkeys(name for item in seconds for name in item))
-    if not steps:
-        return None
-    names = [f"{number} {run.run_id}" for number, run in enumerate(runs)]
-    data: dict[str, Any] = {step: [item.get(step, 0) for item in seconds] for step in steps}
-    source = ColumnDataSource({"run": names, "id": [run.run_id for run in runs], **data})
-    plot = _plot(250, x_range=names)
-    plot.vbar_stack(
-        steps, x="run", width=0.8, source=source, line_color=None, legend_label=steps,
-        color=[_COLOURS[number % len(_COLOURS)] for number in range(len(steps))],
-    )  # fmt: skip
-    plot.xaxis.major_label_text_font_size = "0px"
-    plot.xaxis.major_tick_line_color = None
-    plot.xgrid.visible = False
-    plot.yaxis.axis_label = "seconds"
-    plot.y_range.start = 0
-    legend = plot.legend[0]
-    legend.update(orientation="horizontal", background_fill_alpha=0, border_line_color=None)
-    plot.add_layout(legend, "below")
-    _hover(plot, [("run", "@id"), ("step", "$name"), ("seconds", "@$name{0.000}")])
-    return plot
-
-
-_CHARTS = {
-    "volume": _volume, "heat": _heat, "coverage": _coverage, "lateness": _lateness,
-    "sizes": _sizes, "runs": _runs,
-}  # fmt: skip
+_CHARTS = {"volume": _volume, "heat": _heat, "coverage": _coverage, "lateness": _lateness}

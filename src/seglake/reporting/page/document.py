@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib import resources
 from shlex import quote
 from typing import Any, NamedTuple
 
-from seglake.catalog.schema import MaintenanceRow, RunRow
 from seglake.extras import extra
+from seglake.read.listings import interval, took
 from seglake.reporting.alerts import join_alerts, topic_alerts
-from seglake.reporting.figures import FailedAttempt, StorageFigures, TopicFigures, format_minute
-from seglake.terminal.wording import counted, duration, short_bytes
+from seglake.reporting.figures import RetainedVersions, TopicFigures, format_minute
+from seglake.terminal.wording import duration, short_bytes
 
 CHARTED = 4  # limit of topics with charts; the others are only in the overview
 
@@ -37,10 +36,8 @@ def render_page(report: Any) -> str:
         made=format_minute(report.made_ms),
         alerts=join_alerts(report.alerts),
         sections=sections,
-        failed=_failures(report.root, report.failed_runs),
         overview=_overview(report.topics),
-        versions=_versions(report.storage),
-        tags=_tags(report.storage),
+        versions=_versions(report.versions),
         css=(room / "page.css").read_text("utf-8"),
         library=Resources(mode="inline", components=["bokeh"]).render() if script else "",
         script=script,
@@ -106,20 +103,11 @@ def _tiles(figures: TopicFigures) -> list[tuple[str, str, str]]:
 _ROWS = 200  # limit of the rows of a table
 
 
-class Cell(NamedTuple):
-    """A cell of a table: its text, the target of its link, its anchor, and its alignment."""
-
-    text: str
-    href: str = ""
-    id: str = ""
-    is_number: bool = False
-
-
 class PageTable(NamedTuple):
     """A table of a page. `numbers` are columns of numbers, `left_out` counts the missing rows."""
 
     headings: Sequence[str]
-    rows: Sequence[Sequence[Cell]]
+    rows: Sequence[Sequence[str]]
     numbers: frozenset[int] = frozenset()
     left_out: int = 0
 
@@ -134,21 +122,18 @@ class PageSection(NamedTuple):
     drawing: str = ""
 
 
-def _table(headings: str, rows: Iterable[Sequence[Any]]) -> PageTable:
+def _table(headings: str, rows: Sequence[Sequence[Any]]) -> PageTable:
     """Return a table of at most `_ROWS` rows. A column of numbers is aligned to the right."""
-    shown = [[_cell(value) for value in row] for row in rows]
-    numbers = [i for i in range(len(shown[0]) if shown else 0)
-               if all(row[i].is_number for row in shown)]  # fmt: skip
-    left_out = max(0, len(shown) - _ROWS)
-    return PageTable(headings.split("|"), shown[:_ROWS], frozenset(numbers), left_out)
+    shown = [[_cell(value) for value in row] for row in rows[:_ROWS]]
+    columns = enumerate(zip(*rows, strict=True))
+    numbers = [i for i, column in columns if not any(isinstance(v, str | None) for v in column)]
+    return PageTable(headings.split("|"), shown, frozenset(numbers), max(0, len(rows) - _ROWS))
 
 
-def _cell(value: Any) -> Cell:
-    if isinstance(value, Cell):
-        return value
-    if isinstance(value, int | float):
-        return Cell(f"{value:,.3f}" if isinstance(value, float) else f"{value:,}", is_number=True)
-    return Cell(str(value))
+def _cell(value: str | float | None) -> str:
+    if isinstance(value, str | None):
+        return value or "-"
+    return f"{value:,.3f}" if isinstance(value, float) else f"{value:,}"
 
 
 def _volume(figures: TopicFigures) -> PageTable:
@@ -191,74 +176,28 @@ def _lateness(figures: TopicFigures) -> PageTable:
     return _table("run, or share|late by at most", [*shares, left, *runs])
 
 
-def _sizes(figures: TopicFigures) -> PageTable:
-    sizes = [(f"at least {short_bytes(size)}", n) for size, n in figures.segment_sizes]
-    return _table("log size|segments", sizes)
-
-
-def _seconds(figures: TopicFigures) -> PageTable:
-    rows = []
-    for run in figures.committed[::-1]:
-        seconds = json.loads(run.report).get("seconds", {})
-        steps = ", ".join(f"{name} {value:.2f}" for name, value in seconds.items())
-        rows.append((run.run_id, float(sum(seconds.values())), steps))
-    return _table("run|seconds|by step", rows)
-
-
 def _maintenance(figures: TopicFigures) -> PageTable:
     newest = figures.maintenance[::-1]
-    rows = [(format_minute(row.finished_at_ms), row.operation, _took(row)) for row in newest]
+    rows = [(format_minute(row.finished_at_ms), row.operation, took(row)) for row in newest]
     return _table("finished|operation|took", rows)
 
 
 def _rejects(figures: TopicFigures) -> PageTable:
-    rows: list[tuple[Any, ...]] = []
+    rows = []
     for run in figures.rejects:
-        why = ", ".join(f"{reason} {count:,}" for reason, count in run.reasons.items())
-        rows.append((Cell(run.run_id, id=_anchor(figures, run.run_id)), f"{run.rows:,}", why, ""))
-        rows += [("", "", reason, f"{file}:{line}") for file, line, reason in run.sample]
-    return _table("run|rows|reason|file and line", rows)
-
-
-def _anchor(figures: TopicFigures, run_id: str) -> str:
-    return f"{figures.topic}-rejects-{run_id}"
+        reasons = ", ".join(f"{reason} {count:,}" for reason, count in run.reasons.items())
+        rows.append((run.run_id, run.rows, reasons))
+    return _table("run|rows|reasons", rows)
 
 
 def _history(figures: TopicFigures) -> PageTable:
-    links = {run.run_id: f"#{_anchor(figures, run.run_id)}" for run in figures.rejects}
     return _table(
         "finished|run|interval|state|took|files|rows|records|rejected|output",
         [
-            (format_minute(run.finished_at_ms), run.run_id, _interval(run), run.state,
-             _took(run), run.input_files,
-             run.input_rows, run.records,
-             Cell(f"{run.quarantined:,}", links.get(run.run_id, ""), is_number=True),
+            (format_minute(run.finished_at_ms), run.run_id, interval(run), run.state, took(run),
+             run.input_files, run.input_rows, run.records, run.quarantined,
              short_bytes(run.output_bytes))
             for run in figures.runs[::-1]
-        ],
-    )  # fmt: skip
-
-
-def _took(row: RunRow | MaintenanceRow) -> str:
-    if isinstance(row, RunRow) and row.state != "committed":
-        return "-"  # the row has the time of its removal, not of its end
-    return duration(max(0, row.finished_at_ms - row.started_at_ms))
-
-
-def _interval(run: Any) -> str:
-    if run.interval_start_ms is None or run.interval_end_ms is None:
-        return "-"
-    start, end = format_minute(run.interval_start_ms), format_minute(run.interval_end_ms)
-    return f"{start[:-4]} to {end[11:-4] if start[:10] == end[:10] else end[:-4]}"
-
-
-def _codecs(figures: TopicFigures) -> PageTable:
-    return _table(
-        "codec|segments|records|logs|index files|bytes per record",
-        [
-            (item.codec, item.segments, item.records, short_bytes(item.log_bytes),
-             short_bytes(item.index_bytes), f"{item.log_bytes / max(1, item.records):,.1f}")
-            for item in figures.codecs
         ],
     )  # fmt: skip
 
@@ -276,17 +215,14 @@ _CHARTS: tuple[tuple[str, str, str, Callable[[TopicFigures], PageTable]], ...] =
     ("lateness", "Lateness of events, by run",
      "For each run, the largest difference between an event's time and a larger, earlier time.",
      _lateness),
-    ("sizes", "Sizes of segments", "Segments by the size of their logs.", _sizes),
-    ("runs", "Seconds of each run, by step", "The newest committed runs, oldest first.", _seconds),
 )  # fmt: skip
 _TABLES: tuple[tuple[str, str, str, Callable[[TopicFigures], PageTable]], ...] = (
     ("partitions", "Log partitions", "", _partitions),
     ("history", "Runs", "Newest first.", _history),
     ("rejects", "Rejects",
-     ("Rejected rows that were not redriven, with samples from the newest runs. `seglake "
-      "quarantine {root} {topic} --run-id RUN` shows their bytes."), _rejects),
+     ("Rejected rows that were not redriven. `seglake quarantine {root} {topic} --run-id RUN` "
+      "shows them."), _rejects),
     ("maintenance", "Maintenance", "Commits, newest first.", _maintenance),
-    ("codecs", "Compression", "", _codecs),
 )  # fmt: skip
 
 
@@ -314,44 +250,11 @@ def _overview(topics: Sequence[TopicFigures]) -> PageTable:
     return _table(headings, rows)
 
 
-def _failures(root: str, failed_runs: Sequence[FailedAttempt]) -> PageSection:
-    """Return the section about failed attempts, with a row for each."""
-    text = (
-        "The newest attempts that failed. A run may have been committed by another attempt since. "
-        f"`seglake history {quote(root)} --failed` lists all until a vacuum removes them."
+def _versions(versions: RetainedVersions) -> tuple[str, PageTable]:
+    """Return a sentence about the retention, and the retained versions."""
+    retained = (
+        f"An old version is retained for {duration(versions.retention_ms)}. `seglake vacuum "
+        f"--dry-run` shows what a vacuum would free, and `seglake tag` what the tags keep."
     )
-    rows = [
-        (format_minute(each.failed_at_ms), each.topic, each.run_id, each.pipeline,
-         "yes" if each.committed else "no", str(each.exit_code), each.error)
-        for each in failed_runs
-    ]  # fmt: skip
-    table = _table("failed|topic|run|pipeline|committed since|exit code|error", rows)
-    return PageSection("failed-runs", "Failed runs", text, table)
-
-
-def _tags(storage: StorageFigures) -> PageTable:
-    """Return a row for each tag, with the bytes that only it keeps, and its erased records."""
-    rows = [
-        (tag.name, str(tag.version), format_minute(tag.created_at_ms),
-         "deleted" if tag.until_ms is None else format_minute(tag.until_ms),
-         short_bytes(tag.held_bytes), tag.erased_records)
-        for tag in storage.tags
-    ]  # fmt: skip
-    return _table("tag|version|made|until|held bytes|erased records", rows)
-
-
-def _versions(storage: StorageFigures) -> tuple[str, str, PageTable]:
-    """Return a sentence about retention, a sentence about a vacuum, and the retained versions."""
-    commits, freed = storage.commits, storage.freed
-    retained = f"An old version is retained for {duration(storage.retention_ms)}."
-    if freed is None:
-        text = "`seglake vacuum --dry-run` shows how much it would free, by listing all objects."
-    else:
-        text = (
-            f"A vacuum would free {short_bytes(freed.size_bytes)} in "
-            f"{counted(freed.objects, 'object')}, and {short_bytes(freed.later_bytes)} in "
-            f"{counted(freed.later_objects, 'more object')} after older versions and the grace "
-            f"period have expired."
-        )
-    rows = [(str(version), format_minute(ms)) for version, ms in commits[::-1]]
-    return retained, text, _table("version|committed", rows)
+    rows = [(str(version), format_minute(ms)) for version, ms in versions.commits[::-1]]
+    return retained, _table("version|committed", rows)

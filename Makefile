@@ -130,7 +130,7 @@ fmt: $(INSTALLED) ## Format the code, mend what can be mended
 	$(BIN)/ruff format
 
 docs: $(INSTALLED) ## Write docs/settings.md from the settings' own descriptions, and the clients of docs/serve.md
-	$(BIN)/python -m seglake.config.reference docs/settings.md
+	$(BIN)/python -m tests.settings_page docs/settings.md
 	$(BIN)/python -m tests.clients.families docs/serve.md
 
 picture: docs/picture.svg ## Draw docs/picture.svg from docs/picture.dot; needs Graphviz

@@ -10,9 +10,10 @@ from typer.testing import CliRunner
 
 from seglake.cli.app import app
 from seglake.cli.demo.events import generate
-from seglake.config import load, reference
+from seglake.config import load
 from seglake.engine import LocalEngine
 from seglake.write.driver.run import DeclaredRun, ingest_files
+from tests import settings_page
 from tests.bench import lost_by_offsets
 
 PROJECT = Path(__file__).parents[2]
@@ -82,4 +83,4 @@ def test_the_shell_of_the_tour_runs(line: str, lake: Path) -> None:
 
 def test_the_settings_page_is_current() -> None:
     written = (PROJECT / "docs" / "settings.md").read_text()
-    assert written == reference.reference(written), "run `make docs`"
+    assert written == settings_page.reference(written), "run `make docs`"

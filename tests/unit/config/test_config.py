@@ -20,6 +20,7 @@ from seglake.config.loading import SECTIONS
 from seglake.errors import ConfigError, UsageError
 from seglake.store import open_store
 from seglake.write.rows.formats.registry import FORMATS
+from tests import settings_page
 
 CONF = Path(__file__).parents[3] / "conf"
 
@@ -397,11 +398,11 @@ def test_a_file_cannot_set_a_constant(key: str, tmp_path: Path) -> None:
     (tmp_path / "web.toml").write_text(f"[task]\n{key} = 1000\n")
     with pytest.raises(ConfigError, match=f"task.{key} is an unknown key"):
         load(tmp_path / "web.toml")
-    assert f"`{key}`" not in reference.reference("")
+    assert f"`{key}`" not in settings_page.reference("")
 
 
 def test_the_reference_names_every_key() -> None:
-    text = reference.reference("")
+    text = settings_page.reference("")
     for table, model in SECTIONS.items():
         if table == "task":
             continue

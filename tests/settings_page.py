@@ -1,4 +1,4 @@
-"""Generate docs/settings.md from the settings and their descriptions."""
+"""Write docs/settings.md from the settings and their descriptions: `make docs`."""
 
 import json
 import sys

@@ -11,7 +11,7 @@ from pydantic import Field
 from seglake.config.input import Input
 from seglake.config.rules import Options, Root
 from seglake.config.sections import HeaderFields, Key, Section, TaskLimits, Timestamp, Value
-from seglake.config.topic import LIFECYCLE_FIELDS, WEEK_MS, Topic
+from seglake.config.topic import LIFECYCLE_FIELDS, Topic
 
 _WITHOUT_EFFECT = (  # keys of [pipeline] that do not affect the records of a run
     "name", "root", "storage", "max_quarantine_ratio", "on_changed_source", "on_outside_interval",
@@ -117,8 +117,6 @@ class Pipeline(Section):
         exclude: Any = dict.fromkeys(_WITHOUT_EFFECT, True)
         exclude |= {"input": {"on_empty"}, "timestamp": {"allow_1970"}, "topic": LIFECYCLE_FIELDS}
         dump = self.model_dump(mode="json", by_alias=True, exclude=exclude, exclude_defaults=True)
-        if dump["topic"].get("segment.ms") == WEEK_MS:
-            del dump["topic"]["segment.ms"]  # the default of earlier versions
         canonical = json.dumps(dump, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         return hashlib.sha256(canonical.encode()).hexdigest()
 

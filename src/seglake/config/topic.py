@@ -8,7 +8,7 @@ changes *lifecycle* settings. A setting that a pipeline leaves out keeps its val
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
-from pydantic import ConfigDict, Field, ValidationError, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from seglake.config import rules
 from seglake.config.sections import Section
@@ -305,8 +305,8 @@ def combined(stored: Mapping[str, Any], overrides: Mapping[str, Any]) -> Topic:
 
     Both map keys to values, and `overrides` contains the topic's name. A stored setting is left out
     if this version of Seglake does not have it, or if it contradicts `overrides`, such as another
-    index interval, the level of another codec, or a setting of another value format. Stored values
-    that only an earlier version accepted are kept. Raises ValidationError.
+    index interval, the level of another codec, or a setting of another value format. Raises
+    ValidationError.
     """
     rest = {k: v for k, v in stored.items() if k not in overrides and v != DEFAULTS.get(k, v)}
     if any(key.startswith(_INTERVAL) for key in overrides):
@@ -318,15 +318,4 @@ def combined(stored: Mapping[str, Any], overrides: Mapping[str, Any]) -> Topic:
     values = overrides.get("value.format", rest.get("value.format", "json"))
     for key in (key for name, keys in OWN_SETTINGS.items() for key in keys if name != values):
         rest.pop(key, None)
-    stale = _refused(rest)
-    topic = Topic.model_validate({k: v for k, v in rest.items() if k not in stale} | {**overrides})
-    return topic.model_copy(update={key.replace(".", "_"): rest[key] for key in stale})
-
-
-def _refused(stored: Mapping[str, Any]) -> set[str]:
-    """Return the keys of stored settings whose values this version of Seglake does not accept."""
-    try:
-        Topic.model_validate({"name": "any", **stored})
-    except ValidationError as invalid:
-        return {str(key) for error in invalid.errors() for key in error["loc"] if key in stored}
-    return set()
+    return Topic.model_validate({**rest, **overrides})

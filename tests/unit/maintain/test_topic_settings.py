@@ -17,7 +17,7 @@ import seglake
 from seglake.catalog.table import CatalogTable
 from seglake.cli.app import app
 from seglake.clock import now_ms
-from seglake.config.topic import DEFAULTS, combined
+from seglake.config.topic import DEFAULTS
 from seglake.errors import ConfigError, QuarantineLimit, UsageError
 from seglake.maintain.topic_settings import _OF_IDENTITY
 from seglake.write.driver.topics import topic_from_row
@@ -218,15 +218,6 @@ def test_what_is_accepted_can_be_read_and_written_with(tmp_path: Path, key: str)
         seglake.describe(root, "events")
         seglake.alter(root, "events", {}, delete=[key])
         version = seglake.open(root).version
-
-
-def test_a_value_that_is_no_longer_allowed_can_be_altered(tmp_path: Path) -> None:
-    """An earlier version accepted it: the topic can be read all the same."""
-    stale = {"kafka.topic.id": "nonsense", "retention.ms": 7}
-    topic = combined(stale, {"name": "events"})
-    assert (topic.kafka_topic_id, topic.retention_ms) == ("nonsense", 7)
-    assert combined({**stale}, {"name": "events", "kafka.topic.id": ID}).kafka_topic_id == ID
-    assert combined({"retention.ms": 7}, {"name": "events"}).kafka_topic_id is None
 
 
 ID = "A08NuvyWRgee6k9bdjakQQ"

@@ -1,8 +1,7 @@
 """Print a Kafka file of a segment as text, for `seglake dump`. It needs no catalog.
 
 The base offset is in the file's name, as in Kafka. The output is like the output of
-DumpLogSegments, but damage ends the program with an error and exit code 1. As in Kafka, a log may
-have up to 17 zeros after its last record batch. The logs of a lake do not have them.
+DumpLogSegments, but damage ends the program with an error and exit code 1.
 """
 
 # ruff: noqa: PLC0415  # a command imports its modules when it runs
@@ -26,8 +25,6 @@ from seglake.log.segment import LogSegment
 from seglake.store import Store, open_store
 
 Columns = dict[str, Any]
-
-_HEAD_BYTES = 17  # at most this many bytes end a log in Kafka (FileLogInputStream)
 
 
 def dump_file(file: str, *, deep: bool, as_json: bool, iso: bool) -> None:
@@ -71,21 +68,8 @@ def _print(columns: Columns, *, as_json: bool) -> None:
 
 def _chunks(store: Store, folder: str, name: str, base_offset: int) -> Iterator[Chunk]:
     topic, partition = _topic_partition(folder)
-    size = store.size(name)
-    fetch, end = LogFetch(store), 0
-    segment = LogSegment(topic, partition, name, "", base_offset, INT64_MAX, size, 0)
-    try:
-        for chunk in fetch.chunks_of(segment, segment.log):
-            yield chunk
-            end = int(chunk.log_positions[-1] + chunk.table["size"][-1])
-    except CorruptData as damage:
-        at = damage.position
-        if size - at > _HEAD_BYTES or bytes(store.read(name, at, size)).strip(b"\0"):
-            raise
-        print(f"{name}: {size - at} zeros follow the last record batch", file=sys.stderr)
-        if end < at:
-            rest = segment.log._replace(starts=np.array([end]), ends=np.array([at]))
-            yield from fetch.chunks_of(segment, rest)
+    segment = LogSegment(topic, partition, name, "", base_offset, INT64_MAX, store.size(name), 0)
+    yield from LogFetch(store).chunks_of(segment, segment.log)
 
 
 def _topic_partition(folder: str) -> tuple[str, int]:

@@ -289,23 +289,6 @@ def test_dump_shows_a_log_and_its_indexes(maker: LakeMaker) -> None:
         seglake("dump", file.parent / "none" / file.name)
 
 
-@pytest.mark.parametrize("size", [1, 17])
-def test_dump_takes_a_few_zeros_for_the_end_of_the_log_as_kafka_does(
-    size: int, maker: LakeMaker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    log = maker.files("log")[-1]
-    file = tmp_path / "events-1" / log.name
-    file.parent.mkdir()
-    sound = log.read_bytes()
-    file.write_bytes(sound + bytes(size))
-    assert lines(seglake("dump", file, "--json")) == lines(seglake("dump", log, "--json"))
-    assert lines(seglake("dump", file, "--deep")) == lines(seglake("dump", log, "--deep"))
-    for more in (bytes(size - 1) + b"x", bytes(18)):
-        file.write_bytes(sound + more)
-        with pytest.raises(CorruptData, match=f"at byte {len(sound)}"):
-            seglake("dump", file)
-
-
 Run = Callable[..., tuple[str | int | None, str, str]]
 
 

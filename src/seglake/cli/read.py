@@ -104,7 +104,7 @@ def read(
     written = records.write(log, request, form, max_records, output)
     if not written and 0 not in {tail, max_records}:
         partitions = log.partitions() if partition is None else [partition]
-        records.print_no_records(log, partitions, records.describe(start, end, last, offset))
+        records.print_no_records(log, partitions)
     if follow:
         records.follow(log, request)
 

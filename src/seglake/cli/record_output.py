@@ -210,18 +210,7 @@ def write_matches(
     return first.records
 
 
-def describe(start: str | None, end: str | None, last: str | None, offset: int | None) -> str:
-    """Describe the records of a read, as in "in the last 1h". Return "" for all records."""
-    if last is not None:
-        return f"in the last {last}"
-    if offset is not None:
-        return f"from offset {offset} on"
-    if start is None:
-        return "" if end is None else f"before {end}"
-    return f"from {start} on" if end is None else f"from {start} to {end}"
-
-
-def print_no_records(log: Log, partitions: Iterable[int], asked: str) -> None:
+def print_no_records(log: Log, partitions: Iterable[int]) -> None:
     """Print that a read found nothing, and the time of the newest record, to standard error."""
     columns = [log.reader(partition).view.segments for partition in partitions]
     newest = max((int(each.max_timestamps.max(initial=-1)) for each in columns), default=-1)
@@ -231,7 +220,7 @@ def print_no_records(log: Log, partitions: Iterable[int], asked: str) -> None:
         there = "the records have no timestamp"
     else:
         there = "the topic has no records"
-    _print_hint(log, f"no record was found {asked}: {there}" if asked else there)
+    _print_hint(log, f"no record was found: {there}")
 
 
 def print_no_match(log: Log, fields: Iterable[str], when: str) -> None:

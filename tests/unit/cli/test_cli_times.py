@@ -114,30 +114,17 @@ def test_an_empty_log_says_that_no_record_is_there(tmp_path: Path, asked: list[s
     LakeMaker(tmp_path, partitions=2).run({0: []})
     done = CliRunner().invoke(app, ["read", str(tmp_path), "events", *asked])
     assert (done.exit_code, done.stdout) == (0, "")
-    assert done.stderr == "events: the topic has no records\n"
+    assert done.stderr == "events: no record was found: the topic has no records\n"
 
 
 def test_old_data_say_of_when_the_newest_record_is(tmp_path: Path) -> None:
     LakeMaker(tmp_path).run({0: [Event(to_epoch_ms("2026-05-31T22:30:00Z"))]})
-    done = CliRunner().invoke(app, ["read", str(tmp_path), "events", "--last", "1h"])
-    assert (done.exit_code, done.stdout) == (0, "")
-    assert "last 1h: the newest record is from 2026-05-31T22:30" in done.stderr
-    later = CliRunner().invoke(
-        app, ["read", str(tmp_path), "events", "--start", "2026-06-01T00:00Z"]
-    )
-    assert later.stderr.startswith("events: no record was found from 2026-06-01T00:00Z on: ")
-    both = ["--start", "2026-06-01T00:00Z", "--end", "2026-06-02T00:00Z"]
-    before = ["--end", "2026-05-31T00:00Z"]
-    for asked, words in ((both, f"from {both[1]} to {both[3]}"), (before, f"before {before[1]}")):
+    newest = "events: no record was found: the newest record is from 2026-05-31T22:30:00.000Z\n"
+    for asked in (["--last", "1h"], ["--end", "2026-05-31T00:00Z"]):
         for form in ("jsonl", "csv"):
-            none = CliRunner().invoke(
-                app, ["read", str(tmp_path), "events", *asked, "--format", form]
-            )
-            told = (
-                f"events: no record was found {words}: the newest record is from "
-                "2026-05-31T22:30:00.000Z\n"
-            )
-            assert (none.exit_code, none.stderr) == (0, told)
+            read = ["read", str(tmp_path), "events", *asked, "--format", form]
+            none = CliRunner().invoke(app, read)
+            assert (none.exit_code, none.stderr) == (0, newest)
     log = seglake.open(str(tmp_path)).topic("events")
     with pytest.raises(UsageError, match=r"a time for each partition, as in \{0: '2026-01-01'\}"):
         log.offsets_for_times("2026-01-01")  # type: ignore[arg-type]

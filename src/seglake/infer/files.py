@@ -66,18 +66,6 @@ class FirstLines(NamedTuple):
     events: EventArray | None = None
 
 
-class FirstLinesSample(NamedTuple):
-    """The first lines of some files, and the encoding in which they were read.
-
-    `refused` has file → reason for each file that could not be read.
-    """
-
-    heads: list[FirstLines]
-    encoding: str
-    findings: list[Finding]
-    refused: Refused
-
-
 # ---------------------------------------------------------------- which files
 
 
@@ -200,12 +188,17 @@ def _exclusion(file: SourceFile, among: Sequence[SourceFile]) -> str:
 # ---------------------------------------------------------------- their first lines
 
 
-def read_first_lines(files: Iterable[SourceFile], store: InputStore) -> FirstLinesSample:
-    """Read the first lines of files. Raises InputError if no file can be read."""
+def read_first_lines(
+    files: Iterable[SourceFile], store: InputStore
+) -> tuple[list[FirstLines], str, list[Finding], Refused]:
+    """Return the first lines of files, their encoding, findings, and the unreadable files.
+
+    Raises InputError if no file can be read.
+    """
     begins, unread = read_each(files, lambda file: _first_bytes(file, store))
     encoding, findings = _choose_encoding([*begins.values()])
     heads, others = read_each(begins, lambda file: _first_lines(file, begins[file], encoding))
-    return FirstLinesSample([*heads.values()], encoding, findings, unread | others)
+    return [*heads.values()], encoding, findings, unread | others
 
 
 def read_each(

@@ -5,9 +5,11 @@ import multiprocessing
 import os
 import tempfile
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
+import typer.testing
 from hypothesis import HealthCheck, settings
 
 pytest_plugins = [
@@ -60,6 +62,14 @@ def _no_wait_for_the_disk() -> Iterator[None]:
     """No test cuts the power: tests/simulation/power.py builds what that would leave."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda _fd: None)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _commands_are_made_once() -> Iterator[None]:
+    """Typer would make all commands anew for each call of one: 30 ms."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(typer.testing, "_get_command", cache(typer.main.get_command))
         yield
 
 

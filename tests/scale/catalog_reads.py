@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -131,14 +130,6 @@ def _mixed(number: int) -> str:
     return hashlib.blake2b(b"%d" % number, digest_size=16).hexdigest()
 
 
-@contextmanager
-def not_durable() -> Iterator[None]:
-    """Nothing waits for a disk."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(os, "fsync", lambda _: None)
-        yield
-
-
 def build(root: Path, history: History) -> None:
     """Make the lake."""
     add_topics(root, history.topics)
@@ -147,23 +138,21 @@ def build(root: Path, history: History) -> None:
 
 def add_topics(root: Path, count: int) -> None:
     """Make the lake with its small topics."""
-    with not_durable():
-        table = create_catalog(str(root / "lake"))
-        for first in range(0, count, _TOPICS_AT_ONCE):
-            _add_topics(table, range(first, min(first + _TOPICS_AT_ONCE, count)))
+    table = create_catalog(str(root / "lake"))
+    for first in range(0, count, _TOPICS_AT_ONCE):
+        _add_topics(table, range(first, min(first + _TOPICS_AT_ONCE, count)))
 
 
 def add_history(root: Path, history: History) -> None:
     """Give the lake its large topic."""
     table = open_catalog(str(root / "lake"))
     files, version = table.newest_files(), table.handle.newest().version()
-    with not_durable():
-        single = min(_SINGLE, history.runs // 2)
-        cuts = [*range(0, history.runs - single, _AT_ONCE)]
-        cuts += range(history.runs - single, history.runs + 1)
-        for start, end in pairwise(cuts):
-            made = _commit(table, version, files, _history_tables(root, history, start, end))
-            files, version = files_after(files, made), made[-1].version
+    single = min(_SINGLE, history.runs // 2)
+    cuts = [*range(0, history.runs - single, _AT_ONCE)]
+    cuts += range(history.runs - single, history.runs + 1)
+    for start, end in pairwise(cuts):
+        made = _commit(table, version, files, _history_tables(root, history, start, end))
+        files, version = files_after(files, made), made[-1].version
 
 
 def _add_topics(table: CatalogTable, numbers: Iterable[int]) -> None:

@@ -135,11 +135,8 @@ def not_synced(event: Event, *, files: bool) -> bool:
 
 
 @pytest.mark.parametrize("files", [True, False])
-def test_a_store_that_does_not_sync_is_found(
-    files: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_store_that_does_not_sync_is_found(files: bool, tmp_path: Path) -> None:
     """Neither the bytes of files, nor the names in folders."""
-    monkeypatch.setattr(os, "fsync", lambda _fd: None)
     mine = Search(tmp_path, 1, {"ingest"})
     (recorded,) = mine.recorded
     kept = [each for each in recorded.recorder.events if not not_synced(each, files=files)]

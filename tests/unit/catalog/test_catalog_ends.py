@@ -1,6 +1,5 @@
 """What a commit that only appends reads of a topic: the ends of its logs, not its history."""
 
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,6 @@ COMMITS, PARTITIONS = 60, 3
 
 @pytest.fixture(autouse=True)
 def _small_final_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "fsync", lambda _: None)
     monkeypatch.setattr(file_merges, "ENOUGH_ROWS", 16)
 
 

@@ -1,7 +1,6 @@
 """What stands between a plan and the put of its commit: requests, and how many run at once."""
 
 import itertools
-import os
 import threading
 import time
 from collections.abc import Sequence
@@ -49,11 +48,6 @@ class Noting(CountingStore):
         if "/_delta_log/" in key and not self.until_put:
             self.until_put = self.counts.requests
         return made
-
-
-@pytest.fixture(autouse=True)
-def _not_durable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "fsync", lambda _: None)
 
 
 def _grown(root: Path, attempts: int) -> None:

@@ -44,18 +44,14 @@ from tests.makers.lakes import create_catalog
 
 
 def _rows(attempt: str, lines: list[int]) -> pa.Table:
-    rows = [
-        {
-            "attempt_id": attempt,
-            "source_file": "in/a.jsonl",
-            "line": line,
-            "reason": "no timestamp",
-            "raw": b"\xff{",
-            "ingested_at_ms": 5,
-        }
-        for line in lines
-    ]
-    return pa.Table.from_pylist(rows, FILE_SCHEMA)
+    return pa.Table.from_pylist([_row(attempt, "in/a.jsonl", n) for n in lines], FILE_SCHEMA)
+
+
+def _row(attempt_id: str, path: str, line: int, raw: bytes = b"\xff{") -> dict[str, Any]:
+    return {
+        "attempt_id": attempt_id, "source_file": path, "line": line, "reason": "no timestamp",
+        "raw": raw, "ingested_at_ms": 5,
+    }  # fmt: skip
 
 
 @pytest.fixture
@@ -193,14 +189,7 @@ FILES = ("in/a.jsonl", FRAME)
 def rejects_of(attempt_id: str, path: str, raw: Sequence[str]) -> pa.Table:
     """Rows of a file have a line each, those of a DataFrame share one."""
     rows = [
-        {
-            "attempt_id": attempt_id,
-            "source_file": path,
-            "line": 1 if path == FRAME else line,
-            "reason": "no timestamp",
-            "raw": text.encode(),
-            "ingested_at_ms": 5,
-        }
+        _row(attempt_id, path, 1 if path == FRAME else line, text.encode())
         for line, text in enumerate(raw, 1)
     ]
     return pa.Table.from_pylist(rows, FILE_SCHEMA)

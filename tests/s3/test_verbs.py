@@ -5,6 +5,7 @@ The story is that of the kill campaign (`tests.chaos.upkeep`): each command has 
 
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
+from pathlib import Path
 
 import pytest
 
@@ -14,8 +15,10 @@ from seglake.maintain.health.verify import verify
 from tests.chaos.upkeep import STORY, arrange, begin
 from tests.chaos.verbs import VERBS, Failed
 from tests.harness.observed import Observed, copy_lake, observe
+from tests.harness.processes import race
 from tests.harness.tiers import rest_but
 from tests.s3.proxy import Choice, Fault, Proxy, nth
+from tests.s3.test_flow import upload
 
 COMMIT = r"_delta_log/\d{20}\.json$"
 OFTEN, FAULTS = 41, (Fault.LOST, Fault.CUT, Fault.BUSY, Fault.RESET)
@@ -146,3 +149,13 @@ def unsteady() -> Choice:
         return None if count % OFTEN else FAULTS[count // OFTEN % len(FAULTS)]
 
     return choice
+
+
+# Eight processes write to one topic of a lake on S3 at the same time.
+
+
+@pytest.mark.parametrize("clock", rest_but(["CreateTime", "LogAppendTime"]))
+def test_eight_writers_at_once_all_succeed(place: str, tmp_path: Path, clock: str) -> None:
+    lake = f"{place}/lake"
+    race(lake, tmp_path, clock, made_before=True, given=lambda path: upload(path, f"{place}/in"))
+    assert verify(lake, deep=True).findings == []

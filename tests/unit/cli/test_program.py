@@ -1,16 +1,22 @@
 """How people find a command: by its group in the help, or by a key in the shell."""
 
 import re
+import shlex
 import signal
 import subprocess
 import sys
 import time
+from io import StringIO
+from typing import Any
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from seglake.cli.app import app
 from seglake.cli.arguments.help import EXPERT
+from seglake.cli.terminal import progress
+from seglake.cli.terminal.progress import display, sign_of_life
 
 GROUPS = {
     "Begin": "demo init check warm help",
@@ -132,3 +138,105 @@ def test_while_the_commands_are_imported() -> None:
     assert errors == "seglake: stopped\n"
     # Python ends by the signal, which shells call 130, if the exception passed an exec of a text.
     assert run.returncode in {130, -signal.SIGINT}
+
+
+# The examples in the help of commands: each is accepted as it stands, and stands in one line.
+
+
+COMMANDS: Any = typer.main.get_command(app)
+EXAMPLES = {
+    name: [line.strip() for line in command.epilog.splitlines()[1:] if line]
+    for name, command in COMMANDS.commands.items()
+}
+LINES = [(name, line) for name, lines in EXAMPLES.items() for line in lines]
+
+
+def test_every_command_has_examples() -> None:
+    assert all(1 <= len(lines) <= 3 for lines in EXAMPLES.values())
+
+
+@pytest.mark.parametrize(("name", "line"), LINES)
+def test_an_example_is_accepted(name: str, line: str) -> None:
+    program, command, *arguments = shlex.split(line.partition(" > ")[0])
+    assert (program, command) == ("seglake", name)
+    given = COMMANDS.commands[name].make_context(name, arguments)  # raises what the parser raises
+    assert given.command.name == name
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_stands_in_one_line_of_the_help(name: str) -> None:
+    done = CliRunner().invoke(app, [name, "--help"], env={"COLUMNS": "80", "TERM": "dumb"})
+    shown = [line.strip() for line in done.stdout.splitlines()]
+    assert all(line in shown for line in EXAMPLES[name])
+
+
+# A command that has nothing to say for a while shows that it lives, on a terminal alone.
+
+
+class Terminal(StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def on_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """Both streams of the program are a terminal: in the test, as pytest sets them before it."""
+    made = Terminal()
+    monkeypatch.setattr(sys, "stderr", made)
+    monkeypatch.setattr(sys, "stdout", made)
+    monkeypatch.setattr(progress, "_SILENCE_S", 0.02)
+    monkeypatch.setenv("TERM", "xterm")
+    return made
+
+
+def waits_for(shown: str, terminal: StringIO) -> bool:
+    end = time.monotonic() + 20
+    while shown not in terminal.getvalue() and time.monotonic() < end:
+        time.sleep(0.01)
+    return shown in terminal.getvalue()
+
+
+def test_a_quiet_command_shows_that_it_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = on_terminal(monkeypatch)
+    with sign_of_life("seglake metrics"):
+        assert waits_for("seglake metrics", terminal)
+        print("text", end="")
+        said = terminal.getvalue()
+        assert said.endswith("text")
+        time.sleep(0.3)
+        assert terminal.getvalue() == said, "what is written ends it"
+    assert sys.stdout is terminal
+
+
+def test_a_display_of_its_own_takes_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = on_terminal(monkeypatch)
+    with sign_of_life("seglake check"):
+        assert waits_for("seglake check", terminal)
+        with display("looking at the files"):
+            assert waits_for("looking at the files", terminal)
+            _, _, later = terminal.getvalue().partition("looking at the files")
+            assert "seglake check" not in later
+
+
+def test_an_error_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = on_terminal(monkeypatch)
+
+    def fail() -> None:
+        with sign_of_life("seglake check"):
+            assert waits_for("seglake check", terminal)
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    said = terminal.getvalue()
+    time.sleep(0.2)
+    assert terminal.getvalue() == said
+
+
+def test_without_a_terminal_there_is_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = on_terminal(monkeypatch)
+    page = StringIO()
+    monkeypatch.setattr(sys, "stderr", page)
+    with sign_of_life("seglake metrics"):
+        assert sys.stderr is page
+        time.sleep(0.1)
+    assert page.getvalue() == terminal.getvalue() == ""

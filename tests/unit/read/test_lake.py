@@ -4,6 +4,7 @@ import datetime as dt
 import pickle
 import re
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,14 @@ import pyarrow as pa
 import pytest
 
 import seglake
+from seglake.catalog.schema import RunRow, SegmentRow
 from seglake.errors import UnknownTopic, UsageError
 from seglake.format.index import IndexPolicy
 from seglake.log.execute import SCHEMA
 from seglake.maintain.health.reindex import reindex
 from seglake.read.log import Log
 from seglake.store import nearby_root, open_store
+from seglake.terminal.tables import Column, ShowsTable, Table
 from tests.makers.lakes import Event, LakeMaker, Shape
 
 T = 1_700_000_000_000
@@ -198,3 +201,68 @@ def test_an_empty_log_answers(tmp_path: Path) -> None:
     assert log.lag({0: 0}) == {0: (0, 0)}
     assert len(log.read(0, 0)) == len(log.read_range(0, T).read_all()) == 0
     assert len(log.read_range(0, T, order="time").read_all()) == 0
+
+
+# What a lake shows of itself: tables as text and as HTML, lists as Arrow tables.
+
+
+JUNE = 1_780_272_000_000
+
+
+@pytest.fixture
+def hourly(tmp_path: Path) -> seglake.read.lake.Lake:
+    maker = LakeMaker(tmp_path, partitions=2)
+    for hour in range(3):
+        rows = [Event(JUNE + hour * 3_600_000 + second * 1000) for second in range(40)]
+        interval = (JUNE + hour * 3_600_000, JUNE + (hour + 1) * 3_600_000)
+        maker.run({0: rows, 1: rows[:3]}, Shape(segment_bytes=2000), interval)
+    return seglake.open(str(tmp_path))
+
+
+def test_segments_are_the_rows_of_the_catalog(hourly: seglake.read.lake.Lake) -> None:
+    found = hourly.topic("events").segments()
+    table = pa.table(found)
+    assert table.equals(found.to_arrow())
+    assert {*table.column_names} == {f.name for f in fields(SegmentRow)} - {"topic"}
+    places = list(
+        zip(*(table[name].to_pylist() for name in ("partition", "base_offset")), strict=True)
+    )
+    assert places == sorted(places)
+    counts: list[Any] = table["record_count"].to_pylist()
+    assert sum(counts) == 129
+    assert repr(found).splitlines()[0] == f"{len(places)} segments of events"
+
+
+def test_history_is_a_list_and_an_arrow_table(hourly: seglake.read.lake.Lake) -> None:
+    runs = hourly.history()
+    assert [run.run_id for run in runs] == ["run 0", "run 1", "run 2"]
+    table = runs.to_arrow()
+    assert {*table.column_names} == {f.name for f in fields(RunRow)}
+    assert [RunRow(**row) for row in table.to_pylist()] == runs
+    newest = repr(runs).splitlines()[3]
+    assert "2026-06-01T02:00:00Z/2026-06-01T03:00:00Z" in newest
+    assert newest.split()[2:4] == ["run", "2"]
+    head = repr(runs).splitlines()[1]
+    assert {"finished", "topic", "run", "records", "state"} <= {*head.split()}
+    assert hourly.maintenance().to_arrow().num_rows == 0
+    assert repr(hourly.maintenance()).startswith("0 commits")
+
+
+def test_html_is_escaped_and_long_tables_are_cut() -> None:
+    class Evil(ShowsTable):
+        def _table(self) -> Table:
+            return Table("<t>", [Column("h", "<h>")], [("<b>",)] * 30, 50)
+
+    html = Evil()._repr_html_()
+    assert "&lt;t&gt;" in html
+    assert "<b>" not in html
+    assert html.count("<tr>") == 21
+    assert html.endswith("<p>… and 30 more</p>")
+    assert repr(Evil()).splitlines()[-1] == "… and 30 more"
+
+
+def test_a_misspelt_topic_gets_the_nearest(hourly: seglake.read.lake.Lake) -> None:
+    with pytest.raises(UnknownTopic, match=r"'event' is not in version 3.*Did you mean 'events'\?"):
+        hourly.topic("event")
+    with pytest.raises(UnknownTopic, match=r"of the lake$"):
+        hourly.history("zzz")

@@ -17,10 +17,12 @@ from seglake.errors import StoreError
 from seglake.write.map import unit
 from seglake.write.map.frame import MapFrame
 from seglake.write.map.unit import (
+    Arrivals,
     ChunkBuffer,
     GroupedRecords,
     MapUnits,
     group_splits,
+    largest_lateness_ms,
     map_sizes,
     map_sizes_for_frame,
     size_bytes,
@@ -179,3 +181,27 @@ def test_a_disk_that_does_not_take_it_is_named(
         chunk = grouped([(number % 7, number) for number in range(200)], 0)
         with pytest.raises(StoreError, match=r"gone .No such file .* spark\.local\.dir"):
             kept.add(chunk)
+
+
+# Lateness of events in order of arrival, against one pass over all of them.
+
+
+PARTITIONS = 3
+events = st.tuples(st.integers(0, PARTITIONS - 1), st.integers(-1, 50) | st.integers(0, 2**60))
+units = st.lists(st.lists(st.lists(events, max_size=5), max_size=3), max_size=5)
+
+
+@given(units)
+def test_units_joined_are_one_pass(units: list[list[list[tuple[int, int]]]]) -> None:
+    noted = []
+    for one in units:
+        arrivals = Arrivals(PARTITIONS)
+        for chunk in one:
+            columns = np.array(chunk, np.int64).reshape(-1, 2)
+            arrivals.add(columns[:, 1], columns[:, 0].astype(np.int32))
+        noted.append(arrivals.ranges())
+    worst, largest = 0, [-1] * PARTITIONS
+    for partition, time in (event for one in units for chunk in one for event in chunk):
+        worst = max(worst, largest[partition] - time)
+        largest[partition] = max(largest[partition], time)
+    assert largest_lateness_ms(noted) == worst

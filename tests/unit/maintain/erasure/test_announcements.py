@@ -20,13 +20,13 @@ from seglake.config import Pipeline
 from seglake.engine import LocalEngine
 from seglake.errors import AttemptAbandoned, QuarantineLimit, SeglakeError, UsageError
 from seglake.layout import announcement_key, new_attempt, new_blobs_key
+from seglake.maintain import commit
 from seglake.maintain import merge as merge_module
 from seglake.maintain import undo as undo_module
 from seglake.maintain.compaction import compact as compact_module
 from seglake.maintain.compaction import passes
 from seglake.maintain.compaction.compact import compact
 from seglake.maintain.erasure import erase as erase_module
-from seglake.maintain.erasure import logs
 from seglake.maintain.erasure.erase import TopicAttempts, erase
 from seglake.maintain.health.verify import verify
 from seglake.maintain.merge import merge
@@ -114,19 +114,17 @@ class Copier(NamedTuple):
 
 
 COPIERS = {
-    "merge": Copier(
-        merge_module, merge_module, lambda root: merge(str(root), "events", everything=True)
-    ),
+    "merge": Copier(commit, merge_module, lambda root: merge(str(root), "events", everything=True)),
     "compact": Copier(
         passes, compact_module, lambda root: compact(str(root), "events", force=True)
     ),
-    "undo": Copier(undo_module, undo_module, lambda root: undo(str(root), "events", "a")),
+    "undo": Copier(commit, undo_module, lambda root: undo(str(root), "events", "a")),
     "replace": Copier(
-        undo_module,
+        commit,
         run_module,
         lambda root: replace_files(LocalEngine(), next_run(root, 9, "new"), DeclaredRun("a")),
     ),
-    "erase": Copier(logs, erase_module, lambda root: erase(str(root), "events", ["other"])),
+    "erase": Copier(commit, erase_module, lambda root: erase(str(root), "events", ["other"])),
 }
 
 

@@ -28,12 +28,12 @@ def assert_found(lake: Lake, suffix: str, changed: bytes, at: int, *, deep: bool
     key = row.key(suffix)  # type: ignore[arg-type]
     store.replaced = {key: changed}
     (found,) = check_segment(store, row, deep=deep)  # type: ignore[arg-type]
-    assert found["file"] == key
+    assert found.file == key
     if suffix == "log" and len(changed) == len(store.sound[key]):  # then its batch is named
         at = max(
             place for place in scan_batches(store.sound[key])["position"].tolist() if place <= at
         )
-    assert found["position"] == at
+    assert found.position == at
 
 
 @pytest.mark.parametrize("deep", [False, True])

@@ -47,12 +47,11 @@ def to_spark_batches(
     The first columns of a batch are `columns`; the rest are fields of values.
     """
     for batch in _joined(batches):
-        arrays = [_converted(batch.column(i), name) for i, name in enumerate(columns)]
-        more = [_field(array) for array in batch.columns[len(columns) :]]
-        names = batch.schema.names[len(columns) :]
-        fields = [pa.field(name, array.type) for name, array in zip(names, more, strict=True)]
+        arrays = [_converted(array) for array in batch.columns]
+        named = list(zip(batch.schema.names, arrays, strict=True))[len(columns) :]
+        fields = [pa.field(name, array.type) for name, array in named]
         schema = pa.schema([*spark_schema(columns), *fields])
-        whole = pa.RecordBatch.from_arrays([*arrays, *more], schema=schema)
+        whole = pa.RecordBatch.from_arrays(arrays, schema=schema)
         for start in range(0, len(whole), _MOST_ROWS):
             yield whole.slice(start, _MOST_ROWS)
 
@@ -75,14 +74,10 @@ def _one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     return batches[0] if len(batches) == 1 else arrow.concat_batches(batches)
 
 
-def _converted(array: Any, name: str) -> Any:
-    if name == "timestamp":
+def _converted(array: Any) -> Any:
+    if pa.types.is_timestamp(array.type):
         return _microseconds(array)
-    return _without_empty(array) if name == "headers" else array
-
-
-def _field(array: Any) -> Any:
-    return _microseconds(array) if pa.types.is_timestamp(array.type) else array
+    return _without_empty(array) if pa.types.is_list(array.type) else array
 
 
 def _microseconds(timestamps: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
@@ -88,17 +88,12 @@ def open_catalog(
         yield CatalogTable.open(store)
 
 
-@contextmanager
 def open_lake_store(
     root: str, storage_options: Mapping[str, str] | None, *, dry_run: bool
-) -> Iterator[Store]:
+) -> AbstractContextManager[Store]:
     """Open the store of a lake for a `with` block. In a dry run, it is a `DryStore`."""
     store = open_store(root, storage_options)
-    if not dry_run:
-        yield store
-        return
-    with dry_store(store) as unwritten:
-        yield unwritten
+    return dry_store(store) if dry_run else nullcontext(store)
 
 
 def commit_change(

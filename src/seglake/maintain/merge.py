@@ -1,8 +1,22 @@
 """Merge small neighbouring segments into segments of up to `segment.bytes`.
 
+A merge must not restore records that were removed after it read them:
+
+    1. A merge copies segment S.
+    2. An erasure commits S without some of its records.
+    3. The merge commits its copy of S. The erased records are back.
+
+So a merge works in this order:
+
+    1. Plan the groups of neighbours to join, by the newest version.
+    2. Announce an attempt, and read the version again. An erasure may have removed records before
+       the announcement, and a later erasure waits for the attempt. Skip groups that have changed.
+    3. Write each group as one segment. Report a group with a damaged file, and skip it.
+    4. Commit the groups whose segments are all still live. Skip the others.
+
 Offsets do not change, and record batches are copied byte for byte. With `rebatch`, small batches
-are also joined. Index files are built again by the topic's policy. One commit replaces the old
-segments. Older versions use the old files until they expire.
+are also joined. Index files are built again by the topic's policy. Older versions use the old files
+until they expire.
 """
 
 from __future__ import annotations

@@ -130,10 +130,10 @@ def maintain_lake(
         names = [row.topic for row in snapshot.topics()] if topic is None else [topic]
         settings = {name: topic_from_row(snapshot.topic(name)) for name in names}
         clock = Clock(None if dry_run else store)
+        tasks = SegmentTasks.from_session(own, None if dry_run else spark, None)
         for asked in settings.values():
-            for operation, do in _of_topic(table, asked, clock, spark, dry_run=dry_run):
+            for operation, do in _of_topic(table, asked, clock, tasks, dry_run=dry_run):
                 result.parts.append(_done(operation, asked.name, do, progress))
-            tasks = SegmentTasks.from_session(own, None if dry_run else spark, None)
             for row in published_tables(table, snapshot, asked.name):
                 publishing = partial(Publisher(table, row, tasks).publish, dry_run=dry_run)
                 result.parts.append(_done("publish", asked.name, publishing, progress))
@@ -145,13 +145,13 @@ def maintain_lake(
 
 
 def _of_topic(
-    table: CatalogTable, settings: Topic, clock: Clock, spark: SparkSession | None, *, dry_run: bool
+    table: CatalogTable, settings: Topic, clock: Clock, tasks: SegmentTasks, *, dry_run: bool
 ) -> Iterator[tuple[str, Callable[[], MaintenanceReport]]]:
     """Yield the name and the function of each operation that the settings of a topic require.
 
     In a dry run, `table` must use a `DryStore`.
     """
-    name, spark = settings.name, None if dry_run else spark
+    name = settings.name
 
     def committed(do: Callable[[], RetainResult | CompactResult]) -> MaintenanceReport:
         # In a dry run, the part commits to the `DryStore`.
@@ -163,7 +163,6 @@ def _of_topic(
     if settings.retention_ms >= 0 or settings.retention_bytes >= 0:
         retention = partial(retain_topic, table, name, clock, dry_run=False)
         yield "retain", partial(committed, retention)
-    tasks = SegmentTasks.from_session(table.store, spark, None)
     if "compact" in settings.cleanup_policy:
         yield "compact", partial(committed, partial(compact_topic, table, name, tasks.engine))
     yield "merge", partial(merge_in, table, name, tasks, dry_run=dry_run)

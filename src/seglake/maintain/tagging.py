@@ -19,7 +19,7 @@ reads its version again, and finds that the version has expired.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from shlex import quote
 from typing import Any, NamedTuple
@@ -138,7 +138,7 @@ def tag(
     table = CatalogTable.open(open_store(root, storage_options))
     until_ms = None if until is None else _end(until)
     work = _Tagging(table, TagResult(layout.WHOLE_LAKE, name=name), version, until_ms)
-    return work.delete() if delete else work.make()
+    return work.carry_out(delete=delete)
 
 
 def _end(until: Time) -> int:
@@ -162,13 +162,8 @@ class _Tagging:
         # The object of the tag, with its source: the version, and the attempt of another tag or "".
         self._written: tuple[tuple[int, str], TagObject] | None = None
 
-    def make(self) -> TagResult:
-        return self._commit(self._made)
-
-    def delete(self) -> TagResult:
-        return self._commit(self._deleted)
-
-    def _commit(self, plan: Callable[[Snapshot], Change | None]) -> TagResult:
+    def carry_out(self, *, delete: bool) -> TagResult:
+        plan = self._deleted if delete else self._made
         commit_change(self._table, self._report, plan, dry_run=False)
         if self._report.version < 0:
             self._report.status = "already done"
@@ -342,7 +337,7 @@ def rewrite_tag(
 def delete_ended(table: CatalogTable, names: Collection[str]) -> None:
     """Delete the tags with these names. Raises StoreError and CommitConflict."""
     for name in names:
-        _Tagging(table, TagResult(layout.WHOLE_LAKE, name=name), None, None).delete()
+        _Tagging(table, TagResult(layout.WHOLE_LAKE, name=name), None, None).carry_out(delete=True)
 
 
 def ended_tags(table: CatalogTable, at_ms: int) -> list[str]:

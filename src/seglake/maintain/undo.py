@@ -1,9 +1,25 @@
 """Remove committed runs from a topic, to undo a run, or to replace it by ingesting files again.
 
-The records are removed, and their offsets become a gap. A run's redrives are removed with the run.
-The input files of the run are forgotten and can be ingested again. Its rejects no longer count. Its
-run id can be used again. A segment that has only records of the run becomes an empty segment. A
-segment that a merge made loses only the records of the run.
+The records of a run must not be removed without the records of its redrives:
+
+    1. An undo chooses run A.
+    2. A redrive of run A commits records that were rejects of A.
+    3. The undo commits. The records of the redrive remain, and their run is gone.
+
+So an undo works in these steps, and begins again at step 2 if another commit came first:
+
+    1. Announce an attempt, because it copies records, and an erasure must wait for it.
+    2. Choose the run and its redrives, and find the segments that have their offsets. Refuse if
+       compaction has cleaned such an offset: it may have removed older records of other runs.
+    3. Write these segments without the records of the runs. Segments that an earlier try wrote are
+       used again if they replace the same segments.
+    4. Commit. The offsets become a gap. The input files of the runs are forgotten and can be
+       ingested again, their rejects no longer count, and their run ids can be used again.
+    5. If the run was already undone, report the earlier undo. It may have died after its commit, so
+       write its success marker.
+
+A replacement is an ingest whose commit also has the change of steps 2 to 4. A segment that has only
+records of the runs becomes an empty segment.
 """
 
 from __future__ import annotations
@@ -117,45 +133,32 @@ def undo(
     """
     report = UndoResult(topic, run_id=run_id, dry_run=dry_run)
     with open_catalog(root, storage_options, dry_run=dry_run) as table:
+
+        def choose(base: Snapshot) -> list[RunRow]:
+            run = run_with_id(table, base, topic, run_id, pipeline)
+            report.pipeline = run.pipeline
+            return [run] if run.state == "committed" else []
+
+        def plan(base: Snapshot) -> Change | None:
+            change, place = removal.change(base), removal.place
+            if not place.runs:
+                report.runs, report.status = [], "already done"
+                return None
+            report.runs = [run.run_id for run in place.runs]
+            report.offsets = dict(place.ranges)
+            report.segments = sum(len(group.rows) for group in place.groups)
+            sources = table.sources(base, topic)["attempt_id"].to_pylist()
+            attempts = {run.attempt_id for run in place.runs}
+            report.files = sum(attempt_id in attempts for attempt_id in sources)
+            report.records = removal.records
+            return change._replace(rows=[*change.rows, report.row(_OPERATION)])
+
         tasks = SegmentTasks.from_session(table.store, spark, None)
-        return _undo(table, report, pipeline, tasks, force=force)
-
-
-def _undo(
-    table: CatalogTable,
-    report: UndoResult,
-    pipeline: str | None,
-    tasks: SegmentTasks,
-    *,
-    force: bool,
-) -> UndoResult:
-    topic, run_id = report.topic, report.run_id
-
-    def choose(base: Snapshot) -> list[RunRow]:
-        run = run_with_id(table, base, topic, run_id, pipeline)
-        report.pipeline = run.pipeline
-        return [run] if run.state == "committed" else []
-
-    removal = RunRemoval(table, topic, report.attempt_id, choose, tasks, force)
-
-    def plan(base: Snapshot) -> Change | None:
-        change, place = removal.change(base), removal.place
-        if not place.runs:
-            report.runs, report.status = [], "already done"
-            return None
-        report.runs = [run.run_id for run in place.runs]
-        report.offsets = dict(place.ranges)
-        report.segments = sum(len(group.rows) for group in place.groups)
-        sources = table.sources(base, topic)["attempt_id"].to_pylist()
-        attempts = {run.attempt_id for run in place.runs}
-        report.files = sum(attempt_id in attempts for attempt_id in sources)
-        report.records = removal.records
-        return change._replace(rows=[*change.rows, report.row(_OPERATION)])
-
-    report.status = "dry run" if report.dry_run else "committed"
-    with announce(table, report.attempt_id, topic, removal.attempts):
-        commit_change(table, report, plan, dry_run=report.dry_run)
-    return report if report.runs else _as_done(report, table)
+        removal = RunRemoval(table, topic, report.attempt_id, choose, tasks, force)
+        report.status = "dry run" if report.dry_run else "committed"
+        with announce(table, report.attempt_id, topic, removal.attempts):
+            commit_change(table, report, plan, dry_run=report.dry_run)
+        return report if report.runs else _as_done(report, table)
 
 
 def _as_done(report: UndoResult, table: CatalogTable) -> UndoResult:

@@ -145,19 +145,22 @@ class _ObjectStore:
         except UnknownConfigurationKeyError as error:
             raise ConfigError(f"wrong storage options of {self.uri}: {reason(error)}") from None
 
+    def _request(self, key: str, request: Callable[[], _Answer]) -> _Answer:
+        """Return the result of a request for an object. It must be safe to repeat."""
+        with _object_errors(self.uri, key):
+            return retry_request(request, GenericError)
+
     def size(self, key: str) -> int:
         return self.stat(key).size
 
     def stat(self, key: str) -> Stat:
-        with _object_errors(self.uri, key):
-            meta = _retry_request(lambda: obstore.head(self.client, key))
+        meta = self._request(key, lambda: obstore.head(self.client, key))
         return Stat(meta["size"], modified_ms(meta), meta["e_tag"])
 
     def read(self, key: str, start: int, end: int) -> Buffer:
         if start == end:
             return b""
-        with _object_errors(self.uri, key):
-            data = _retry_request(lambda: obstore.get_range(self.client, key, start=start, end=end))
+        data = self._request(key, lambda: obstore.get_range(self.client, key, start=start, end=end))
         check_length(self.uri, key, data, start, end)
         return data
 
@@ -178,28 +181,20 @@ class _ObjectStore:
     def _read_part(self, key: str, ranges: Sequence[_Range]) -> dict[_Range, Buffer]:
         """Read ranges that are not empty in one call of obstore."""
         starts, ends = map(list, zip(*ranges, strict=True))
-        with _object_errors(self.uri, key):
-            buffers = _retry_request(
-                lambda: obstore.get_ranges(
-                    self.client, key, starts=starts, ends=ends, coalesce=GAP_BYTES
-                )
-            )
+        get = partial(obstore.get_ranges, starts=starts, ends=ends, coalesce=GAP_BYTES)
+        buffers = self._request(key, lambda: get(self.client, key))
         return dict(zip(ranges, buffers, strict=True))
 
     def read_all(self, key: str) -> Buffer:
-        with _object_errors(self.uri, key):
-            return _retry_request(lambda: obstore.get(self.client, key).bytes())
+        return self._request(key, lambda: obstore.get(self.client, key).bytes())
 
     def put(self, key: str, data: Data) -> None:
-        with _object_errors(self.uri, key):
-            _retry_request(
-                lambda: obstore.put(self.client, key, view(data), chunk_size=_PART_BYTES)
-            )
+        put = partial(obstore.put, chunk_size=_PART_BYTES)
+        self._request(key, lambda: put(self.client, key, view(data)))
 
     def put_if_absent(self, key: str, data: Data) -> bool:
-        with _object_errors(self.uri, key):
-            # After a lost reply this returns False, see `Store`.
-            return _retry_request(lambda: self._create(key, data))
+        # After a lost reply this returns False, see `Store`.
+        return self._request(key, lambda: self._create(key, data))
 
     def _create(self, key: str, data: Data) -> bool:
         with contextlib.suppress(AlreadyExistsError):
@@ -228,16 +223,13 @@ class _ObjectStore:
         names = list(keys)
         with store_errors(self.uri, ", ".join(names[:1]), BaseError):
             try:
-                _retry_request(lambda: obstore.delete(self.client, names))
+                retry_request(lambda: obstore.delete(self.client, names), GenericError)
             except FileNotFoundError:
                 # Some stores stop at a missing object, so delete the objects one by one.
                 for name in names:
                     with contextlib.suppress(FileNotFoundError):
-                        _retry_request(partial(obstore.delete, self.client, name))
-
-
-def _retry_request(request: Callable[[], _Answer]) -> _Answer:
-    return retry_request(request, GenericError)
+                        request = partial(obstore.delete, self.client, name)
+                        retry_request(request, GenericError)
 
 
 def _object_errors(uri: str, key: str) -> AbstractContextManager[None]:
@@ -284,7 +276,8 @@ class _ObjectWriter:
         self._buffer += data
         if len(self._buffer) > _PART_BYTES:
             self._before = self._stat()
-            self._stream, self._buffer = _retry_request(self._begin_upload), bytearray()
+            self._stream = retry_request(self._begin_upload, GenericError)
+            self._buffer = bytearray()
 
     def _begin_upload(self) -> Any:
         """Begin an upload with the bytes in the buffer."""

@@ -223,6 +223,12 @@ def count_listed(files: Mapping[str, Sequence[int]]) -> int:
     return sum(map(len, files.values()))
 
 
+def count_by_attempt(rows: pa.Table) -> dict[str, int]:
+    """Return the number of rejects of each attempt in a table of rejects."""
+    counts: Any = pc.value_counts(rows["attempt_id"])
+    return {item["values"]: item["counts"] for item in counts.to_pylist()}
+
+
 def is_listed(key: str, rows: pa.Table, leaving: PendingRemovals) -> pa.BooleanArray:
     """Return, for each reject in the quarantine file with this key, whether `leaving` lists it.
 

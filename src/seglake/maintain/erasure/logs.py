@@ -24,6 +24,7 @@ from seglake.catalog.quarantine.files import (
 )
 from seglake.catalog.quarantine.open_rejects import (
     PendingRemovals,
+    count_by_attempt,
     count_listed,
     is_listed,
     join_lists,
@@ -321,15 +322,10 @@ class _Find(NamedTuple):
 
     def __call__(self, key: str) -> _FileRejects:
         rows = read_all_rejects(self.store, key)
-        return _FileRejects(list_rejects(key, rows, self.goes(key, rows)), _by_attempt(rows))
+        return _FileRejects(list_rejects(key, rows, self.goes(key, rows)), count_by_attempt(rows))
 
     def amounts(self, keys: Sequence[str]) -> Amounts:
         return Amounts.alike(FILES, keys)
-
-
-def _by_attempt(rows: pa.Table) -> dict[str, int]:
-    counts: Any = pc.value_counts(rows["attempt_id"])
-    return {item["values"]: item["counts"] for item in counts.to_pylist()}
 
 
 class _WriteRest(NamedTuple):

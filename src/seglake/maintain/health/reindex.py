@@ -1,8 +1,21 @@
 """Check a segment's files, and rebuild its index files by its own policy or by another one.
 
 A log is read once, a few MiB at a time, and never copied. Only one table row for each batch is kept
-in memory. New index files belong to a separate attempt, and one commit changes the segments' rows,
-so that they name the new files. Readers of older versions still use the old index files.
+in memory. New index files must not outlive an erasure of their log:
+
+    1. A re-index reads a log, and hashes a key for its key index.
+    2. An erasure rewrites the log without the key, and deletes the old files.
+    3. The re-index writes its key index, which still has the hash of the erased key.
+
+So index files are rebuilt in this order:
+
+    1. Announce an attempt, so that an erasure waits for it, and read the version again.
+    2. Write the new files of the segments that are still live, under the attempt's id. A repair
+       also writes new files of segments that only a tag names.
+    3. Commit the next rows of the segments that are still live, which name the new files. A repair
+       also commits a new object for each tag that names one of the segments.
+
+Readers of older versions still use the old index files.
 """
 
 from __future__ import annotations

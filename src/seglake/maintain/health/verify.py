@@ -15,9 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-import pyarrow.compute as pc
+from typing import TYPE_CHECKING, NamedTuple
 
 from seglake import layout
 from seglake.catalog.attempts import (
@@ -27,7 +25,7 @@ from seglake.catalog.attempts import (
     read_archives,
     read_manifests,
 )
-from seglake.catalog.quarantine.open_rejects import expired_attempts, rejects_left
+from seglake.catalog.quarantine.open_rejects import count_by_attempt, expired_attempts, rejects_left
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.retention import committed_attempts
 from seglake.catalog.schema import Row, RunRow, SegmentId, SegmentRow, SourceRow
@@ -241,8 +239,10 @@ def _check_runs(table: CatalogTable, snapshot: Snapshot, topic: str) -> Iterator
         if count > 1:
             what = f"run {run_id!r} of pipeline {pipeline!r} was committed {count} times"
             yield catalog_finding(topic, layout.LOG_TABLE, what)
+    rejects = Counter[str]()
     try:
-        rejects = _count_rejects(table.store, topic, runs)
+        for rows in QuarantineTable(table.store).read(topic, {run.attempt_id for run in runs}):
+            rejects.update(count_by_attempt(rows))
     except (CorruptData, StoreError) as error:
         file = getattr(error, "file", "") or layout.QUARANTINE_TABLE
         yield catalog_finding(topic, file, error)
@@ -252,15 +252,6 @@ def _check_runs(table: CatalogTable, snapshot: Snapshot, topic: str) -> Iterator
     for run in runs:
         actual, expected = rejects[run.attempt_id], left.get(run.attempt_id, run.quarantined)
         yield from _check_counts(run, expected, expected if run.attempt_id in expired else actual)
-
-
-def _count_rejects(store: Store, topic: str, runs: Collection[RunRow]) -> Counter[str]:
-    """Count the rejects of each attempt in the quarantine."""
-    totals: Counter[str] = Counter()
-    for rows in QuarantineTable(store).read(topic, {run.attempt_id for run in runs}):
-        counts: Any = pc.value_counts(rows["attempt_id"])
-        totals.update({item["values"]: item["counts"] for item in counts.to_pylist()})
-    return totals
 
 
 def _check_counts(run: RunRow, expected: int, rejects: int) -> Iterator[HealthFinding]:

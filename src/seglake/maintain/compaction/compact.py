@@ -124,12 +124,12 @@ def compact_topic(
     clock = Clock(None if dry_run or now_ms is not None else table.store, now_ms)
     report = CompactResult(topic, now_ms=clock.machine_ms, dry_run=dry_run)
     snapshot = table.snapshot()
-    logs, settings = _logs(table, snapshot, topic, report.now_ms)
-    if any(force or log.is_due(settings) for log in logs):
+    logs, settings = _logs(table, snapshot, report, force=force)
+    if any(log.state.due for log in logs):
         report.now_ms = clock.earlier_ms
-        logs, settings = _logs(table, snapshot, topic, report.now_ms)
-    due = [log for log in logs if force or log.is_due(settings)]
-    report.partitions = [CompactedLog.planned(log, due=log in due) for log in logs]
+        logs, settings = _logs(table, snapshot, report, force=force)
+    due = [log for log in logs if log.state.due]
+    report.partitions = [log.state for log in logs]
     if not due and not dry_run:
         write_recent_markers(table, snapshot.files, topic)
     for _ in range(MAX_ROUNDS):
@@ -158,7 +158,7 @@ def compact_topic(
         left = {log.partition for log in due}
         left -= {each.partition for each in report.partitions if each.cleaned}
         if left:
-            logs, settings = _logs(table, table.snapshot(), topic, report.now_ms)
+            logs, settings = _logs(table, table.snapshot(), report, force=force)
         due = [log for log in logs if log.partition in left]
     numbers = ", ".join(str(log.partition) for log in due)
     raise CommitConflict(
@@ -168,9 +168,10 @@ def compact_topic(
 
 
 def _logs(
-    table: CatalogTable, snapshot: Snapshot, topic: str, now_ms: int
+    table: CatalogTable, snapshot: Snapshot, report: CompactResult, *, force: bool
 ) -> tuple[list[LogToClean], Topic]:
     """Return the log partitions with cleanable segments, and the settings. Raises UsageError."""
+    topic, now_ms = report.topic, report.now_ms
     settings = compacted_topic(snapshot.topic(topic), table.store.uri)
     rows = defaultdict[int, list[SegmentRow]](list)
     for row in table.segments(snapshot, topic):
@@ -178,7 +179,7 @@ def _logs(
     return [
         log
         for view in snapshot.partitions(topic)
-        if (log := log_to_clean(view, rows[view.partition], settings, now_ms)).rows
+        if (log := log_to_clean(view, rows[view.partition], settings, now_ms, force=force)).rows
     ], settings
 
 
@@ -196,7 +197,7 @@ def _commit(table: CatalogTable, report: CompactResult, cleaned: Sequence[Cleane
         rows, replaced = list[Row](), list[tuple[int, int]]()
         for each in current:
             view = base.partition(report.topic, each.log.partition)
-            end = max(view.cleaned_end, each.log.first_uncleanable_offset)
+            end = max(view.cleaned_end, each.log.state.first_uncleanable_offset)
             rows.append(view.next_row(view.log_start_offset, cleaned_offset=end))
             for old, new in each.groups:
                 if new.end_offset > view.log_start_offset:

@@ -260,62 +260,85 @@ def compacted_topic(row: TopicRow, root: str) -> Topic:
     return topic
 
 
-@dataclass(frozen=True)
-class LogToClean:
-    """A log partition before a round, like Kafka's class of this name.
+@dataclass
+class CompactedLog:
+    """A log partition before a round of compaction, and after the round if it was `cleaned`.
 
-    `rows` are the segments that can be cleaned: all segments below `first_uncleanable_offset`. The
-    logs of clean segments among them have `clean_bytes`, and the logs of dirty segments have
-    `dirty_bytes`. A partly dirty segment counts as dirty.
+    `clean_bytes` and `dirty_bytes` are the logs of the clean and of the dirty segments that can be
+    cleaned. Records below the log start are not counted. `null_keys`, `superseded` and
+    `expired_tombstones` count the records that were removed.
     """
 
     partition: int
-    log_start_offset: int
     first_dirty_offset: int
     first_uncleanable_offset: int
-    rows: tuple[SegmentRow, ...]
     clean_bytes: int
     dirty_bytes: int
-    overdue: bool
+    dirty_ratio: float
+    due: bool
+    segments: int
+    cleaned: bool = False
+    segments_after: int = 0
+    bytes_after: int = 0
+    records: int = 0
+    records_after: int = 0
+    null_keys: int = 0
+    superseded: int = 0
+    expired_tombstones: int = 0
+
+
+class LogToClean(NamedTuple):
+    """A log partition before a round, like Kafka's class of this name.
+
+    `rows` are the segments that can be cleaned: all segments below `first_uncleanable_offset`.
+    """
+
+    state: CompactedLog
+    log_start_offset: int
+    rows: Sequence[SegmentRow]
 
     @property
-    def dirty_ratio(self) -> float:
-        """Return the dirty share of the bytes that can be cleaned, or 0 for an empty log."""
-        total = self.clean_bytes + self.dirty_bytes
-        return self.dirty_bytes / total if total else 0.0
-
-    def is_due(self, settings: Topic) -> bool:
-        """Return whether a round is due (`LogCleanerManager.grabFilthiestCompactedLog`)."""
-        late = self.overdue and self.dirty_bytes > 0
-        return late or self.dirty_ratio > settings.min_cleanable_dirty_ratio
+    def partition(self) -> int:
+        """Return the number of the log partition."""
+        return self.state.partition
 
 
 def log_to_clean(
-    view: PartitionView, rows: Sequence[SegmentRow], settings: Topic, now_ms: int
+    view: PartitionView,
+    rows: Sequence[SegmentRow],
+    settings: Topic,
+    now_ms: int,
+    *,
+    force: bool = False,
 ) -> LogToClean:
-    """Return the part of a log that a round at `now_ms` would clean.
+    """Return the part of a log that a round at `now_ms` would clean. With `force`, it is due.
 
-    `rows` are all segments, in the order of the log. The rules are the rules of Kafka's
-    `LogCleanerManager.cleanableOffsets` and `maxCompactionDelay`, except that the age of a segment
-    is the age of its oldest record, not of its first batch. So no record waits longer than the lag.
+    `rows` are all segments, in the order of the log. A partly dirty segment counts as dirty. The
+    rules are the rules of Kafka's `LogCleanerManager` (`cleanableOffsets`, `maxCompactionDelay` and
+    `grabFilthiestCompactedLog`), except that the age of a segment is the age of its oldest record,
+    not of its first batch. So no record waits longer than the lag.
     """
     first_dirty = max(view.cleaned_end, view.log_start_offset)
     dirty = [row for row in rows if row.end_offset > first_dirty]
     waiting = [row.base_offset for row in dirty if _is_too_young(row, settings, now_ms)]
     end = min(waiting, default=view.end_offset)
-    cleanable = tuple(row for row in rows if row.end_offset <= end)
+    cleanable = [row for row in rows if row.end_offset <= end]
+    total = sum(row.log_bytes for row in cleanable)
     dirty_bytes = sum(row.log_bytes for row in cleanable if row.end_offset > first_dirty)
+    dirty_ratio = dirty_bytes / total if total else 0.0
     oldest = min((row.min_timestamp for row in dirty if row.min_timestamp > 0), default=INT64_MAX)
-    return LogToClean(
-        view.partition,
-        view.log_start_offset,
-        first_dirty,
-        max(first_dirty, end),
-        cleanable,
-        sum(row.log_bytes for row in cleanable) - dirty_bytes,
-        dirty_bytes,
-        overdue=oldest < now_ms - settings.max_compaction_lag_ms,
+    is_late = dirty_bytes > 0 and oldest < now_ms - settings.max_compaction_lag_ms
+    state = CompactedLog(
+        partition=view.partition,
+        first_dirty_offset=first_dirty,
+        first_uncleanable_offset=max(first_dirty, end),
+        clean_bytes=total - dirty_bytes,
+        dirty_bytes=dirty_bytes,
+        dirty_ratio=round(dirty_ratio, 4),
+        due=force or is_late or dirty_ratio > settings.min_cleanable_dirty_ratio,
+        segments=len(cleanable),
     )
+    return LogToClean(state, view.log_start_offset, cleanable)
 
 
 def _is_too_young(row: SegmentRow, settings: Topic, now_ms: int) -> bool:
@@ -541,70 +564,6 @@ GroupReplacement = tuple[Sequence[SegmentRow], SegmentRow]
 """The segments of a group, and the segment that replaces them."""
 
 
-@dataclass
-class CompactedLog:
-    """A log partition before a round of compaction, and after the round if it was `cleaned`.
-
-    Records below the log start are not counted. `null_keys`, `superseded` and `expired_tombstones`
-    count the records that were removed.
-    """
-
-    partition: int
-    first_dirty_offset: int
-    first_uncleanable_offset: int
-    clean_bytes: int
-    dirty_bytes: int
-    dirty_ratio: float
-    due: bool
-    segments: int
-    cleaned: bool = False
-    segments_after: int = 0
-    bytes_after: int = 0
-    records: int = 0
-    records_after: int = 0
-    null_keys: int = 0
-    superseded: int = 0
-    expired_tombstones: int = 0
-
-    @staticmethod
-    def planned(log: LogToClean, *, due: bool) -> CompactedLog:
-        """Return the state of a log partition before a round."""
-        return CompactedLog(
-            log.partition,
-            log.first_dirty_offset,
-            log.first_uncleanable_offset,
-            log.clean_bytes,
-            log.dirty_bytes,
-            round(log.dirty_ratio, 4),
-            due,
-            len(log.rows),
-        )
-
-    @staticmethod
-    def done(
-        log: LogToClean, groups: Sequence[GroupReplacement], counts: Counter[tuple[str, int]]
-    ) -> CompactedLog:
-        """Return the state of a log partition after a round that replaced `groups`.
-
-        `counts` are the counts of both passes.
-        """
-        old = [row for rows, _ in groups for row in rows]
-        before, gone = log.clean_bytes + log.dirty_bytes, sum(row.log_bytes for row in old)
-        names = ("records", "null_keys", "keys", "expired")
-        records, null_keys, keys, expired = (counts[name, log.partition] for name in names)
-        return replace(
-            CompactedLog.planned(log, due=True),
-            cleaned=True,
-            segments_after=len(log.rows) - len(old) + len(groups),
-            bytes_after=before - gone + sum(new.log_bytes for _, new in groups),
-            records=records,
-            records_after=keys - expired,
-            null_keys=null_keys,
-            superseded=records - null_keys - keys,
-            expired_tombstones=expired,
-        )
-
-
 class CleanedLog(NamedTuple):
     """A log partition after a round, with the groups that changed, and its report."""
 
@@ -641,7 +600,7 @@ class Passes:
         finally:
             delete_blobs(self.store, self.attempt_id)
         return [
-            CleanedLog(log, groups, CompactedLog.done(log, groups, found + kept))
+            CleanedLog(log, groups, _after(log, groups, found + kept))
             for log, groups in zip(logs, replaced, strict=True)
         ]
 
@@ -727,6 +686,29 @@ class Passes:
             if changes[some].any():
                 own = pa.array((units >= group.start) & (units < group.stop))
                 yield CleanGroup(group.start, log.rows[some], pack_rows(spooled.filter(own)))
+
+
+def _after(
+    log: LogToClean, groups: Sequence[GroupReplacement], counts: Counter[tuple[str, int]]
+) -> CompactedLog:
+    """Return the state of a log after a round that replaced `groups`, from the passes' counts."""
+    old = [row for rows, _ in groups for row in rows]
+    names = ("records", "null_keys", "keys", "expired")
+    records, null_keys, keys, expired = (counts[name, log.partition] for name in names)
+    return replace(
+        log.state,
+        due=True,
+        cleaned=True,
+        segments_after=len(log.rows) - len(old) + len(groups),
+        bytes_after=_log_bytes([log])
+        - sum(row.log_bytes for row in old)
+        + sum(new.log_bytes for _, new in groups),
+        records=records,
+        records_after=keys - expired,
+        null_keys=null_keys,
+        superseded=records - null_keys - keys,
+        expired_tombstones=expired,
+    )
 
 
 def _log_bytes(logs: Sequence[LogToClean]) -> int:

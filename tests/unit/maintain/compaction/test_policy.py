@@ -11,7 +11,7 @@ from seglake.catalog.schema import SegmentRow, TopicRow
 from seglake.config import Topic
 from seglake.errors import UsageError
 from seglake.maintain.compaction.passes import (
-    LogToClean,
+    CompactedLog,
     compacted_topic,
     group_segments,
     log_to_clean,
@@ -47,12 +47,12 @@ def settings(**values: object) -> Topic:
 
 def planned(
     segments: list[SegmentRow], topic_settings: Topic, start: int = 0, cleaned: int = 0
-) -> LogToClean:
+) -> CompactedLog:
     end = segments[-1].end_offset if segments else 0
     view: Any = SimpleNamespace(
         partition=0, log_start_offset=start, end_offset=end, cleaned_end=cleaned
     )
-    return log_to_clean(view, segments, topic_settings, NOW)
+    return log_to_clean(view, segments, topic_settings, NOW).state
 
 
 def test_a_topic_that_is_not_compacted_is_refused() -> None:
@@ -67,8 +67,8 @@ def test_a_log_is_dirty_from_where_the_last_round_ended() -> None:
     assert (fresh.clean_bytes, fresh.dirty_bytes, fresh.dirty_ratio) == (0, 400, 1.0)
     half = planned(segments, settings(), cleaned=20)
     assert (half.first_dirty_offset, half.clean_bytes, half.dirty_bytes) == (20, 200, 200)
-    assert not half.is_due(settings())  # the ratio is not above a half
-    assert half.is_due(settings(min_cleanable_dirty_ratio=0.49))
+    assert not half.due  # the ratio is not above a half
+    assert planned(segments, settings(min_cleanable_dirty_ratio=0.49), cleaned=20).due
     merged = planned(segments, settings(), cleaned=25)
     assert (merged.first_dirty_offset, merged.clean_bytes) == (25, 200)
     started = planned(segments, settings(), start=30, cleaned=20)
@@ -77,16 +77,13 @@ def test_a_log_is_dirty_from_where_the_last_round_ended() -> None:
 
 def test_nothing_is_due_without_records() -> None:
     empty = planned([], settings(min_cleanable_dirty_ratio=0.0))
-    assert (empty.dirty_ratio, empty.is_due(settings(min_cleanable_dirty_ratio=0.0))) == (
-        0.0,
-        False,
-    )
+    assert (empty.dirty_ratio, empty.due) == (0.0, False)
 
 
 def test_the_young_are_held_back_and_all_behind_them() -> None:
     segments = rows((1, NOW - 100), (2, NOW - 99), (3, 3))
     held = planned(segments, settings(min_compaction_lag_ms=100))
-    assert (held.first_uncleanable_offset, held.dirty_bytes, len(held.rows)) == (10, 100, 1)
+    assert (held.first_uncleanable_offset, held.dirty_bytes, held.segments) == (10, 100, 1)
     assert planned(segments, settings(min_compaction_lag_ms=99)).first_uncleanable_offset == 30
     assert planned(segments, settings(min_compaction_lag_ms=0)).first_uncleanable_offset == 30
     # what is clean holds nobody
@@ -96,19 +93,19 @@ def test_the_young_are_held_back_and_all_behind_them() -> None:
 
 def test_a_segment_without_timestamps_is_as_old_as_its_file() -> None:
     segments = rows((-1, -1))
-    assert planned(segments, settings(min_compaction_lag_ms=51)).rows == ()
-    assert len(planned(segments, settings(min_compaction_lag_ms=50)).rows) == 1
+    assert planned(segments, settings(min_compaction_lag_ms=51)).segments == 0
+    assert planned(segments, settings(min_compaction_lag_ms=50)).segments == 1
 
 
 def test_the_old_are_due_whatever_the_ratio() -> None:
     segments = rows((NOW - 5, NOW), (NOW - 11, NOW), (-1, -1))
     never = settings(min_cleanable_dirty_ratio=1.0, max_compaction_lag_ms=11)
-    assert not planned(segments, never).is_due(never)
+    assert not planned(segments, never).due
     late = settings(min_cleanable_dirty_ratio=1.0, max_compaction_lag_ms=10)
-    assert planned(segments, late).is_due(late)
-    assert not planned(segments, late, cleaned=20).is_due(late)
+    assert planned(segments, late).due
+    assert not planned(segments, late, cleaned=20).due
     held = late.model_copy(update={"min_compaction_lag_ms": 10**5})
-    assert not planned(segments, held).is_due(held)  # there is nothing that may be cleaned
+    assert not planned(segments, held).due  # there is nothing that may be cleaned
 
 
 def test_groups_end_where_a_segment_would_be_too_large() -> None:

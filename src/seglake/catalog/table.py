@@ -86,7 +86,7 @@ from seglake.errors import (
     VersionExpired,
     warn_on,
 )
-from seglake.store import Store, nearby_root
+from seglake.store import Store
 from seglake.terminal.wording import suggest
 
 COMMITS: tuple[Kind, ...] = ("run", "maintenance")  # each commit adds a row of one of these kinds
@@ -127,9 +127,9 @@ class CatalogTable:
         try:
             return _open_complete(store)
         except MissingObject as error:
-            near = nearby_root(store, layout.LOG_TABLE)
-            helps = f"Did you mean {near}?" if near else "Check the path. An ingest creates a lake"
-            raise UsageError(f"there is no lake at {store.uri}. {helps}") from error
+            raise UsageError(
+                f"there is no lake at {store.uri}. Check the path. An ingest creates a lake"
+            ) from error
 
     @staticmethod
     def create(store: Store) -> CatalogTable:

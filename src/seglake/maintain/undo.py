@@ -204,23 +204,10 @@ def run_with_id(
     last = max(rows, key=lambda run: run.sequence)
     if last.state == "replaced":
         raise UsageError(
-            f"run {run_id!r} of pipeline {last.pipeline!r} was replaced{_by(last, history)}"
+            f"run {run_id!r} of pipeline {last.pipeline!r} was replaced, so it has no records. "
+            f"Undo the run that replaced it: {history_command(table.store.uri, topic)}"
         )
     return last
-
-
-def _by(replaced: RunRow, history: Iterable[RunRow]) -> str:
-    """Describe, for a message, which run replaced `replaced`, and how to undo that run."""
-    runs = [
-        run
-        for run in history
-        if run.pipeline == replaced.pipeline
-        and replaced.run_id in json.loads(run.report).get("replaced_runs", ())
-    ]
-    if not runs:
-        return ", so it has no records. Undo the run that replaced it"
-    run_id = max(runs, key=lambda run: run.finished_at_ms).run_id
-    return f" by run {run_id!r}, so it has no records. Undo run {run_id!r}"
 
 
 class RunPlace(NamedTuple):

@@ -10,14 +10,7 @@ from urllib.parse import unquote, urlsplit
 from seglake.errors import ConfigError
 from seglake.store.dry import dry_store
 from seglake.store.interface import Listed, Reader, RefusedKey, Stat, Store, Writer
-from seglake.store.local import (
-    OpenFile,
-    close_unused_files,
-    is_local,
-    local_file,
-    local_store,
-    nearby_root,
-)
+from seglake.store.local import OpenFile, close_unused_files, is_local, local_file, local_store
 
 __all__ = [
     "Listed",
@@ -31,7 +24,6 @@ __all__ = [
     "dry_store",
     "is_local",
     "local_file",
-    "nearby_root",
     "open_store",
 ]
 

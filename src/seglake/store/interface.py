@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import os
-import pwd
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -31,13 +29,15 @@ _PASSING = re.compile(  # errors of lost connections, and errors of S3 that ask 
     "InternalError|SlowDown|ServiceUnavailable|RequestTimeout",
     re.I,
 )
-_DENIED = os.strerror(errno.EACCES)
+_NO_RIGHT = "Give this user the right to do that, or run as a user who has it"
 _NO_ROOM = "Free some space there, then run again"
 _REMEDIES = {
-    errno.EPERM: "Give this user the right to do that, or run as a user who has it",
+    errno.EPERM: _NO_RIGHT,
+    errno.EACCES: _NO_RIGHT,
     errno.EROFS: "Mount that file system for writing, or name another folder",
     errno.ENOSPC: _NO_ROOM,
     errno.EDQUOT: _NO_ROOM,
+    errno.ELOOP: "Remove the link that leads to a folder above it",
     errno.ENOTDIR: "There is a file where a folder is needed. Name another folder",
 }
 # Causes and remedies, by a pattern of the message of S3. Most of these replies are a 403.
@@ -186,23 +186,9 @@ def store_errors(uri: str, key: str, failure: type[Exception] = OSError) -> Iter
         cause = error if failure is OSError else None
         if isinstance(error, NotADirectoryError) and Path(uri).is_file():
             raise StoreError(f"{uri} is a file, not a folder. Name another folder") from cause
-        if getattr(error, "errno", None) == errno.EACCES:
-            raise StoreError(f"{uri}/{key}: {_DENIED}: {explain_permission(uri, key)}") from cause
-        if link := _loop(error):
-            raise StoreError(
-                f"the link {link} in {uri} leads to a folder above it. Remove the link"
-            ) from cause
         remedy = _REMEDIES.get(getattr(error, "errno", None) or 0)
         advice = f". {remedy}" if remedy else ""
         raise StoreError(f"{uri}/{key}: {reason(error)}{advice}") from cause
-
-
-def _loop(error: Exception) -> Path | None:
-    """Return the symbolic link that caused ELOOP, or None for another error."""
-    if getattr(error, "errno", None) != errno.ELOOP:
-        return None
-    path = Path(getattr(error, "filename", None) or "")
-    return next((each for each in (*reversed(path.parents), path) if each.is_symlink()), None)
 
 
 def reason(error: Exception) -> str:
@@ -271,36 +257,3 @@ def check_length(uri: str, key: str, data: Buffer, start: int, end: int) -> None
         raise StoreError(
             f"{uri}/{key}: storage returned only {size} bytes for the range [{start}, {end})"
         )
-
-
-# ---------------- rights
-# Advice for a user without the rights to a file on a local disk.
-
-
-def explain_permission(root: str, key: str) -> str:
-    """Return a sentence that names the missing right and the remedy for "Permission denied".
-
-    `key` is the object that cannot be accessed in the folder `root`.
-    """
-    path = Path(root, key)
-    found = next(each for each in (path, *path.parents) if _is_seen(each))
-    folder = root if _is_seen(Path(root)) else found
-    user, owner = _name(os.geteuid()), _name(found.stat().st_uid)
-    may_read = os.access(found, os.R_OK | (os.X_OK if found.is_dir() else 0))
-    right, wanted = ("write", "read and write") if may_read else ("read", "read")
-    remedy = f"Give {user} the right to {wanted} everything in {folder}"
-    other = f", or run as {owner}, its owner" if owner != user else ""
-    return f"user {user} may not {right} {'it' if found == path else found}. {remedy}{other}"
-
-
-def _is_seen(path: Path) -> bool:
-    # `Path.exists` raises an error if a folder above the path forbids access.
-    return os.path.exists(path)  # noqa: PTH110
-
-
-def _name(user: int) -> str:
-    try:
-        return pwd.getpwuid(user).pw_name
-    except KeyError:
-        # In many containers, the user has no name.
-        return str(user)

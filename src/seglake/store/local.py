@@ -23,7 +23,6 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import cache, lru_cache, partial
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +38,6 @@ from seglake.store.interface import (
     store_errors,
     view,
 )
-from seglake.terminal.wording import nearest
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -368,33 +366,3 @@ def _sync(path: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
-
-
-# ---------------- nearby
-# Suggestions for a misspelt local root.
-
-_LOOKED_AT = 1000  # names in the folder of the root that are compared with its name
-
-
-def nearby_root(store: Reader, key: str) -> str | None:
-    """Return a folder with a similar name next to a local store's root, if it contains `key`.
-
-    Return None if there is no such folder, or if the store is not local.
-    """
-    if not is_local(store):
-        return None
-    root = Path(store.uri)
-    names = (folder.name for folder in _folders(root.parent) if folder != root)
-    near = (root.with_name(name) for name in nearest(root.name, names, 5))
-    return next((str(folder) for folder in near if _is_there(folder / key)), None)
-
-
-def _folders(parent: Path) -> Iterator[Path]:
-    with contextlib.suppress(OSError):
-        yield from filter(_is_there, islice(parent.iterdir(), _LOOKED_AT))
-
-
-def _is_there(folder: Path) -> bool:
-    with contextlib.suppress(OSError):
-        return folder.is_dir()
-    return False

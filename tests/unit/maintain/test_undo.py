@@ -201,7 +201,7 @@ def test_a_run_that_was_replaced__is_undone_by_the_id_of_the_other(tmp_path: Pat
         lake.write(run_id, lines(4))
     lake.ingest("hour", (T, T + HOUR))
     lake.replace("day", (T, T + 2 * HOUR), whole=True)
-    with pytest.raises(UsageError, match=r"'hour' .*was replaced by run 'day', .*Undo run 'day'"):
+    with pytest.raises(UsageError, match=r"'hour' .*was replaced, .*seglake history"):
         undo(str(lake.root), "events", "hour")
 
 

@@ -2,7 +2,6 @@
 
 import datetime as dt
 import pickle
-import re
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
@@ -20,7 +19,6 @@ from seglake.format.index import IndexPolicy
 from seglake.log.execute import SCHEMA
 from seglake.maintain.health.reindex import reindex
 from seglake.read.log import Log
-from seglake.store import nearby_root, open_store
 from seglake.terminal.tables import Column, ShowsTable, Table
 from tests.makers.lakes import Event, LakeMaker, Shape
 
@@ -92,23 +90,8 @@ def test_the_newest_record_is_found_though_more_is_promised(maker: LakeMaker) ->
     assert log.lag({0: 0})[0] == (30, 290)
 
 
-def test_a_misspelt_path_is_told_with_the_lake_beside_it(tmp_path: Path) -> None:
-    LakeMaker(tmp_path / "lake").run({0: [Event(T)]})
-    (tmp_path / "lkae2").mkdir()  # nearer, and no lake
-    (tmp_path / "lakes").write_text("no folder")
-    meant = re.escape(f"lkae. Did you mean {tmp_path / 'lake'}?")
-    with pytest.raises(UsageError, match=meant):
-        seglake.open(str(tmp_path / "lkae"))
-    with pytest.raises(UsageError, match=re.escape(f"mean {tmp_path / 'lake'}?")):
-        seglake.open(str(tmp_path / "Lake"))
-    for path in (tmp_path / "other", tmp_path / "none" / "lake", Path("/")):
-        with pytest.raises(UsageError, match=r". Check the path"):
-            seglake.open(str(path))
-    assert nearby_root(open_store("memory://lkae"), "catalog/log") is None
-
-
 def test_no_lake_no_topic_no_partition(maker: LakeMaker, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="there is no lake"):
+    with pytest.raises(UsageError, match=r"there is no lake .*\. Check the path"):
         seglake.open(str(tmp_path / "nothing"))
     lake = seglake.open(str(maker.root))
     assert lake.topics() == ["events"]

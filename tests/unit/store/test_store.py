@@ -5,12 +5,10 @@ import errno
 import os
 import pickle
 import posix
-import re
 import threading
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -415,7 +413,7 @@ def test_a_store_remembers_few_folders(tmp_path: Path, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize(
     ("number", "remedy"),
-    [(errno.EPERM, "Give this user the right"), (errno.EROFS, "Mount that file system"),
+    [(errno.EACCES, "Give this user the right"), (errno.EROFS, "Mount that file system"),
      (errno.ENOSPC, "Free some space"), (errno.EIO, None)],
 )  # fmt: skip
 def test_local__an_error_of_the_system_comes_with_what_helps(
@@ -431,41 +429,6 @@ def test_local__an_error_of_the_system_comes_with_what_helps(
     assert said.startswith(f"{tmp_path}/a/b: ")
     assert os.strerror(number) in said
     assert helps.startswith(remedy) if remedy else not helps
-
-
-@pytest.mark.parametrize(
-    ("root", "refused", "said"),
-    [
-        ("lake", "lake/a/b", "user 12 may not read it. Give 12 the right to read ev.* in {}/lake,"),
-        ("lake", "lake/a", "user 12 may not read {}/lake/a. Give 12 the right to read every"),
-        ("lake", "-", "user 12 may not write it. Give 12 the right to read and write ev.* in {}"),
-        ("new", "-", "user 12 may not write {0}. Give 12 the right to read and write ev.* in {0}"),
-    ],
-)
-def test_local__who_lacks_which_right_where_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, root: str, refused: str, said: str
-) -> None:
-    """Root may do all, so the refusal is made here."""
-    open_store(str(tmp_path / "lake")).put("a/b", b"1")
-
-    def refuse(*_: object, **__: object) -> None:
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), "somewhere")
-
-    closed, exists = str(tmp_path / refused), os.path.exists
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "access", lambda path, _mode: str(path) != closed)
-        patched.setattr(
-            os.path, "exists", lambda path: exists(path) and not str(path).startswith(f"{closed}/")
-        )
-        patched.setattr(os, "geteuid", lambda: 12)
-        patched.setattr("pwd.getpwuid", {os.getuid(): SimpleNamespace(pw_name="ann")}.__getitem__)
-        patched.setattr(local, "OpenFile", refuse)
-        with pytest.raises(StoreError) as caught:
-            open_store(str(tmp_path / root)).read_all("a/b")
-    where = f"{tmp_path}/{root}/a/b: Permission denied: "
-    assert str(caught.value).startswith(where)
-    assert re.match(said.format(tmp_path), str(caught.value).removeprefix(where))
-    assert str(caught.value).endswith(", or run as ann, its owner")
 
 
 def test_local__a_file_in_the_place_of_a_folder(tmp_path: Path) -> None:
@@ -533,11 +496,10 @@ def _fail_with(told: str) -> None:
         raise OSError(told)
 
 
-def test_a_link_to_a_folder_above_it_is_named(tmp_path: Path) -> None:
+def test_a_link_to_a_folder_above_it_is_refused(tmp_path: Path) -> None:
     (tmp_path / "deep" / "deeper").mkdir(parents=True)
-    link = tmp_path / "deep" / "deeper" / "up"
-    link.symlink_to(tmp_path / "deep")
-    with pytest.raises(StoreError, match=f"the link {link} in .* folder above it. Remove the link"):
+    (tmp_path / "deep" / "deeper" / "up").symlink_to(tmp_path / "deep")
+    with pytest.raises(StoreError, match="Remove the link that leads to a folder above it"):
         [*open_store(str(tmp_path)).list()]
 
 

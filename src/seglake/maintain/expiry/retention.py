@@ -417,28 +417,18 @@ class _RetainedPartition:
 
     def blocker(self) -> RetentionBlocker:
         """Describe the first kept segment, which prevents the removal of old segments after it."""
-        first = self.view.segment(self.count)
-        place, time = f"{first.topic}-{first.partition}", int(self._times[self.count])
-        what = f"the segment at offset {first.base_offset}, written at {format_ms(time)}"
-        other = "the setting message.timestamp.after.max.ms rejects such records"
-        if first.max_timestamp >= 0:
-            what = (
-                f"the record at offset {first.offset_of_max_timestamp}, with the time "
-                f"{format_ms(time)}"
-            )
-        elif not first.record_count:
-            what = f"the empty segment at offset {first.base_offset}, written at {format_ms(time)}"
-            other = "otherwise retention removes the segment later (an undo leaves empty segments)"
+        first, time = self.view.segment(self.count), int(self._times[self.count])
         return RetentionBlocker(
             first.partition,
             first.offset_of_max_timestamp,
             time,
             int(self.shielded.sum()),
             int(self._sizes[self.shielded].sum()),
-            f"{place}: {what}, prevents the removal of the old segments after it. If its time is "
-            f"wrong, `seglake delete-records {quote(self._root)} {first.topic} --partition "
-            f"{first.partition} --before-offset {first.end_offset}` deletes its segment and all "
-            f"segments before it{', and ' if first.record_count else '; '}{other}",
+            f"{first.topic}-{first.partition}: the segment at offset {first.base_offset}, whose "
+            f"age counts from {format_ms(time)}, prevents the removal of the old segments after "
+            f"it. If this time is wrong, `seglake delete-records {quote(self._root)} {first.topic} "
+            f"--partition {first.partition} --before-offset {first.end_offset}` deletes the "
+            "segment and all segments before it",
         )
 
 

@@ -79,7 +79,7 @@ def s3_server(folder: Path) -> Iterator[Server]:
     address = "127.0.0.1:{}".format(*free_ports(1))
     server = Server(f"http://{address}", data, secrets.token_hex(10), secrets.token_hex(20))
     keys = {"ROOT_ACCESS_KEY": server.access_key, "ROOT_SECRET_KEY": server.secret_key}
-    command = [program, "--quiet", "--keep-alive", "--port", address, "posix", data]
+    command = [str(program), "--quiet", "--keep-alive", "--port", address, "posix", str(data)]
     with (folder / "server.log").open("wb") as log:
         process = subprocess.Popen(
             command, env={**os.environ, **keys}, stdout=log, stderr=subprocess.STDOUT

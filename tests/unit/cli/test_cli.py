@@ -332,7 +332,6 @@ def test_an_error_is_one_line_and_an_exit_code(maker: LakeMaker, broken: Path, r
         (("topics", "LAKE", "--foo"), "UsageError", "No such option: --foo"),
         (("topics",), "UsageError", "Missing argument"),
         (("reed", "LAKE"), "UsageError", "No such command 'reed'"),
-        (("undo", "LAKE", "events", "--run", "x"), "UsageError", "Did you mean --run-id?"),
         (("check", "--conf-file", "none.toml"), "ConfigError", "none.toml cannot be read"),
     ],
 )

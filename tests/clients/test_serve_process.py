@@ -10,9 +10,7 @@ import pytest
 from tests.harness.lake_server import Wire
 from tests.harness.server_process import PROJECT, ServerProcess
 from tests.makers.fetches import LATEST, Wanted, fetch_request, offset_at
-from tests.makers.lakes import Event, LakeMaker
-
-T = 1_700_000_000_000
+from tests.makers.lakes import Event, LakeMaker, T
 
 
 def seglake(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -22,10 +22,9 @@ from seglake.session import spark_session
 from tests.judges.kafka_broker import Broker
 from tests.judges.kafka_jars import spark_kafka_jars
 from tests.judges.kafka_judge import Kafka
-from tests.makers.lakes import Event, LakeMaker, Shape
+from tests.makers.lakes import Event, LakeMaker, Shape, T
 
 PROJECT = Path(__file__).parents[2]
-T = 1_700_000_000_000
 ENDED = 40  # of "ended": a short topic, all of it before T
 
 # Option values: {"events": {"0": …}} are offsets or times, by topic and partition.

@@ -16,16 +16,8 @@ from seglake.errors import SeglakeError
 from seglake.session import spark_session
 from tests.harness.lake_server import serving
 from tests.judges.kafka_jars import spark_kafka_jars
-from tests.kafka.test_datasource_vs_kafka import (
-    JOBS,
-    PROJECT,
-    STREAMS,
-    Comparison,
-    T,
-    make,
-    outcome,
-)
-from tests.makers.served import time_name, window_of
+from tests.kafka.test_datasource_vs_kafka import JOBS, PROJECT, STREAMS, Comparison, make, outcome
+from tests.makers.served import T, time_name, window_of
 
 BATCHES = ["everything", "times"]
 WINDOW = (T + 15, T + 203)

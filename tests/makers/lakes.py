@@ -33,6 +33,8 @@ from seglake.maintain.expiry.retention import log_start_change, move_log_starts
 from seglake.store import open_store
 from seglake.write.driver.commit import offset_ranges
 
+T = 1_700_000_000_000  # some time in 2023, in ms
+
 
 def open_catalog(root: str, options: Mapping[str, str] | None = None) -> CatalogTable:
     """The catalog of the lake at a root."""

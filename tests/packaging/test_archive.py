@@ -13,9 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.makers.lakes import Event, LakeMaker
+from tests.makers.lakes import Event, LakeMaker, T
 
-T = 1_700_000_000_000
 STRANGER = "2000"
 IN_A_READ_ONLY_PLACE = """
 mount -o remount,ro,bind / || exit 9

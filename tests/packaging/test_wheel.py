@@ -16,10 +16,9 @@ from zipfile import ZipFile
 import pytest
 
 from tests.harness import installed
-from tests.makers.lakes import Event, LakeMaker
+from tests.makers.lakes import Event, LakeMaker, T
 from tests.makers.raw_events import write_settings
 
-T = 1_700_000_000_000
 PROJECT = Path(__file__).parents[2]
 DAC_OVERRIDE, CAPBSET_DROP = 1, 24
 

@@ -14,9 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 import seglake
-from tests.makers.lakes import Event, LakeMaker, Shape
-
-T = 1_700_000_000_000
+from tests.makers.lakes import Event, LakeMaker, Shape, T
 
 
 @pytest.fixture(scope="module")

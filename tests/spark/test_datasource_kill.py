@@ -21,11 +21,10 @@ from pyspark.sql import SparkSession
 
 import seglake
 from seglake.session import spark_session
-from tests.makers.lakes import Event, LakeMaker, Shape
+from tests.makers.lakes import Event, LakeMaker, Shape, T
 
 PROJECT = Path(__file__).parents[2]
 SOURCES = str(Path(seglake.__file__).parents[1])
-T = 1_700_000_000_000
 KILLS = 2
 # It fits the first version only: a topic comes later.
 OPTIONS = {"subscribePattern": "^events", "startingOffsets": '{"events":{"0":5,"1":-2}}'}

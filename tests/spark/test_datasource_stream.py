@@ -13,10 +13,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from seglake.format.index import RECORD_KEYS, IndexPolicy
-from tests.makers.lakes import Event, LakeMaker, Shape
+from tests.makers.lakes import Event, LakeMaker, Shape, T
 
 pytestmark = pytest.mark.skipif(pyspark.__version__ < "4.2", reason="a stream needs Spark 4.2")
-T = 1_700_000_000_000
 Row = tuple[int, int, bytes | None]
 
 

@@ -13,10 +13,9 @@ from pathlib import Path
 import pytest
 
 from seglake.errors import ConfigError
-from tests.makers.raw_events import write_settings
+from tests.makers.raw_events import T, write_settings
 
 pytestmark = pytest.mark.spark
-T = 1_700_000_000_000
 IN_TASKS = """
 import sys
 from pyspark.sql import SparkSession

@@ -16,9 +16,8 @@ import seglake
 from seglake.compile import fallback
 from seglake.compile.fallback import BESIDE, WAITS
 from seglake.datasource import SeglakeDataSource
-from tests.makers.lakes import Event, LakeMaker, Shape
+from tests.makers.lakes import Event, LakeMaker, Shape, T
 
-T = 1_700_000_000_000
 EVENTS = 600
 
 READS = """

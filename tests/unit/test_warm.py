@@ -23,12 +23,11 @@ from seglake.maintain.compaction.compact import compact
 from seglake.maintain.health.reindex import reindex
 from seglake.maintain.health.verify import verify
 from seglake.maintain.merge import merge
-from tests.makers.lakes import Event, LakeMaker, Shape
+from tests.makers.lakes import Event, LakeMaker, Shape, T
 from tests.makers.raw_events import ingest, pipeline_of
 from tests.unit.write.test_offsets_kept import Row, write_jsonl, write_parquet
 from tests.unit.write.test_offsets_kept import pipeline_of as offsets_kept
 
-T = 1_700_000_000_000
 ROWS = [
     {"ts": str(T + 5 * i), "a": f'x"é{i}', "b": "y" * (i % 3), "p": str(i % 2)} for i in range(40)
 ]

@@ -9,9 +9,7 @@ import pytest
 import seglake
 from seglake.errors import UsageError, VersionExpired
 from seglake.maintain.health.repair import rebuild_catalog
-from tests.makers.lakes import Event, LakeMaker
-
-T = 1_700_000_000_000
+from tests.makers.lakes import Event, LakeMaker, T
 
 
 def made(root: Path, runs: int) -> LakeMaker:

@@ -32,9 +32,7 @@ from seglake.cli.inspect import history_rows
 from seglake.cli.record_formats import iso_batches
 from seglake.errors import CorruptData, StoreError, UsageError
 from seglake.maintain.undo import undo
-from tests.makers.lakes import Event, LakeMaker, Shape
-
-T = 1_700_000_000_000
+from tests.makers.lakes import Event, LakeMaker, Shape, T
 
 
 @pytest.fixture(scope="module")

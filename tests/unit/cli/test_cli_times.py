@@ -18,7 +18,7 @@ from seglake.cli.arguments.window import absolute, span_ms, window
 from seglake.errors import UsageError
 from seglake.maintain.tagging import tag
 from seglake.times.instants import to_epoch_ms
-from tests.makers.lakes import Event, LakeMaker
+from tests.makers.lakes import Event, LakeMaker, T
 
 ZONES = ("Europe/Berlin", "America/New_York", "Asia/Kolkata", "UTC", "Australia/Lord_Howe")
 
@@ -144,7 +144,6 @@ def test_old_data_say_of_when_the_newest_record_is(tmp_path: Path) -> None:
 # `--version` of every command that reads: a number, or the name of a tag.
 
 
-T = 1_700_000_000_000
 COMMANDS: dict[str, list[str]] = {
     "topics": ["--json"],
     "segments": ["events", "--json"],

@@ -36,12 +36,11 @@ from tests.harness.flags import JOBS, Table, options_of_the_program
 from tests.harness.narrow import narrow_terminal
 from tests.harness.tiers import rest_but_today
 from tests.makers.broker_folders import TOPIC_ID
-from tests.makers.lakes import Event, LakeMaker, Shape, open_catalog
+from tests.makers.lakes import Event, LakeMaker, Shape, T, open_catalog
 from tests.makers.raw_events import write_settings
 from tests.makers.tiered_bucket import tier
 from tests.unit.cli.test_every_command import DRY
 
-T = 1_700_000_000_000
 TABLE = Table()
 
 

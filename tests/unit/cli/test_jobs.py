@@ -15,9 +15,7 @@ from seglake.cli.app import COMMANDS
 from seglake.jobs import verify
 from seglake.terminal.progress import line_every
 from tests.harness.flags import JOBS, load_job
-from tests.makers.lakes import Event, LakeMaker
-
-T = 1_700_000_000_000
+from tests.makers.lakes import Event, LakeMaker, T
 
 
 @pytest.fixture(autouse=True)

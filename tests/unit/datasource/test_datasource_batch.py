@@ -32,12 +32,10 @@ from seglake.read.lake import Lake
 from seglake.store import open_store
 from tests.harness.counting import CountingStore
 from tests.makers.gaps import Loss, emptied, lose_records
-from tests.makers.lakes import Event, LakeMaker, Shape, Written
+from tests.makers.lakes import Event, LakeMaker, Shape, T, Written
 from tests.makers.strategies import examples
 from tests.makers.versions import FAR, Run, cuts, lake_of, lost, runs, times
 from tests.unit.datasource.spark_rows import as_written, tables
-
-T = 1_700_000_000_000
 
 
 def reader_of(root: Path, **options: str) -> SparkBatchReader:

@@ -24,12 +24,11 @@ from seglake.format.records import Spans
 from seglake.maintain.merge import merge
 from seglake.maintain.topic_settings import alter
 from seglake.maintain.vacuum import vacuum
-from tests.makers.lakes import Event, LakeMaker, Shape, Written
+from tests.makers.lakes import Event, LakeMaker, Shape, T, Written
 from tests.makers.strategies import examples
 from tests.makers.versions import grow
 from tests.unit.datasource.spark_rows import as_written, tables
 
-T = 1_700_000_000_000
 KEYS = [b"", b"a", b"b", b"user-1", b"base64:YQ==", b"\xff\x00"]
 ABSENT = b"in no record"
 VALUES = [

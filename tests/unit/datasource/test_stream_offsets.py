@@ -21,12 +21,11 @@ from seglake.errors import ConfigError, OffsetOutOfRange, SeglakeError, UsageErr
 from seglake.maintain.health.reindex import reindex
 from seglake.maintain.vacuum import vacuum
 from tests.makers.gaps import emptied, lose, losses
-from tests.makers.lakes import Event, LakeMaker, Shape, Written
+from tests.makers.lakes import Event, LakeMaker, Shape, T, Written
 from tests.makers.strategies import examples
 from tests.makers.versions import grow
 from tests.unit.datasource.spark_rows import as_written, tables
 
-T = 1_700_000_000_000
 P0, P1 = TopicPartition("events", 0), TopicPartition("events", 1)
 Ends = dict[TopicPartition, int]
 

@@ -34,10 +34,9 @@ from seglake.maintain.tagging import tag, tag_usage
 from seglake.maintain.vacuum import VacuumResult, vacuum
 from tests.harness.meanwhile import before_first
 from tests.harness.tiers import rest_but
-from tests.makers.lakes import Event, LakeMaker, Shape, open_catalog
+from tests.makers.lakes import Event, LakeMaker, Shape, T, open_catalog
 from tests.makers.strategies import examples
 
-T = 1_700_000_000_000
 A_DAY_MS = 86_400_000
 EVERYTHING = (0, 2**62)
 Seen = list[tuple[str, int, int, int, bytes | None, bytes | None]]

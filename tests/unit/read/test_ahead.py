@@ -23,11 +23,10 @@ from seglake.log.segment import Window
 from seglake.log.threads import ahead, worked
 from seglake.store import open_store
 from tests.harness.object_server import ObjectServer, object_server
-from tests.makers.lakes import Event, LakeMaker, Shape
+from tests.makers.lakes import Event, LakeMaker, Shape, T
 from tests.makers.logs import MadeLog, Shelf, made
 from tests.unit.read.test_costs import READ
 
-T = 1_700_000_000_000
 ALL = Window(0)
 
 

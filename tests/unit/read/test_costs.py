@@ -36,12 +36,11 @@ from seglake.read.log import Log
 from seglake.store import open_store
 from tests.harness.counting import CountingStore
 from tests.judges.described import describe
-from tests.makers.lakes import Event, LakeMaker, Shape, records_of
+from tests.makers.lakes import Event, LakeMaker, Shape, T, records_of
 from tests.makers.logs import made
 from tests.makers.strategies import event_lists, examples
 from tests.makers.zones import ZoneBytes
 
-T = 1_700_000_000_000
 BLOCK_LIMIT = 1500  # of the small segments
 BLOCKS, BLOCK_BYTES, BLOCK_RECORDS = 262_144, 4096, 30  # 1 GiB with an entry every 4096 bytes
 

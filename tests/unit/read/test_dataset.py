@@ -31,10 +31,9 @@ from seglake.log.segment import Window
 from seglake.read.dataset import LogDataset
 from seglake.read.filters import Part, Selection, fields_of
 from seglake.read.log import Log
-from tests.makers.lakes import Event, LakeMaker, Shape
+from tests.makers.lakes import Event, LakeMaker, Shape, T
 from tests.makers.strategies import NOISE, examples
 
-T = 1_700_000_000_000
 UTC_MS = pa.timestamp("ms", "UTC")
 KEYS: list[Any] = [None, b"", b"a", b"b", b"user-1", b"user-2"]
 field: Any = pc.field

@@ -25,9 +25,8 @@ from seglake.read.lake import Lake
 from seglake.store import Store, open_store
 from tests.harness.damaged import DamagedStore, flipped
 from tests.judges.oracle import as_written
-from tests.makers.lakes import Event, LakeMaker, Shape
+from tests.makers.lakes import Event, LakeMaker, Shape, T
 
-T = 1_700_000_000_000
 COUNT = 24
 EVENTS = [
     Event(T + (i * 37) % 23, b"k", b"v%d" % i, (("h", b"x"),) if i % 5 == 0 else ())

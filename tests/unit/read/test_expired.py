@@ -37,11 +37,10 @@ from seglake.store import Store, open_store
 from tests.harness.counting import CountingStore
 from tests.harness.tiers import rest_but_today
 from tests.makers.gaps import Loss, lose
-from tests.makers.lakes import Event, LakeMaker, Shape
+from tests.makers.lakes import Event, LakeMaker, Shape, T
 from tests.unit.datasource.spark_rows import tables
 from tests.unit.maintain.erasure.test_open_readers import open_deleted
 
-T = 1_700_000_000_000
 SHAPE = Shape(batch_bytes=100, policy=IndexPolicy("bytes", 1))
 SOME_GO = Loss(seed=1, single=0.2, whole=0, stretch=1, tail=1, joined=3, headers=1, dated=False)
 AROUND = pa.table({"at": [T + 5, T + 30]})

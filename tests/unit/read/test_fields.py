@@ -26,10 +26,9 @@ from seglake.read.fields import TYPES
 from seglake.read.where import _hashes
 from seglake.text.json_fields import Scalars
 from tests.judges.json_lines import Number, lookup, parse, shown
-from tests.makers.lakes import Event, LakeMaker, Shape
+from tests.makers.lakes import Event, LakeMaker, Shape, T
 
 pc: Any = pyarrow.compute
-T = 1_700_000_000_000
 NAMES = ("a", "b", "a.b", "ü")
 
 numbers = st.one_of(

@@ -34,10 +34,9 @@ from seglake.read.lake import Lake
 from seglake.read.log import Log
 from seglake.store import Store, open_store
 from tests.harness.counting import CountingStore
-from tests.makers.lakes import Event, LakeMaker, Shape, Written, open_catalog
+from tests.makers.lakes import Event, LakeMaker, Shape, T, Written, open_catalog
 from tests.makers.strategies import examples
 
-T = 1_700_000_000_000
 BIG = b"big" * 350_000  # 1 MB
 ABSENT = b"absent"
 KEYS = st.sampled_from([None, b"", b"a", b"b", b"user-1", b"user-2", b"BIG"])
@@ -165,7 +164,7 @@ def _without_homes(maker: LakeMaker) -> Log:
 @pytest.fixture(params=["keys", "keys, fields and headers"])
 def maker(tmp_path: Path, request: pytest.FixtureRequest) -> LakeMaker:
     """A topic whose key indexes are of keys only, or of a field and a header, too."""
-    settings = _OF_ALL if "fields" in request.param else {"index.keys": True}
+    settings: dict[str, Any] = _OF_ALL if "fields" in request.param else {"index.keys": True}
     settings = settings | (_CSV if "CSV" in request.param else {})
     made = LakeMaker(tmp_path / "lake", settings=settings)
     policy = IndexPolicy("bytes", 200, subjects_of(settings))

@@ -18,10 +18,8 @@ import seglake
 from seglake.cli.app import app
 from seglake.format.index import IndexPolicy
 from tests.makers.gaps import Loss, lose
-from tests.makers.lakes import Event, LakeMaker, Shape
+from tests.makers.lakes import Event, LakeMaker, Shape, T
 from tests.makers.strategies import examples
-
-T = 1_700_000_000_000
 
 
 def small(root: Path, count: int = 60) -> LakeMaker:

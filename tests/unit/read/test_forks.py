@@ -16,11 +16,10 @@ from seglake.read.log import Log
 from seglake.store import open_store
 from tests.harness.object_server import ObjectServer, object_server
 from tests.harness.tiers import rest_but
-from tests.makers.lakes import Event, LakeMaker, Shape
+from tests.makers.lakes import Event, LakeMaker, Shape, T
 
 pytestmark = pytest.mark.slow  # processes of their own
 
-T = 1_700_000_000_000
 FORKING = multiprocessing.get_context("fork")
 
 

@@ -20,9 +20,7 @@ from seglake.log.execute import SCHEMA
 from seglake.maintain.health.reindex import reindex
 from seglake.read.log import Log
 from seglake.terminal.tables import Column, ShowsTable, Table
-from tests.makers.lakes import Event, LakeMaker, Shape
-
-T = 1_700_000_000_000
+from tests.makers.lakes import Event, LakeMaker, Shape, T
 
 
 @pytest.fixture

@@ -39,10 +39,9 @@ from seglake.read.fields import Fields
 from seglake.read.log import Log
 from seglake.read.where import Where
 from seglake.text.value_fields import field_finder
-from tests.makers.lakes import Event, LakeMaker, Shape, open_catalog, records_of
+from tests.makers.lakes import Event, LakeMaker, Shape, T, open_catalog, records_of
 from tests.makers.strategies import examples
 
-T = 1_700_000_000_000
 NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 Settings = Mapping[str, Any]
 

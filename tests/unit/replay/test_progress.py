@@ -17,7 +17,7 @@ from seglake.errors import StoreError
 from seglake.replay import target
 from seglake.replay.run import replay_window
 from seglake.replay.target import NAME_HEADER, OFFSET_HEADER, ReplaySearch, Target
-from tests.makers.lakes import Event, LakeMaker, Shape
+from tests.makers.lakes import Event, LakeMaker, Shape, T
 
 _Earliest: Any = type(OffsetSpec.earliest())  # type: ignore[no-untyped-call]
 Headers = Sequence[tuple[str, bytes]]
@@ -173,9 +173,6 @@ def test_a_broker_that_does_not_answer_in_time() -> None:
 
 
 # Where a replay goes on; tests/kafka/test_replay.py has a broker.
-
-
-T = 1_700_000_000_000
 
 
 class Overtaken:

@@ -19,11 +19,10 @@ from seglake.serve.turns import TURN_BYTES, Turns, begin_request
 from tests.harness.lake_server import Wire, holds, serving, until
 from tests.makers.broker_folders import BrokerLog, Step
 from tests.makers.fetches import Wanted, fetch, fetch_request, metadata
-from tests.makers.lakes import Event, LakeMaker, Shape
+from tests.makers.lakes import Event, LakeMaker, Shape, T
 from tests.makers.served import time_name
 from tests.makers.tiered_bucket import Tiering, tier
 
-T = 1_700_000_000_000
 HELD_S = 0.05  # of the loop's own processor time, at once
 
 

@@ -31,12 +31,11 @@ from tests.makers.fetches import (
     topic_id,
 )
 from tests.makers.gaps import Loss
-from tests.makers.lakes import Event, LakeMaker, Shape
+from tests.makers.lakes import Event, LakeMaker, Shape, T
 from tests.makers.served import rich_lake, time_name
 from tests.makers.strategies import examples
 from tests.makers.versions import Run, cuts, in_window, lake_of, lost, runs
 
-T = 1_700_000_000_000
 CORRUPT, STORAGE = 2, 56
 
 

@@ -27,9 +27,8 @@ from tests.harness.lake_server import Serving, Wire, holds, serving, until
 from tests.harness.tiers import rest_but
 from tests.makers.fetches import metadata as metadata_of
 from tests.makers.hostile import Shape, frame, paths
-from tests.makers.lakes import Event, LakeMaker
+from tests.makers.lakes import Event, LakeMaker, T
 
-T = 1_700_000_000_000
 HELD_S = 0.05  # of the loop's own processor time: the longest that a request may take at once
 KINDS: dict[int, Any] = {
     each.API_KEY: each  # type: ignore[attr-defined]

@@ -42,10 +42,9 @@ from kafka.protocol.producer import (
 from seglake.serve.topics.catalog import LEADER_EPOCH
 from tests.harness.lake_server import Serving, Wire, no_failure, serving, until
 from tests.makers.fetches import LATEST, Wanted, fetch, fetch_request, metadata, offset_at, topic_id
-from tests.makers.lakes import Event, LakeMaker, Shape
+from tests.makers.lakes import Event, LakeMaker, Shape, T
 from tests.makers.strategies import examples
 
-T = 1_700_000_000_000
 LONG_MS = 300_000  # of a poll: more than a test waits for an answer
 
 

@@ -11,9 +11,8 @@ from seglake.maintain.health.verify import verify
 from seglake.store import open_store
 from tests.harness.object_server import Asked, Choice, Cut, ObjectServer, object_server
 from tests.harness.tiers import rest_but, rest_but_today
-from tests.makers.lakes import Event, LakeMaker, Shape
+from tests.makers.lakes import Event, LakeMaker, Shape, T
 
-T = 1_700_000_000_000
 RUNS = 27  # so that there is a checkpoint, and commits after it
 
 

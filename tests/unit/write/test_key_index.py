@@ -8,9 +8,8 @@ import pytest
 import seglake
 from seglake.maintain.health.reindex import reindex
 from seglake.maintain.health.verify import verify
-from tests.makers.raw_events import Line, ingest, pipeline_of, segments_of, write_files
+from tests.makers.raw_events import Line, T, ingest, pipeline_of, segments_of, write_files
 
-T = 1_700_000_000_000
 KEYS = [None, "", "a", "b", "käse", "x" * 70, "y" * 5_000, *(f"user-{n}" for n in range(30))]
 SMALL = {"batch.size": 400, "segment.bytes": 9_000, "index.interval.bytes": 500}
 

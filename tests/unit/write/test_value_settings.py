@@ -21,10 +21,9 @@ from seglake.maintain.health.verify import verify
 from seglake.maintain.topic_settings import alter
 from seglake.write.check import check
 from seglake.write.driver.redrive import redrive
-from tests.makers.lakes import open_catalog
+from tests.makers.lakes import T, open_catalog
 from tests.makers.raw_events import ingest, pipeline_of, read_lake, segments_of
 
-T = 1_700_000_000_000
 PATTERN = r"(?P<ts>\d+) (?P<k>\S*) (?P<path>\S+)"
 KEYS = [None, "a", "b", 'say "hi"', "käse", "x,y", "two\nlines"]
 SMALL = {"batch.size": 300, "index.fields": ["k", "path"], "partitions": 2}

@@ -23,9 +23,8 @@ from seglake.format.codecs import codec_kernels, native, self_test
 from seglake.format.codecs.compression import IDS, compressor
 from seglake.format.decode import check_crcs, decode_batches, scan_batches
 from seglake.format.encode import Encoding, encode_batches, encode_bodies
-from tests.makers.lakes import Event, LakeMaker, Shape, records_of
+from tests.makers.lakes import Event, LakeMaker, Shape, T, records_of
 
-T = 1_700_000_000_000
 WORD = ctypes.c_int64
 CODECS = ["none", "lz4", "zstd"]
 EVENTS = [Event(T + i, b"k%d" % (i % 7), b"value %d" % i * 5) for i in range(400)]

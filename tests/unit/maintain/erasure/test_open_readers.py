@@ -16,10 +16,9 @@ from seglake.read.log import Log
 from seglake.store import open_store
 from tests.harness.lake_server import Wire, serving, until
 from tests.makers.fetches import Wanted, fetch
-from tests.makers.lakes import Event, LakeMaker, Shape
+from tests.makers.lakes import Event, LakeMaker, Shape, T
 from tests.makers.served import time_name
 
-T = 1_700_000_000_000
 WINDOW = f"events.{time_name(T)}.{time_name(T + 60)}"
 SECRET = b"secret of the erased"
 

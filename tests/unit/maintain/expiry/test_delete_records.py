@@ -23,10 +23,9 @@ from seglake.maintain import commit
 from seglake.maintain.health.verify import verify
 from seglake.maintain.vacuum import vacuum
 from seglake.read.log import Log
-from tests.makers.lakes import Event, LakeMaker, Shape, Written
+from tests.makers.lakes import Event, LakeMaker, Shape, T, Written
 from tests.makers.strategies import examples
 
-T = 1_700_000_000_000
 DAY_MS = 86_400_000
 
 events = st.lists(

@@ -41,7 +41,7 @@ from tests.harness.meanwhile import dying_before
 from tests.harness.observed import observe
 from tests.harness.tiers import rest_but_today
 from tests.makers.catalog_rows import run, source
-from tests.makers.lakes import Event, LakeMaker, Shape, create_catalog, open_catalog
+from tests.makers.lakes import Event, LakeMaker, Shape, T, create_catalog, open_catalog
 from tests.makers.raw_events import Line, ingest, pipeline_of, read_lake, segments_of, write_file
 from tests.makers.strategies import examples
 from tests.unit.maintain.refused import refuse
@@ -421,8 +421,6 @@ def test_a_damaged_manifest__is_named(maker: LakeMaker, content: bytes) -> None:
 
 
 # Whatever happens to the catalog, a scheduled run neither begins anew nor ingests a file twice.
-
-T = 1_700_000_000_000
 
 
 def _removed(root: Path, _: pytest.MonkeyPatch) -> None:

@@ -29,8 +29,14 @@ intrinsic: Any = _intrinsic  # its type hints describe the typing function, not 
 
 
 def _pointer(builder: Any, args: Any, type_: Any) -> Any:
-    """Build the pointer of the type `type_` to the address base + position."""
-    return builder.inttoptr(builder.add(args[0], args[1]), type_.as_pointer())
+    """Build the pointer of the type `type_` to the address base + position.
+
+    The base must be the pointer, and the position an index. From a sum of integers, LLVM may make
+    the position the pointer. If a caller's position is the constant 0, LLVM then treats the access
+    as one through a null pointer, which never happens in valid code, and deletes the caller's code.
+    """
+    start = builder.inttoptr(args[0], _BYTE.as_pointer())
+    return builder.bitcast(builder.gep(start, [args[1]]), type_.as_pointer())
 
 
 def _all(byte: int) -> Any:

@@ -48,7 +48,6 @@ from seglake.read.window.plan import open_window
 from seglake.store import Store, open_store
 from seglake.times.instants import Time
 
-COPY_BYTES = 8 * 2**20
 FIRST_EPOCH = 0  # the first epoch of a new topic
 
 _COPIED: tuple[Suffix, ...] = ("index", "timeindex")
@@ -118,7 +117,7 @@ def export_logs(
         raise UsageError(f"{target.uri} is not empty: it has {item.key}. Name a new folder")
     rows = [row for row in table.segments(snapshot, topic) if _is_wanted(row, views, window)]
     work = partial(_write, target=target, window=window)
-    tasks = [*_tasks(rows, views)]
+    tasks = [*_tasks(rows)]
     with ExitStack() as on_error:
         on_error.callback(lambda: target.delete([item.key for item in target.list()]))
         written = SegmentTasks.from_session(table.store, None, progress).map(work, tasks)
@@ -153,10 +152,9 @@ def require_outside(lake: Store, target: Store) -> None:
 
 
 class _ExportTask(NamedTuple):
-    """A segment to write. `has_epochs` is true if its batches may have leader epochs above 0."""
+    """A segment to write."""
 
     row: SegmentRow
-    has_epochs: bool
     is_first: bool  # whether it is the first segment of its log
 
     @property
@@ -183,11 +181,10 @@ def _window(start: Time | None, end: Time | None) -> Window | None:
     return window
 
 
-def _tasks(rows: Iterable[SegmentRow], views: Mapping[int, PartitionView]) -> Iterator[_ExportTask]:
-    for partition, its in groupby(rows, key=lambda row: row.partition):
-        has_epochs = (views[partition].leader_epoch or 0) > FIRST_EPOCH
+def _tasks(rows: Iterable[SegmentRow]) -> Iterator[_ExportTask]:
+    for _, its in groupby(rows, key=lambda row: row.partition):
         for number, row in enumerate(its):
-            yield _ExportTask(row, has_epochs, number == 0)
+            yield _ExportTask(row, number == 0)
 
 
 def _is_wanted(row: SegmentRow, views: Mapping[int, PartitionView], window: Window | None) -> bool:
@@ -217,25 +214,16 @@ def _write(
         check_crc(row, suffix, crc32c.crc32c(data))
         target.put(_key(row, row.base_offset, suffix), data)
     with target.writer(_key(row, row.base_offset, "log")) as sink:
-        for data in _fresh_log(store, row) if task.has_epochs else _log(store, row):
+        for data in _log(store, row):
             sink.write(data)
     return _WrittenLog(row.partition, row.base_offset, row.end_offset, row.log_bytes)
 
 
 def _log(store: Store, row: SegmentRow) -> Iterator[Any]:
-    """Yield the bytes of a log. Raises CorruptData at the end if their checksum is wrong."""
-    logs = LakeLogs(store)
-    check_size(row, "log", logs.size(row.key("log")))
-    crc = 0
-    for at in range(0, row.log_bytes, COPY_BYTES):
-        data = logs.read(row.key("log"), at, min(at + COPY_BYTES, row.log_bytes))
-        crc = crc32c.crc32c(data, crc)
-        yield data
-    check_crc(row, "log", crc)
+    """Yield the bytes of a log, with the leader epoch of a new topic in each batch.
 
-
-def _fresh_log(store: Store, row: SegmentRow) -> Iterator[Any]:
-    """Yield the bytes of a log, with the leader epoch of a new topic in each batch."""
+    Raises CorruptData, at the end if the checksum of the log is wrong.
+    """
     check_size(row, "log", LakeLogs(store).size(row.key("log")))
     log, check = LogSegment.from_row(row), LogCheck(row)
     for chunk in LogFetch(store).chunks_of(log, log.log):

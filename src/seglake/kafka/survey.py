@@ -20,7 +20,6 @@ from seglake.format.batch import (
     CONTROL,
     COUNT_AT,
     HEADER,
-    LEADER_EPOCH_AT,
     LENGTH_AT,
     LOG_OVERHEAD,
     MAGIC_AT,
@@ -30,7 +29,7 @@ from seglake.format.batch import (
     TRANSACTIONAL,
     BatchTable,
 )
-from seglake.format.decode import Damage, check_crcs, decode_batches, scan
+from seglake.format.decode import check_crcs, decode_batches, scan
 from seglake.format.encode import EncodedBatches, write_crcs
 from seglake.format.records import Flags, Int64s, read_only
 from seglake.kafka.folder import LogFile, PartitionFolder
@@ -112,7 +111,8 @@ class Scan:
             self.first = int(rows["base_offset"][0])
         self.stop = batch_range.position + int(rows["position"][-1]) + int(rows["size"][-1])
         self.end = int(rows["last_offset"][-1]) + 1
-        self.leader_epoch = max(self.leader_epoch, _largest_epoch(batch_range.data, rows))
+        epochs = batch_headers(batch_range.data, rows)["leader_epoch"]
+        self.leader_epoch = max(self.leader_epoch, int(epochs.max()))
         of_transactions = rows["attributes"] & (TRANSACTIONAL | CONTROL) != 0
         if self.unsettled is None and of_transactions.any():
             self.unsettled = int(rows["base_offset"][of_transactions.argmax()])
@@ -223,20 +223,15 @@ def surveyed_ranges(store: Reader, log: LogFile) -> Iterator[SurveyedRange | Cor
         if damage is not None and not (damage.cut_short and stop < log.size):
             yield damage.error.within("", at)
             return
-        size = READ_BYTES if whole else _size_at(data, damage, size)
+        # A batch that is larger than the data is read again, whole.
+        head = bytes(memoryview(data)[:LOG_OVERHEAD])
+        size = READ_BYTES if whole else max(_batch_bytes(head), size + 1)
         if size > MAX_BATCH_BYTES + OVERHEAD:
             yield CorruptData(
                 f"the record batch has {size} bytes, more than a reader accepts", position=at
             )
             return
         at += whole
-
-
-def _size_at(data: Any, damage: Damage | None, size: int) -> int:
-    """Return the size of the first batch, which is larger than the data."""
-    head = bytes(memoryview(data)[LENGTH_AT:LOG_OVERHEAD])
-    assert damage is not None  # noqa: S101  # nothing is whole, so something is wrong
-    return max(int.from_bytes(head, "big") + LOG_OVERHEAD, size + 1)
 
 
 def _intact(task: LogToScan, batch_range: SurveyedRange, result: Scan) -> SurveyedRange:
@@ -278,6 +273,7 @@ def _require_torn(task: LogToScan, damage: CorruptData, log_end: int) -> str:
 
 
 def _batch_bytes(head: bytes) -> int:
+    """Return the size of a batch that begins with `head`, or at least the size of a header."""
     if len(head) < LOG_OVERHEAD:
         return OVERHEAD
     return int.from_bytes(head[LENGTH_AT:LOG_OVERHEAD], "big") + LOG_OVERHEAD
@@ -293,11 +289,6 @@ def _is_zero(store: Reader, log: LogFile, position: int) -> bool:
 def _cut(task: LogToScan, position: int, what: str) -> str:
     place, size = task.folder.place(task.log.key), task.log.size - position
     return f"{place}: left out the last {size:,} bytes, from byte {position} on, which {what}"
-
-
-def _largest_epoch(data: Any, rows: BatchTable) -> int:
-    places = rows["position"][:, None] + (LEADER_EPOCH_AT + np.arange(4))
-    return int(np.ascontiguousarray(read_only(data)[places]).view(">i4").max())
 
 
 def combine_scans(

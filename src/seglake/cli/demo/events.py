@@ -41,13 +41,11 @@ _AGENTS: Strings = pa.array(
 
 
 class GenerateResult(NamedTuple):
-    """The written files, their counts of good lines and broken lines, and the range of times."""
+    """The written files, and their counts of good lines and broken lines."""
 
     files: list[Path]
     events: int
     broken: int
-    first_ms: int
-    last_ms: int
 
 
 class _Visitors(NamedTuple):
@@ -80,7 +78,7 @@ def generate(
     visitors = _Visitors.draw(np.random.default_rng([seed]))
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    written, times = [], []
+    written = []
     for number in range(files):
         rng = np.random.default_rng([seed, number])
         is_broken = _scatter(rng, _share(events, number, files), _share(broken, number, files))
@@ -91,9 +89,7 @@ def generate(
                 block = slice(start, start + BLOCK_LINES)
                 block_times = arrivals[block] - _lateness(rng, len(arrivals[block]))
                 out.write(_lines(rng, visitors, block_times, is_broken[block]))
-                if len(good := block_times[~is_broken[block]]):
-                    times += [int(good.min()), int(good.max())]
-    return GenerateResult(written, events, broken, min(times), max(times))
+    return GenerateResult(written, events, broken)
 
 
 def _share(total: int, number: int, files: int) -> int:

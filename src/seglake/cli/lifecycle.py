@@ -299,9 +299,8 @@ _MAINTAIN_COLUMNS = [
 _COUNTS = {
     "segments": "segment", "records": "record", "rejects": "reject", "log_bytes": "log byte",
     "deleted_bytes": "deleted byte", "superseded": "superseded record",
-    "expired_tombstones": "expired tombstone", "null_keys": "record", "added": "table file",
+    "expired_tombstones": "expired tombstone", "null_keys": "keyless record", "added": "table file",
 }  # fmt: skip
-_BEHIND = {"null_keys": " without a key"}  # follows the noun
 _OF_COMPACTION = ("superseded", "expired_tombstones", "null_keys")
 
 
@@ -339,8 +338,7 @@ def _result(part: dict[str, Any]) -> str:
     counts = Counter({name: report[name] for name in _COUNTS if name in report})
     for log in report.get("partitions", ()):  # of a compaction
         counts.update({name: log[name] for name in _OF_COMPACTION})
-    texts = [f"{counted(counts[name], noun)}{_BEHIND.get(name, '')}"
-             for name, noun in _COUNTS.items() if counts[name]]  # fmt: skip
+    texts = [counted(counts[name], noun) for name, noun in _COUNTS.items() if counts[name]]
     if not texts:
         apart = report.get("apart")  # of a merge
         return f"nothing to do, because {_why_apart(apart)}" if apart else "nothing to do"

@@ -66,7 +66,7 @@ def test_a_compacted_topic_is_compacted_where_it_is_due(root: str) -> None:
 def test_the_records_that_a_compaction_removes_are_told(tmp_path: Path) -> None:
     maker = LakeMaker(tmp_path, settings={"cleanup.policy": "compact"})
     maker.run({0: [Event(0, b"k"), Event(1), Event(2), Event(3, b"k")]})
-    what = "1 superseded record, 2 records without a key"
+    what = "1 superseded record, 2 keyless records"
     for dry_run, fate in ((["--dry-run"], "would be removed"), ([], "removed")):
         done = CliRunner().invoke(app, ["maintain", str(tmp_path), "events", *dry_run])
         assert f"  {what} {fate}  " in done.stdout

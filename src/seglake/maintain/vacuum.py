@@ -9,6 +9,7 @@ A vacuum must not delete a file that a paused writer is about to commit:
 So a vacuum works in this order (I1, I5, I6):
 
     1. Read storage's clock, and write missing markers of committed attempts. Delete ended tags.
+       List the data files that recent commits removed, see `catalog.retention`.
     2. Find the old objects that nothing names. An attempt whose newest unnamed object is younger
        than the grace period may still run, so its objects are kept. Abandon the other attempts, see
        `catalog.attempts`. Claims are kept for 30 days, because an abandoned attempt may still run

@@ -132,7 +132,7 @@ def test_a_manifest_that_is_gone__is_found(maker: LakeMaker) -> None:
     for key in gone:
         (maker.root / key).unlink()
     report = verify(str(maker.root))
-    assert sorted(each.file for each in report.missing) == sorted(gone)
+    assert sorted(each.file for each in report.findings) == sorted(gone)
     assert {each.problem for each in report.findings} == {
         "the manifest of a committed attempt is missing, which a rebuild of the catalog needs"
     }

@@ -4,7 +4,7 @@ The passes write files, but do not commit:
 
     FindKeys        segments → the last record of each key, as a hash and an offset    pass 1
     FindSurvivors   hash ranges → the offsets to keep, by segment
-    Passes._cleaned segments and offsets → segments                                    pass 2
+    _write_group    segments and offsets → segments                                    pass 2
 
 In the first pass, values and headers are decoded and not kept. A task has one table of keys in
 memory. When the table is full, its rows are spilled to disk, divided into *buckets* by ranges of
@@ -31,7 +31,7 @@ import pyarrow as pa
 from seglake.catalog.schema import SegmentRow, TopicRow
 from seglake.catalog.version.snapshot import PartitionView
 from seglake.config import Topic
-from seglake.engine import SHARES_PER_CORE, Amounts, Engine, Progress, SegmentTasks, in_waves
+from seglake.engine import SHARES_PER_CORE, Engine, Progress, SegmentTasks, in_waves
 from seglake.errors import UsageError
 from seglake.format.batch import CONTROL, DELETE_HORIZON, BatchTable
 from seglake.format.decode import Decoded
@@ -179,12 +179,6 @@ class FindKeys(NamedTuple):
                     full.add([rows.data for rows in table.take(log_part.buckets)])
                     _write_keys(full, log_part, spool)
         return PassOutput(pack_rows(spool.rows()), counts)
-
-    def amounts(self, items: Sequence[Sequence[LogPart]]) -> Amounts:
-        """Return the bytes of log of each item of work."""
-        return Amounts(
-            "bytes of log in this wave", [sum(part.size_bytes for part in parts) for parts in items]
-        )
 
     def _parts(self, log_part: LogPart) -> Iterator[tuple[KeyedRecords, Words]]:
         """Yield the records of the segments in parts, each with the key of the hash."""
@@ -401,10 +395,6 @@ class FindSurvivors(NamedTuple):
                     for kind, found in ((SURVIVORS, survivors), (TOMBSTONES, tombstones)):
                         _write_offsets(found, kind, partition, len(edges) - 1, spool)
         return PassOutput(pack_rows(spool.rows()), counts)
-
-    def amounts(self, items: Sequence[Sequence[BlobBucket]]) -> Amounts:
-        """Return the number of keys in each item's blobs. A key counts once for each blob."""
-        return Amounts("keys in this wave", [sum(each.rows for each in some) for some in items])
 
     def _entries(self, bucket: BlobBucket) -> Words:
         """Return the entries of all keys of a bucket, in the order of their offsets."""

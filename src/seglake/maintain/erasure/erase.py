@@ -20,12 +20,16 @@ compactions and erasures announce themselves before they read input or copy reco
        these steps.
     5. Commit to the quarantine. Delete the list. Until then, the next erasure of the topic also
        erases the listed rejects, whatever its keys are.
-    6. Remove rows from the samples of failed runs.
-    7. With `wait`, wait for the attempts that ran before the commit, and erase what they added.
-    8. Fence the published tables of the topic, so that no publisher that ran before the commit can
+    6. Find the attempts again, and report attempts that began before the commit. Remove rows from
+       the samples of failed runs.
+    7. Fence the published tables of the topic, so that no publisher that ran before the commit can
        add its files.
-    9. With `vacuum`, delete the old objects that have a key. Repeat this until abandoned attempts
-       have written nothing more. Publish the tables, and delete the files of removed segments.
+    8. With `wait`, wait for the attempts that ran before the commit. Then repeat steps 1 to 7, to
+       erase what they added.
+    9. With `vacuum`, delete the old objects that have a key. If logs are among them and there was
+       no commit, commit first, so that no version before it can be tagged, and search again. Repeat
+       this until abandoned attempts have written nothing more. Publish the tables, and delete the
+       files of removed segments.
 
 No report contains a key, because the history keeps the reports.
 """
@@ -67,7 +71,7 @@ from seglake.catalog.topic_change import Change
 from seglake.catalog.transaction import announce
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.clock import now_ms
-from seglake.engine import Amounts, Engine, Progress, SegmentTasks
+from seglake.engine import Engine, Progress, SegmentTasks
 from seglake.errors import CorruptData, MissingObject, UsageError
 from seglake.layout import TOPICS, WHOLE_LAKE, new_attempt, rejects_key
 from seglake.limits import GRACE_HOURS, HOUR_MS
@@ -291,7 +295,7 @@ class OldObjects:
         listed = list(store.list(f"{layout.QUARANTINE_TABLE}/topic={self._topic}"))
         live = {*QuarantineTable(store).all_keys(self._topic)} - {*gone}
         old = [item for item in listed if item.key not in live and self._is_old(item.key)]
-        goes = engine.map(_HasRejects(store, self._criteria), old)
+        goes = engine.map(partial(_may_have_rejects, store, self._criteria), old)
         yield from (item for item, had in zip(old, goes, strict=True) if had)
 
     def _is_old(self, key: str) -> bool:
@@ -302,23 +306,15 @@ class OldObjects:
         return key in named or self._attempts.has_ended(writing_attempt(key) or "")
 
 
-class _HasRejects(NamedTuple):
-    """The task that returns whether an unnamed quarantine file has a row to erase."""
-
-    store: Store
-    criteria: ErasureCriteria
-
-    def __call__(self, file: Listed) -> bool:
-        try:
-            rows = read_all_rejects(self.store, file.key)
-            return bool(pc.any(self.criteria.rejects(rows["raw"])).as_py())
-        except MissingObject:
-            return False
-        except CorruptData:  # the damaged file may have such a row
-            return True
-
-    def amounts(self, files: Sequence[Listed]) -> Amounts:
-        return Amounts("bytes of rejects", [file.size for file in files])
+def _may_have_rejects(store: Store, criteria: ErasureCriteria, file: Listed) -> bool:
+    """Return whether an unnamed quarantine file has a row to erase, or is damaged."""
+    try:
+        rows = read_all_rejects(store, file.key)
+        return bool(pc.any(criteria.rejects(rows["raw"])).as_py())
+    except MissingObject:
+        return False
+    except CorruptData:
+        return True
 
 
 IF_RUNNING = "erase with --wait, or after it has ended. If it is dead, give a shorter --grace-hours"

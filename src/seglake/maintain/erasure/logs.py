@@ -14,7 +14,6 @@ import pyarrow.compute as pc
 
 from seglake.catalog.failed_run import FailedRun, all_failed_runs
 from seglake.catalog.quarantine.files import (
-    FILES,
     RejectsFile,
     is_merged,
     read_all_rejects,
@@ -36,7 +35,7 @@ from seglake.catalog.table import CatalogTable
 from seglake.catalog.tags import ErasedRecords, live_tags
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.clock import now_ms
-from seglake.engine import Amounts, Engine, SegmentTasks
+from seglake.engine import Engine, SegmentTasks
 from seglake.errors import CommitConflict, CorruptData, MissingObject, UsageError
 from seglake.format.batch import CONTROL
 from seglake.format.index import Subjects
@@ -309,23 +308,15 @@ class RejectErasure:
         """Return the rejects in each file that the quarantine names now, by key."""
         keys = self._table.all_keys(self._topic)
         left = [key for key in keys if key not in self._by_file]
-        results = self._engine.map(_Find(self._store, self._goes), left)
+        results = self._engine.map(partial(_find_rejects, self._store, self._goes), left)
         self._by_file |= zip(left, results, strict=True)
         return {key: self._by_file[key] for key in keys}
 
 
-class _Find(NamedTuple):
-    """The task that finds the rejects to erase in a quarantine file, from the file's key."""
-
-    store: Store
-    goes: RejectMatcher
-
-    def __call__(self, key: str) -> _FileRejects:
-        rows = read_all_rejects(self.store, key)
-        return _FileRejects(list_rejects(key, rows, self.goes(key, rows)), count_by_attempt(rows))
-
-    def amounts(self, keys: Sequence[str]) -> Amounts:
-        return Amounts.alike(FILES, keys)
+def _find_rejects(store: Store, goes: RejectMatcher, key: str) -> _FileRejects:
+    """Find the rejects to erase in the quarantine file with this key."""
+    rows = read_all_rejects(store, key)
+    return _FileRejects(list_rejects(key, rows, goes(key, rows)), count_by_attempt(rows))
 
 
 class _WriteRest(NamedTuple):
@@ -357,9 +348,6 @@ class _WriteRest(NamedTuple):
             for of_attempt in attempts
             if of_attempt not in self.dead
         ]
-
-    def amounts(self, keys: Sequence[str]) -> Amounts:
-        return Amounts.alike(FILES, keys)
 
 
 def samples_to_erase(

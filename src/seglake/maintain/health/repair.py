@@ -154,12 +154,26 @@ def rebuild_catalog(
 ) -> RebuildResult:
     """Rebuild the catalog from the manifests of committed attempts.
 
-    The old catalog is copied to `catalog/log.backup-<time>` before it is deleted. The new version
-    is higher than all versions in manifests, in files of the catalog and in published tables, so no
-    version number is used twice. Included attempts without a success marker get a marker.
+    A version number must not be used twice:
 
-    Processes must not write to the lake during the rebuild. Until it ends, the lake cannot be
-    opened. A rebuild that was killed must be started again.
+        1. A rebuild deletes the old catalog, whose last version was 90, and is killed.
+        2. Another rebuild finds only manifests, the last of version 80, and creates version 81.
+        3. A reader that has version 85 open continues with version 86 of the new catalog.
+
+    So a rebuild works in this order:
+
+        1. Find the manifests that count (`History`), and check that their rows fit together and
+           their logs exist. Otherwise, change nothing.
+        2. Write the missing success markers of these attempts. The old catalog, which is deleted
+           later, may be the only proof of their commits.
+        3. Record that a rebuild has begun, and the highest version of the old catalog, of manifests
+           and of published tables. From now on, the lake cannot be opened.
+        4. Copy the old catalog to `catalog/log.backup-<time>`, and delete it.
+        5. Create the new catalog with a version above the recorded one.
+        6. Record that the rebuild has ended.
+
+    Processes must not write to the lake during the rebuild. A rebuild that was killed must be
+    started again.
 
     Args:
         root: The folder or URI of the lake.

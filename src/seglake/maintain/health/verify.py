@@ -63,11 +63,6 @@ class VerifyResult(MaintenanceReport):
     orphans: list[str] = field(default_factory=list)
 
     @property
-    def missing(self) -> list[HealthFinding]:
-        """Return the findings about objects that do not exist."""
-        return [finding for finding in self.findings if finding.kind == "missing"]
-
-    @property
     def exit_code(self) -> int:
         """Return 1 if there is any finding, else 0."""
         return 1 if self.findings else 0

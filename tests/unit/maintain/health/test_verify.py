@@ -60,8 +60,8 @@ def test_a_missing_file__is_reported_as_missing(
         report = verify(str(lake.root), deep=deep)
     finally:
         (tmp_path / "kept").rename(path)
-    assert [lake.root / finding.file for finding in report.missing] == [path]
-    assert report.findings == report.missing
+    (finding,) = report.findings
+    assert (lake.root / finding.file, finding.kind) == (path, "missing")
     assert report.exit_code == 1
 
 

@@ -206,7 +206,7 @@ class SparkEngine:
         Each core gets one task at a time. Progress is reported after every such wave of tasks.
         """
         sizes = Amounts.from_task(task, items).each
-        cores = self.cores_for(sum(sizes)) if items else 0
+        cores = self.cores_for(sum(sizes)) if items else 1  # without items, start no session
         waves = in_waves(self, _Share(task), items, sizes, cores)
         return _in_order((dict(zip(*each, strict=True)) for each in waves), sizes, progress)
 

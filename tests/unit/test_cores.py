@@ -124,5 +124,11 @@ def test_results_are_in_order_and_few_tasks_begin_after_an_error(cores: int) -> 
     assert len(begun) < 3 * cores
 
 
+def test_no_items_need_no_session_of_spark() -> None:
+    done = list[tuple[int, int]]()
+    assert SparkEngine().map_many(str, [], lambda *each: done.append(each)) == []
+    assert {*done} == {(0, 0)}
+
+
 def test_threads_do_not_grow() -> None:
     assert [LocalEngine(cores).cores_for(10**15) for cores in (1, 7)] == [1, 7]

@@ -247,8 +247,8 @@ class RunRemoval:
         committed = self.table.runs(base, self.topic) if base.find_topic(self.topic) else []
         by_attempt: dict[str, RunRow] = {}
         for run in self.choose(base):
-            chain = redrive_chain(run, committed)
-            of_run = [chain.first, *chain.redrives]
+            whole = redrive_chain(run, committed)
+            of_run = [whole.first, *whole.redrives]
             for row in of_run[of_run.index(run) :]:
                 by_attempt[row.attempt_id] = row
         return list(by_attempt.values())

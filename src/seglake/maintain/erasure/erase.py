@@ -115,12 +115,12 @@ _QUARANTINED = re.compile(rf"{layout.QUARANTINE_TABLE}/topic=([^/]+)/")
 class TopicAttempts(NamedTuple):
     """The attempts at a topic that did not commit, and all committed attempts.
 
-    `running` attempts may still run, and are listed with the times (ms) of their first and last
-    write. `to_abandon` attempts count as ended and are abandoned, but
-    their processes may be alive and write more objects. `remaining_objects` are the unnamed objects
-    of attempts that have ended, and `remains` are the keys of the objects of `to_abandon` attempts.
-    `named_rejects` are the keys of files that the quarantine names now, or has named during the
-    grace period. The writers of these files no longer need them.
+    `running` attempts may still run, and have the times (ms) of their first and last write.
+    `to_abandon` attempts count as ended and are abandoned, but their processes may be alive and
+    write more objects. `remaining_objects` are the unnamed objects of attempts that have ended, and
+    `remains` are the keys of the objects of `to_abandon` attempts. `named_rejects` are the keys of
+    files that the quarantine names now, or has named during the grace period. The writers of these
+    files no longer need them.
     """
 
     running: dict[str, tuple[int, int]]

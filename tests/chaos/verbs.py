@@ -81,9 +81,9 @@ def _maintain(lake: str, progress: Callable[[str], None] = lambda _part: None) -
 
 
 VERBS: dict[str, Callable[..., Any]] = {
-    "reindex": partial(reindex, topic="events", policy=IndexPolicy("records", 3)),
+    "reindex": partial(reindex, topic="events", policy=IndexPolicy(180)),
     "repair": repair_indexes,
-    "reindex again": partial(reindex, topic="events", policy=IndexPolicy("bytes", 0)),
+    "reindex again": partial(reindex, topic="events", policy=IndexPolicy(0)),
     "publish": partial(publish, topic="events", fields=FIELDS),
     "publish again": partial(publish, topic="events"),
     "replace": _replace,

@@ -187,7 +187,7 @@ def _alter(lake: str, chance: random.Random) -> None:
 
 
 def _reindex(lake: str, chance: random.Random) -> None:
-    reindex(lake, "events", IndexPolicy("records", chance.randint(1, 5)))
+    reindex(lake, "events", IndexPolicy(chance.choice([0, 100, 300])))
 
 
 def _maintain(lake: str, _chance: random.Random) -> None:

@@ -217,7 +217,7 @@ def test_markers_and_producers_stay(kafka: Kafka, cleaner: KafkaCleaner, tmp_pat
     folder.mkdir(parents=True)
     kafka.write_segment(folder, 0, [*batches, plain])
     table = describe((folder / f"{0:020}.log").read_bytes())
-    sealed = rebuild(0, table, IndexPolicy("bytes", 4096))
+    sealed = rebuild(0, table, IndexPolicy(4096))
     files = {"log": (folder / f"{0:020}.log").read_bytes(), **index_files(sealed)}
     for suffix, data in files.items():
         (folder / f"{0:020}.{suffix}").write_bytes(data)

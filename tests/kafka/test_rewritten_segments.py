@@ -85,7 +85,7 @@ def test_kafkas_filter_keeps_the_same(
             kafkas.write_bytes(kafka.call("filter", *arguments, on=filters))
             assert_same(kafka, root / new.key("log"), kafkas, old)
             expected = [record for record in expected if record.offset in keep]
-            assert_kafka_accepts(kafka, root, new, log.topic.index_interval[1])
+            assert_kafka_accepts(kafka, root, new, log.topic.index_interval_bytes)
             assert kafka.read_records(root / new.key("log")) == expected
             rows = [new]
 

@@ -37,7 +37,7 @@ def log_of(topic: str) -> Stored:
     events[200] = events[200]._replace(value=NOISE)
     codec, kind = topic.split("-")
     stored = topic_of(
-        ("bytes", INTERVALS[number % 3]), name=topic, compression_type=codec,
+        INTERVALS[number % 3], name=topic, compression_type=codec,
         message_timestamp_type=kind, batch_size=600, segment_bytes=len(NOISE) + 1000,
         segment_ms=1000,
     )  # fmt: skip
@@ -117,7 +117,7 @@ def test_a_broker_leaves_our_indexes_and_writes_the_same_ones(
     """Where it gets our indexes, they are as before; where it gets none, it makes them."""
     logs = {(f"rebuilt-{topic}", 0): folder for topic, (_, folder) in lake.items()}
     configs = {
-        f"rebuilt-{topic}": {"index.interval.bytes": str(log_of(topic).topic.index_interval[1])}
+        f"rebuilt-{topic}": {"index.interval.bytes": str(log_of(topic).topic.index_interval_bytes)}
         for topic in lake
     }
     broker.adopt(logs, configs=configs, rebuild_indexes=True)

@@ -137,7 +137,7 @@ def test_what_kafka_writes_is_read(
         ((base, log, index, time_index),) = segments_in(Path(folder))
         assert_read_as_kafka_reads(kafka, log)
         if segment[1]:
-            sealed = rebuild(base, describe(log.read_bytes()), IndexPolicy("bytes", interval))
+            sealed = rebuild(base, describe(log.read_bytes()), IndexPolicy(interval))
             assert sealed.offset_index == index.read_bytes()
             assert sealed.time_index == time_index.read_bytes()
 

@@ -32,7 +32,7 @@ from tests.kafka.test_written_segments import (
     write,
 )
 from tests.makers.lakes import Event, create_catalog
-from tests.makers.strategies import Stored, T, examples, other_intervals, stored_logs, topic_of
+from tests.makers.strategies import Stored, T, examples, stored_logs, topic_of
 
 QUESTIONS = 200  # per example
 Found = tuple[int, int] | None  # timestamp and offset of a record
@@ -55,7 +55,7 @@ def offsets_to_ask(chance: random.Random, base: int, end: int) -> list[int]:
     return [chance.randint(base - 3, end + 3) for _ in range(QUESTIONS)]
 
 
-logs = st.one_of(stored_logs(max_size=200), stored_logs(intervals=other_intervals, max_size=60))
+logs = stored_logs(max_size=200)
 chances = st.randoms(use_true_random=False)
 
 
@@ -210,7 +210,7 @@ def test_we_go_on_where_kafka_gives_up(
     kafka: Kafka, times: list[int], log_start: int, time: int
 ) -> None:
     events = [Event(each, None, b"value") for each in times]
-    topic = topic_of(("bytes", 0), compression_type="none", batch_size=1, segment_bytes=150)
+    topic = topic_of(0, compression_type="none", batch_size=1, segment_bytes=150)
     log = Stored(events, topic, 0, 0)
     with scratch_folder() as root:
         rows = write(Path(root), log)
@@ -224,7 +224,7 @@ def test_we_go_on_where_kafka_gives_up(
 
 def test_we_go_on_behind_a_batch_that_compaction_emptied(kafka: Kafka) -> None:
     events = [Event(time, None, b"value") for time in (T, T + 50, T + 60, T + 10)]
-    topic = topic_of(("bytes", 0), compression_type="none", batch_size=1, segment_bytes=150)
+    topic = topic_of(0, compression_type="none", batch_size=1, segment_bytes=150)
     log = Stored(events, topic, 0, 0)
     emptied = [
         Batch((Record(0, T, None, b"value"),)),
@@ -245,7 +245,7 @@ def compacted(kafka: Kafka, folder: Path, row: SegmentRow, batches: list[Batch])
         path.unlink()
     kafka.write_segment(folder, row.base_offset, batches, index_interval_bytes=0)
     table = describe((folder / f"{row.base_offset:020}.log").read_bytes())
-    sealed = rebuild(row.base_offset, table, IndexPolicy("bytes", 0))
+    sealed = rebuild(row.base_offset, table, IndexPolicy(0))
     (folder / f"{row.base_offset:020}.zonemap").write_bytes(sealed.zone_map)
     files = {path.suffix[1:]: path for path in folder.glob(f"{row.base_offset:020}.*")}
     facts: dict[str, Any] = {

@@ -27,7 +27,6 @@ from tests.makers.strategies import (
     Stored,
     T,
     examples,
-    other_intervals,
     stored_logs,
     topic_of,
 )
@@ -117,7 +116,7 @@ def test_kafka_reads_what_was_written(kafka: Kafka, log: Stored) -> None:
     with scratch_folder() as root:
         folder = folder_of(Path(root), write(Path(root), log))
         assert accepted(kafka, folder) == records_in(log)
-        assert_recovery_makes_the_same(kafka, folder, log.topic.index_interval[1])
+        assert_recovery_makes_the_same(kafka, folder, log.topic.index_interval_bytes)
 
 
 @given(
@@ -127,19 +126,11 @@ def test_kafka_reads_what_was_written(kafka: Kafka, log: Stored) -> None:
 def test_kafka_makes_the_same_indexes_of_extreme_times(
     kafka: Kafka, times: list[int], interval: int, batch: int
 ) -> None:
-    log = Stored([Event(t) for t in times], topic_of(("bytes", interval), batch_size=batch), 0, T)
+    log = Stored([Event(t) for t in times], topic_of(interval, batch_size=batch), 0, T)
     with scratch_folder() as root:
         folder = folder_of(Path(root), write(Path(root), log))
         assert accepted(kafka, folder) == records_in(log)
         assert_recovery_makes_the_same(kafka, folder, interval)
-
-
-@given(stored_logs(intervals=other_intervals, max_size=100))
-@examples(15)
-def test_kafka_accepts_intervals_that_it_does_not_have(kafka: Kafka, log: Stored) -> None:
-    with scratch_folder() as root:
-        folder = folder_of(Path(root), write(Path(root), log))
-        assert accepted(kafka, folder) == records_in(log)
 
 
 @pytest.mark.parametrize("timestamp_type", ["CreateTime", "LogAppendTime"])
@@ -167,14 +158,14 @@ def test_every_codec_and_interval(kafka: Kafka, codec: str, timestamp_type: str)
             assert len(rows) > 1
             folder = folder_of(Path(root), rows)
             assert accepted(kafka, folder) == records_in(log)
-            assert_recovery_makes_the_same(kafka, folder, interval[1])
+            assert_recovery_makes_the_same(kafka, folder, interval)
 
 
 @pytest.mark.parametrize("suffix", [".log", ".index", ".timeindex"])
 def test_a_wrong_byte_is_noticed(kafka: Kafka, suffix: str) -> None:
     events = [Event(T + number, b"key", b"value") for number in range(9)]
     with scratch_folder() as root:
-        log = Stored(events, topic_of(("bytes", 0), batch_size=1), 0, T)
+        log = Stored(events, topic_of(0, batch_size=1), 0, T)
         folder = folder_of(Path(root), write(Path(root), log))
         damaged = next(folder.glob(f"*{suffix}"))
         content = bytearray(damaged.read_bytes())

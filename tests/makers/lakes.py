@@ -75,7 +75,7 @@ class Shape:
     codec: str = "none"
     batch_bytes: int = 256
     segment_bytes: int = 2**30
-    policy: IndexPolicy = field(default_factory=lambda: IndexPolicy("bytes", 200))
+    policy: IndexPolicy = field(default_factory=lambda: IndexPolicy(200))
     append_time_ms: int | None = None
 
     @property
@@ -221,7 +221,7 @@ class LakeMaker:
             offset_of_max_timestamp=sealed.offset_of_max_timestamp,
             max_lateness_ms=sealed.max_lateness_ms,
             timestamp_type="CreateTime" if shape.append_time_ms is None else "LogAppendTime",
-            codec=shape.codec, index_interval_kind=shape.policy.by,
+            codec=shape.codec,
             index_interval=shape.policy.interval, attempt_id=attempt, created_at_ms=0,
             **facts,
         )  # fmt: skip

@@ -70,7 +70,7 @@ def append(life: Life, chance: random.Random) -> None:
     for p, given_rows in rows.items():
         more = sum(1 + row.gap for row in given_rows)
         life.ends[maker.topic, p] = life.ends.get((maker.topic, p), 0) + more
-    policy = chance.choice([IndexPolicy("bytes", 1), IndexPolicy("records", 5), IndexPolicy()])
+    policy = chance.choice([IndexPolicy(1), IndexPolicy(300), IndexPolicy()])
     sizes = chance.choice([(100, 900), (300, 2000), (300, 2**30), (16_384, 2**30)])
     maker.run(rows, Shape(chance.choice(CODECS), *sizes, policy))
 
@@ -95,7 +95,7 @@ def delete_beginning(life: Life, chance: random.Random) -> None:
 
 
 def index_anew(life: Life, chance: random.Random) -> None:
-    reindex(life.root, chance.choice([*life.maker.written]), IndexPolicy("records", 3))
+    reindex(life.root, chance.choice([*life.maker.written]), IndexPolicy(180))
 
 
 def merge_all(life: Life, chance: random.Random) -> None:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.strategies import DrawFn, SearchStrategy
+from hypothesis.strategies import DrawFn
 
 from seglake.config import Pipeline, Topic
 from seglake.format.codecs.compression import NAMES
@@ -60,23 +60,19 @@ def event_lists(draw: DrawFn, *, min_size: int = 1, max_size: int = 300) -> list
     ]
 
 
-INTERVALS = [("bytes", size) for size in (0, 1, 10, 100, 4096)]
+INTERVALS = (0, 1, 10, 100, 4096)
 ROLLED = [  # for what reason, and at which multiple of a batch, time span or size
     (None, 0), (None, 0), ("segment_bytes", 1), ("segment_bytes", 3), ("segment_ms", 1),
     ("segment_ms", 100), ("segment_ms", 10_000), ("segment_index_bytes", 24),
     ("segment_index_bytes", 100),
 ]  # fmt: skip
-OTHER_INTERVALS = [("records", 1), ("records", 7), ("ms", 10), ("ms", 60_000)]
 ENDS = st.sampled_from([INT64_MAX, INT64_MAX - 1, 5, 1, 0, -1, -2, -3, INT64_MIN + 1, INT64_MIN])
-kafkas_intervals, other_intervals = st.sampled_from(INTERVALS), st.sampled_from(OTHER_INTERVALS)
 
 
-def topic_of(interval: tuple[str, int] = ("bytes", 4096), **keys: object) -> Topic:
+def topic_of(interval: int = 4096, **keys: object) -> Topic:
     """A topic's settings; "_" in a key's name stands for Kafka's dot."""
     dotted = {name.replace("_", "."): value for name, value in keys.items()}
-    return Topic.model_validate(
-        {"name": "events", f"index.interval.{interval[0]}": interval[1], **dotted}
-    )
+    return Topic.model_validate({"name": "events", "index.interval.bytes": interval, **dotted})
 
 
 class Stored(NamedTuple):
@@ -105,12 +101,7 @@ class Stored(NamedTuple):
 
 
 @st.composite
-def stored_logs(
-    draw: DrawFn,
-    *,
-    intervals: SearchStrategy[tuple[str, int]] = kafkas_intervals,
-    max_size: int = 300,
-) -> Stored:
+def stored_logs(draw: DrawFn, *, max_size: int = 300) -> Stored:
     """Logs of one or many segments, rolled for every reason there is."""
     rolled, unit = draw(st.sampled_from(ROLLED))
     small = rolled is not None and unit < 100  # so few records in a segment that files abound
@@ -125,7 +116,7 @@ def stored_logs(
         widest = max(len(event.value or b"") for event in events)
         keys[rolled] = unit * (batch + widest + 600)  # no batch is too large for a segment
     topic = topic_of(
-        draw(intervals),
+        draw(st.sampled_from(INTERVALS)),
         compression_type=draw(st.sampled_from(NAMES)),
         message_timestamp_type=draw(st.sampled_from(["CreateTime", "LogAppendTime"])),
         batch_size=batch,

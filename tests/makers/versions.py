@@ -61,15 +61,7 @@ shapes = st.builds(
     sizes=st.sampled_from(
         [(64, 700), (150, 2000), (400, 2000), (64, 2**30), (400, 2**30), (16384, 2**30)]
     ),
-    policy=st.sampled_from(
-        [
-            IndexPolicy("bytes", 0),
-            IndexPolicy("bytes", 300),
-            IndexPolicy("bytes", 4096),
-            IndexPolicy("records", 5),
-            IndexPolicy("ms", 10),
-        ]
-    ),
+    policy=st.sampled_from([IndexPolicy(0), IndexPolicy(300), IndexPolicy(4096)]),
 )
 Run = tuple[list[list[Event]], Shape]
 """The events of each log partition, and how they are stored."""

@@ -182,7 +182,7 @@ def test_a_cold_lookup_costs_three_requests(
 ) -> None:
     """Of a zone map that is read whole, and of one of which fences and entries are."""
     made = [Line(T + 1000 * n, "k") for n in range(count)]
-    topic = {"partitions": 1, "batch.size": 100, "index.interval.records": 1}
+    topic = {"partitions": 1, "batch.size": 100, "index.interval.bytes": 0}
     ingest(pipeline_of(f"{place}/lake", write_file(tmp_path / "a.jsonl", made), topic=topic))
     options = {"endpoint": proxy.endpoint}
     large = count > 10_000

@@ -133,7 +133,7 @@ def _index_keys(deed: Deed, _ground: Ground) -> Any:
 
 
 def _reindex(deed: Deed, _ground: Ground) -> Any:
-    return reindex(LAKE, EVENTS, IndexPolicy("records", 1 + deed.number))
+    return reindex(LAKE, EVENTS, IndexPolicy(60 * (1 + deed.number)))
 
 
 def _vacuum(deed: Deed, _ground: Ground) -> Any:

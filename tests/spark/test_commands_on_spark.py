@@ -22,7 +22,7 @@ from tests.makers.strategies import T
 COMMANDS: dict[str, Callable[..., Any]] = {
     "compact": lambda root, **how: compact(root, "events", now_ms=T + 10**6, **how),
     "merge": lambda root, **how: merge(root, "events", everything=True, **how),
-    "reindex": lambda root, **how: reindex(root, "events", IndexPolicy("records", 60), **how),
+    "reindex": lambda root, **how: reindex(root, "events", IndexPolicy(3600), **how),
     "erase": lambda root, **how: erase(root, "events", ["3"], vacuum=True, **how),
 }
 

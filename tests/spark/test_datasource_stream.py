@@ -171,7 +171,7 @@ def test_what_was_deleted_before_it_was_read(sink: Sink, maker: LakeMaker) -> No
 def test_a_micro_batch_may_find_nothing(spark: SparkSession, tmp_path: Path) -> None:
     """One that plans no task at all, too; and the query goes on."""
     maker = LakeMaker(tmp_path / "lake")
-    shape = Shape("none", 100, policy=IndexPolicy("bytes", 0, subjects=(RECORD_KEYS,)))
+    shape = Shape("none", 100, policy=IndexPolicy(0, subjects=(RECORD_KEYS,)))
     sink = Sink(spark, maker, tmp_path)
     for keys in ([b"b"], [b"a", b"b"], [b"b"], [b"a"]):
         maker.run({0: [Event(T + n, keys[n % len(keys)], b"%d" % n) for n in range(20)]}, shape)

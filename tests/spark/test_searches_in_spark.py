@@ -24,7 +24,7 @@ def maker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     """3000 events of 50 keys, one of them null and one empty; values are JSON, or none."""
     made = LakeMaker(tmp_path_factory.mktemp("search") / "lake", partitions=3)
     subjects = (RECORD_KEYS,) if request.param == "index" else ()
-    policy = IndexPolicy("bytes", 400, subjects)
+    policy = IndexPolicy(400, subjects)
     rows = [
         Event(T + n, KEYS[n * 7919 % 50], b'{"n":%d}' % (n // 50 % 10) if n % 11 else None)
         for n in range(3000)

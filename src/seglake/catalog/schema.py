@@ -78,8 +78,8 @@ class SegmentRow(WithSegmentId):
     `min_timestamp`, `max_timestamp` and `created_at_ms` are milliseconds since the epoch. Columns
     with `_bytes` are file sizes, and columns with `_crc32c` are checksums of whole files.
     `max_lateness_ms` is the largest time by which a record is older than an earlier record.
-    `index_interval_kind` is bytes, records or ms. `index_attempt_id` differs from `attempt_id` if
-    the index files were rebuilt. `external` is the URI of a log that is stored outside the lake.
+    `index_interval_kind` is always bytes. `index_attempt_id` differs from `attempt_id` if the index
+    files were rebuilt. `external` is the URI of a log that is stored outside the lake.
     `keyindex_bytes` and its checksum are None for a segment without a key index. `keyindex_of` has
     the subjects of the key index as JSON, or None if it covers only record keys.
     """
@@ -104,7 +104,7 @@ class SegmentRow(WithSegmentId):
     index_crc32c: int
     timeindex_crc32c: int
     zonemap_crc32c: int
-    index_interval_kind: str
+    index_interval_kind: str = "bytes"
     index_interval: int
     attempt_id: str
     index_attempt_id: str = ""  # by default, `attempt_id`
@@ -123,7 +123,7 @@ class SegmentRow(WithSegmentId):
     def index_policy(self) -> IndexPolicy:
         """Return the policy by which the segment was indexed."""
         subjects = () if self.keyindex_bytes is None else subjects_in(self.keyindex_of)
-        return IndexPolicy(self.index_interval_kind, self.index_interval, subjects)
+        return IndexPolicy(self.index_interval, subjects)
 
     @property
     def suffixes(self) -> tuple[Suffix, ...]:

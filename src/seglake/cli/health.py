@@ -124,8 +124,6 @@ def reindex(
     topic: Topic,
     partition: list[int] | None = None,
     index_interval_bytes: int | None = None,
-    index_interval_records: int | None = None,
-    index_interval_ms: int | None = None,
     json: Json = False,
 ) -> None:
     """Rebuild a topic's index files, optionally with another index interval.
@@ -133,8 +131,6 @@ def reindex(
     Args:
         partition: Only this partition. Repeatable. Default: all.
         index_interval_bytes: Bytes between entries. 0 makes an entry for every batch.
-        index_interval_records: Records between entries.
-        index_interval_ms: Milliseconds of event time between entries.
 
     Example:
         seglake reindex ./lake web --index-interval-bytes 4096
@@ -142,16 +138,7 @@ def reindex(
     from seglake.format.index import IndexPolicy
     from seglake.maintain.health.reindex import reindex as write_indexes
 
-    given = {
-        "bytes": index_interval_bytes, "records": index_interval_records, "ms": index_interval_ms,
-    }  # fmt: skip
-    policies = [IndexPolicy(unit, size) for unit, size in given.items() if size is not None]
-    if len(policies) > 1:
-        raise UsageError(
-            "several index intervals contradict each other. Keep one of --index-interval-bytes, "
-            "--index-interval-records and --index-interval-ms"
-        )
-    policy = policies[0] if policies else None
+    policy = None if index_interval_bytes is None else IndexPolicy(index_interval_bytes)
     with display("indexing", context.obj) as shown:
         report = write_indexes(
             root, topic, policy, partitions=partition, spark=shown.spark, progress=shown.amount

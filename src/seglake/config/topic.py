@@ -71,12 +71,6 @@ class Topic(Section):
         le=INT32_MAX,
         description="add an index entry after more than this number of bytes; 0: for every batch",
     )
-    index_interval_records: int | None = Field(
-        default=None, ge=1, le=INT64_MAX, description="number of records between index entries"
-    )
-    index_interval_ms: rules.Ms | None = Field(
-        default=None, ge=1, description="event time between index entries"
-    )
     index_keys: bool = Field(
         default=False,
         description="new segments get a key index, so that `seglake find` reads few blocks. "
@@ -194,15 +188,6 @@ class Topic(Section):
         """Return the subjects that new key indexes cover, from the `index.*` settings."""
         return subjects_of(self.settings)
 
-    @property
-    def index_interval(self) -> tuple[Literal["bytes", "records", "ms"], int]:
-        """Return (unit, length) of the interval between index entries, such as ("bytes", 4096)."""
-        if self.index_interval_records is not None:
-            return "records", self.index_interval_records
-        if self.index_interval_ms is not None:
-            return "ms", self.index_interval_ms
-        return "bytes", self.index_interval_bytes
-
     def event_times(self, clock_ms: int) -> tuple[int, int]:
         """Return the smallest and the largest allowed event time in ms, both inclusive.
 
@@ -232,10 +217,6 @@ class Topic(Section):
     def _contradictions(self) -> Iterator[str]:
         if self.offset_field is not None and self.partition_field is None:
             yield "topic.offset_field needs topic.partition_field. Add it"
-        intervals = [u for u in ("bytes", "records", "ms") if self._is_set(f"index_interval_{u}")]
-        if len(intervals) > 1:
-            names = " and ".join(f"topic.index.interval.{unit}" for unit in intervals)
-            yield f"{names} contradict each other. Keep one"
         for codec in ("zstd", "gzip"):
             if self._is_set(f"compression_{codec}_level") and self.compression_type != codec:
                 yield (
@@ -297,20 +278,16 @@ LIFECYCLE = (
     *VALUE_SETTINGS,
 )
 LIFECYCLE_FIELDS = {key.replace(".", "_") for key in LIFECYCLE}
-_INTERVAL = "index.interval."
 
 
 def combined(stored: Mapping[str, Any], overrides: Mapping[str, Any]) -> Topic:
     """Return a topic with the settings `overrides`, and with `stored` values for all others.
 
     Both map keys to values, and `overrides` contains the topic's name. A stored setting is left out
-    if this version of Seglake does not have it, or if it contradicts `overrides`, such as another
-    index interval, the level of another codec, or a setting of another value format. Raises
-    ValidationError.
+    if this version of Seglake does not have it, or if it contradicts `overrides`, such as the level
+    of another codec, or a setting of another value format. Raises ValidationError.
     """
     rest = {k: v for k, v in stored.items() if k not in overrides and v != DEFAULTS.get(k, v)}
-    if any(key.startswith(_INTERVAL) for key in overrides):
-        rest = {key: value for key, value in rest.items() if not key.startswith(_INTERVAL)}
     default = rest.get("compression.type", DEFAULTS["compression.type"])
     codec = overrides.get("compression.type", default)
     for other in {"zstd", "gzip"} - {codec}:

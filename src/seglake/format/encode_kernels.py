@@ -325,12 +325,11 @@ def partition_keys(data, starts, lengths, count, first_null, partitions):
 # of its first batch; bytes or records since its last index entry; its largest timestamp; the
 # interval of the last index entry; the numbers of its offset entries and of its time entries; its
 # last time entry. A missing timestamp is -1.
-BASE, SIZE, FIRST_MAX, SINCE, HIGHEST, BUCKET, OFFSETS, TIMES, LAST_TIME = range(9)
-BY_BYTES, BY_RECORDS, BY_MS = range(3)
+BASE, SIZE, FIRST_MAX, SINCE, HIGHEST, OFFSETS, TIMES, LAST_TIME = range(8)
 
 
 @njit(cache=True, nogil=True)
-def append(state, table, by, interval, segment_bytes, segment_ms, max_offsets, max_times, indexed):
+def append(state, table, interval, segment_bytes, segment_ms, max_offsets, max_times, indexed):
     """Append batches until one must begin a new segment. Return the number of appended batches.
 
     `state` is updated, and `indexed` receives whether each appended batch gets an index entry.
@@ -350,23 +349,14 @@ def append(state, table, by, interval, segment_bytes, segment_ms, max_offsets, m
         else:
             state[FIRST_MAX] = high
         state[HIGHEST] = max(state[HIGHEST], high)
-        bucket = state[HIGHEST] // interval if by == BY_MS else 0
-        if state[SIZE] == 0:
-            due = False
-            state[BUCKET] = bucket
-        elif by == BY_BYTES:
-            due = state[SINCE] > interval
-        elif by == BY_RECORDS:
-            due = state[SINCE] >= interval
-        else:
-            due = bucket > state[BUCKET]
+        due = state[SINCE] > interval
         if due:
             state[OFFSETS] += 1
-            state[SINCE], state[BUCKET] = 0, bucket
+            state[SINCE] = 0
             if state[HIGHEST] > state[LAST_TIME]:
                 state[TIMES] += 1
                 state[LAST_TIME] = state[HIGHEST]
         indexed[i] = due
-        state[SINCE] += table[i].count if by == BY_RECORDS else size
+        state[SINCE] += size
         state[SIZE] += size
     return len(table)

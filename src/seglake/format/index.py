@@ -30,8 +30,6 @@ from seglake.limits import INT32_MAX
 OFFSET_ENTRY = np.dtype([("relative_offset", ">i4"), ("position", ">i4")])
 TIME_ENTRY = np.dtype([("timestamp", ">i8"), ("relative_offset", ">i4")])
 
-POLICIES = ("bytes", "records", "ms")
-
 
 class Subject(NamedTuple):
     """A subject of a key index: the record keys, a field of values, or a header.
@@ -102,27 +100,18 @@ def subjects_from_json(text: str) -> Subjects:
 class IndexPolicy:
     """A rule that decides which batches of a segment get an index entry.
 
-    - `by` "bytes", Kafka's rule: more than `interval` bytes precede the batch since the last entry
-      (`index.interval.bytes`). 0 indexes every batch except the first.
-    - `by` "records": at least `interval` records precede the batch since the last entry.
-    - `by` "ms": with the batch, the running maximum timestamp enters a later interval of this
-      length (KIP-33 has one minute).
-
-    With `subjects`, the segment also has a key index of these subjects.
+    This is Kafka's rule: a batch gets an entry if more than `interval` bytes precede it since the
+    last entry (`index.interval.bytes`). 0 indexes every batch except the first. With `subjects`,
+    the segment also has a key index of these subjects.
     """
 
-    by: str = "bytes"
     interval: int = 4096
     subjects: Subjects = ()
 
     def __post_init__(self) -> None:
-        """Raise ConfigError for an unknown rule or an interval out of range."""
-        if self.by not in POLICIES:
-            raise ConfigError(
-                f"an index policy must be by bytes, records or ms, not by {self.by!r}"
-            )
-        if self.interval < (0 if self.by == "bytes" else 1):
-            raise ConfigError(f"index.interval.{self.by} must be positive, not {self.interval}")
+        """Raise ConfigError for a negative interval."""
+        if self.interval < 0:
+            raise ConfigError(f"index.interval.bytes must not be negative, not {self.interval}")
 
 
 @dataclass(frozen=True)

@@ -15,14 +15,7 @@ import numpy.typing as npt
 from seglake.errors import ConfigError
 from seglake.format import encode_kernels, zonemap
 from seglake.format.batch import BatchTable
-from seglake.format.index import (
-    OFFSET_ENTRY,
-    POLICIES,
-    TIME_ENTRY,
-    IndexPolicy,
-    offset_index,
-    time_index,
-)
+from seglake.format.index import OFFSET_ENTRY, TIME_ENTRY, IndexPolicy, offset_index, time_index
 from seglake.format.records import fixed, join_tables
 from seglake.limits import INT64_MAX
 
@@ -85,7 +78,7 @@ class Roller:
 
     def begin(self, base_offset: int) -> None:
         """Start an empty segment at `base_offset`."""
-        self._state = np.zeros(9, np.int64)
+        self._state = np.zeros(8, np.int64)
         self._state[encode_kernels.BASE] = base_offset
         for unseen in (encode_kernels.FIRST_MAX, encode_kernels.HIGHEST, encode_kernels.LAST_TIME):
             self._state[unseen] = -1
@@ -102,7 +95,7 @@ class Roller:
         indexed = np.zeros(len(table), np.bool_)
         limits, policy = self._limits, self._policy
         taken = encode_kernels.append(
-            self._state, fixed(table), POLICIES.index(policy.by), policy.interval,
+            self._state, fixed(table), policy.interval,
             limits.segment_bytes, limits.segment_ms, limits.index_bytes // OFFSET_ENTRY.itemsize,
             limits.index_bytes // TIME_ENTRY.itemsize, indexed,
         )  # fmt: skip

@@ -49,7 +49,7 @@ def encoding_of(topic: Topic, append_time_ms: int) -> Encoding:
 
 def policy_of(topic: Topic) -> IndexPolicy:
     """Return the policy that decides which record batches of the topic get an index entry."""
-    return IndexPolicy(*topic.index_interval, topic.index_subjects)
+    return IndexPolicy(topic.index_interval_bytes, topic.index_subjects)
 
 
 def limits_of(topic: Topic) -> SegmentLimits:
@@ -250,7 +250,6 @@ def _row(store: Store, new: NewSegment, sealed: Sealed, log: WrittenLog) -> Segm
         codec=log.codec,
         log_bytes=log.size_bytes,
         log_crc32c=log.crc32c,
-        index_interval_kind=new.policy.by,
         index_interval=new.policy.interval,
         attempt_id=new.id.attempt_id,
         created_at_ms=new.created_at_ms,

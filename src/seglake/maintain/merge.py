@@ -367,9 +367,4 @@ class _Growing:
 
 def _entries(row: SegmentRow, policy: IndexPolicy) -> int:
     """Return an upper bound of the index entries that a segment adds to a merged segment."""
-    bounds = {
-        "bytes": row.log_bytes // max(1, policy.interval),
-        "records": row.record_count // max(1, policy.interval),
-        "ms": (row.max_timestamp - row.min_timestamp) // max(1, policy.interval),
-    }
-    return min(row.record_count, bounds[policy.by] if policy.interval else row.record_count) + 1
+    return min(row.record_count, row.log_bytes // max(1, policy.interval)) + 1

@@ -149,7 +149,7 @@ DRY = {
 OTHERS = {
     "ingest": Case(("ingest", *CONF, "--run-id", "new"), _corrected),
     "ingest --replace": Case(("ingest", *CONF, "--run-id", "3", "--replace"), _corrected),
-    "reindex": Case(("reindex", LAKE, "events", "--index-interval-records", "3")),
+    "reindex": Case(("reindex", LAKE, "events", "--index-interval-bytes", "300")),
 }
 CASES = DRY | OTHERS
 

@@ -27,7 +27,6 @@ from seglake.cli.app import app
 from seglake.config import load
 from seglake.engine import LocalEngine
 from seglake.errors import ChangedFiles, ConfigError, SeglakeError, UsageError
-from seglake.format.index import POLICIES
 from seglake.layout import new_attempt, success_key
 from seglake.replay.run import ReplayReport, Tempo
 from seglake.serve.settings import Settings
@@ -88,11 +87,10 @@ class Place:
     def objects(self) -> dict[str, int]:
         return {str(p): p.stat().st_mtime_ns for p in self.root.rglob("*") if p.is_file()}
 
-    def policies(self, partition: int = 1) -> set[tuple[str, int]]:
+    def intervals(self, partition: int = 1) -> set[int]:
         table = open_catalog(str(self.root))
         rows = table.segments(table.snapshot(), "events")
-        found = (row.index_policy for row in rows if row.partition == partition)
-        return {(policy.by, policy.interval) for policy in found}
+        return {row.index_policy.interval for row in rows if row.partition == partition}
 
 
 @pytest.fixture(scope="module")
@@ -946,20 +944,15 @@ def _compact(it: Place) -> None:
 
 
 @TABLE.shows(
-    "reindex --index-interval-bytes", "reindex --index-interval-records",
-    "reindex --index-interval-ms", "reindex --partition", "reindex --json",
+    "reindex --index-interval-bytes", "reindex --partition", "reindex --json",
 )  # fmt: skip
 def _reindex(it: Place) -> None:
     reindex = "reindex", it.root, "events"
-    for unit in POLICIES:
-        assert it.json(*reindex, f"--index-interval-{unit}", 7)["segments"] == 2
-        assert it.policies() == {(unit, 7)}
+    assert it.json(*reindex, "--index-interval-bytes", 7)["segments"] == 2
     it.tell(*reindex)
-    assert it.policies() == {("ms", 7)}
+    assert it.intervals() == {7}
     it.tell(*reindex, "--partition", 0, "--index-interval-bytes", 9)
-    assert (it.policies(0), it.policies(1)) == ({("bytes", 9)}, {("ms", 7)})
-    both = "--index-interval-ms", 7, "--index-interval-bytes", 7
-    it.refused("contradict each other", *reindex, *both)
+    assert (it.intervals(0), it.intervals(1)) == ({9}, {7})
 
 
 @pytest.mark.parametrize(

@@ -97,18 +97,11 @@ def test_defaults_are_those_of_kafka(tmp_path: Path) -> None:
 
 
 def test_keys_of_kafka_with_and_without_quotes(tmp_path: Path) -> None:
-    quoted = load(write(tmp_path, GOOD + '"segment.bytes" = 1000\n"index.interval.ms" = 60000'))
-    plain = load(write(tmp_path, GOOD + "segment.bytes = 1000\nindex.interval.ms = 60000"))
+    quoted = load(write(tmp_path, GOOD + '"segment.bytes" = 1000\n"index.interval.bytes" = 60000'))
+    plain = load(write(tmp_path, GOOD + "segment.bytes = 1000\nindex.interval.bytes = 60000"))
     assert quoted == plain
     assert plain.topic.segment_bytes == 1000
-    assert plain.topic.index_interval == ("ms", 60000)
-
-
-def test_index_intervals(tmp_path: Path) -> None:
-    file = write(tmp_path, GOOD)
-    assert load(file).topic.index_interval == ("bytes", 4096)
-    assert load(file, {"topic.index.interval.records": 5}).topic.index_interval == ("records", 5)
-    assert load(file, {"topic.index.interval.bytes": 0}).topic.index_interval == ("bytes", 0)
+    assert plain.topic.index_interval_bytes == 60000
 
 
 def test_overrides_replace_single_settings(tmp_path: Path) -> None:
@@ -191,10 +184,6 @@ MISTAKES = [
     ({"value.from": "field"}, "value.from = 'field' needs value.field. Add it"),
     ({"value.from": "line", "value.columns": ["a"]}, "value.columns contradicts value.from"),
     ({"value.from": "columns"}, "value.from = 'columns' needs value.columns with input.format"),
-    (
-        {"topic.index.interval.ms": 5, "topic.index.interval.bytes": 5},
-        "topic.index.interval.bytes and topic.index.interval.ms contradict each other. Keep one",
-    ),
     ({"topic.compression.gzip.level": 5}, "topic.compression.gzip.level contradicts topic.compr"),
     ({"topic.batch.size": 2_000_000}, "topic.batch.size is above topic.max.message.bytes"),
     ({"storage.aws_secret_access_key": "x"}, "storage: aws_secret_access_key is a secret"),

@@ -145,7 +145,7 @@ def by_partition(numbers: dict[int, int]) -> str:
 def maker(tmp_path_factory: pytest.TempPathFactory) -> LakeMaker:
     """Two versions of "events" (2 partitions, segments of a few batches), one of "other"."""
     maker = LakeMaker(tmp_path_factory.mktemp("lake"), partitions=2)
-    shape = Shape(segment_bytes=2000, policy=IndexPolicy("bytes", 300))
+    shape = Shape(segment_bytes=2000, policy=IndexPolicy(300))
     rows = [Event(T + i, b"k", b"v" * 40, (("h", b"%d" % i),) if i % 2 else ()) for i in range(300)]
     maker.run({0: rows, 1: rows[:100]}, shape)
     maker.run({0: rows[:50]}, shape)

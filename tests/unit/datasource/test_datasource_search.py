@@ -46,12 +46,12 @@ events = st.lists(
 )  # fmt: skip
 OF_ALL = subjects_of({"index.keys": True, "index.fields": ["a", "n"], "index.headers": ["g", "h"]})
 shapes = st.builds(
-    lambda codec, sizes, by, subjects: Shape(
-        codec, sizes[0], sizes[1], IndexPolicy(by[0], by[1], subjects)
+    lambda codec, sizes, interval, subjects: Shape(
+        codec, sizes[0], sizes[1], IndexPolicy(interval, subjects)
     ),
     st.sampled_from(["none", "zstd"]),
     st.sampled_from([(80, 700), (150, 2000), (400, 2**30)]),
-    st.sampled_from([("bytes", 0), ("records", 5), ("bytes", 300)]),
+    st.sampled_from([0, 300, 700]),
     st.sampled_from([(), (RECORD_KEYS,), OF_ALL]),
 )
 questions = st.fixed_dictionaries(
@@ -157,7 +157,7 @@ def test_what_is_found_is_what_the_plain_list_has(
 def maker(tmp_path_factory: pytest.TempPathFactory) -> LakeMaker:
     """2000 events of 100 users with key indexes, in 4 partitions, in two runs of many blocks."""
     made = LakeMaker(tmp_path_factory.mktemp("search") / "lake", partitions=4)
-    shape = Shape("none", 200, 20_000, IndexPolicy("bytes", 400, subjects=(RECORD_KEYS,)))
+    shape = Shape("none", 200, 20_000, IndexPolicy(400, subjects=(RECORD_KEYS,)))
     rows = [
         Event(T + n, b"u%d" % (n % 100), b'{"n":%d,"x":"%s"}' % (n, b"x" * 20)) for n in range(2000)
     ]
@@ -188,9 +188,7 @@ def test_a_merge_and_a_vacuum_after_the_plan_change_nothing(tmp_path: Path) -> N
     made = LakeMaker(tmp_path / "lake", settings={"index.keys": True})
     rows = [Event(T + n, b"u%d" % (n % 20)) for n in range(200)]
     for _ in range(2):
-        made.run(
-            {0: rows}, Shape("none", 200, 2_000, IndexPolicy("bytes", 400, subjects=(RECORD_KEYS,)))
-        )
+        made.run({0: rows}, Shape("none", 200, 2_000, IndexPolicy(400, subjects=(RECORD_KEYS,))))
     options = {"path": str(made.root), "subscribe": "events", "includeHeaders": "true"}
     reader = SparkBatchReader(Options({**options, "key": "u7"}))
     planned = reader.partitions()
@@ -212,7 +210,7 @@ def test_fields_and_columns_beside_a_search(maker: LakeMaker) -> None:
 
 def test_a_stream_finds_in_each_micro_batch_what_it_adds(tmp_path: Path) -> None:
     made = LakeMaker(tmp_path / "lake", partitions=2)
-    shape = Shape("none", 100, policy=IndexPolicy("bytes", 0, subjects=(RECORD_KEYS,)))
+    shape = Shape("none", 100, policy=IndexPolicy(0, subjects=(RECORD_KEYS,)))
     options = {"startingOffsets": "earliest", "key": "a", "where": '{"n":[1,3]}'}
     options |= {"path": str(made.root), "subscribe": "events", "includeHeaders": "true"}
     reader, start, seen = SparkStreamReader(Options(options)), dict[str, Any](), list[Written]()

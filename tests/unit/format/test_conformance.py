@@ -415,11 +415,11 @@ class TestOffsetIndex:
         rows = [Row(72, i, i, 10 * i) for i in range(100)]
         for index_bytes, most, closed in ((240, 19, 19), (360, 29, 29)):  # 20 and 30 time slots
             limits = SegmentLimits(index_bytes=index_bytes)
-            first, *_ = fill(rows, limits, IndexPolicy("bytes", 0))
+            first, *_ = fill(rows, limits, IndexPolicy(0))
             offsets, times = entries(*first)
             assert (len(offsets), len(times)) == (most, closed)
         same = [Row(72, i, i, 10) for i in range(100)]  # few times: the offset index is full first
-        first, *_ = fill(same, SegmentLimits(index_bytes=240), IndexPolicy("bytes", 0))
+        first, *_ = fill(same, SegmentLimits(index_bytes=240), IndexPolicy(0))
         assert len(entries(*first).offsets) == 30
 
     @cases(35)
@@ -519,7 +519,7 @@ def log_of(batches: list[tuple[int, list[int]]]) -> bytes:
 
 
 def seal_log(log: bytes, base_offset: int, interval: int) -> Sealed:
-    roller = Roller(base_offset, SegmentLimits(), IndexPolicy("bytes", interval))
+    roller = Roller(base_offset, SegmentLimits(), IndexPolicy(interval))
     table = describe(log)
     assert roller.append(table) == len(table)
     return roller.seal()
@@ -584,7 +584,7 @@ class TestSegments:
     @cases(59, 60)
     def test_rebuilt_indexes_find_everything(self) -> None:
         log = log_of([(i, [10 * i]) for i in range(100)])
-        sealed = rebuild(0, describe(log), IndexPolicy("bytes", 100))
+        sealed = rebuild(0, describe(log), IndexPolicy(100))
         assert sealed == seal_log(log, 0, 100)
         for i in range(100):
             assert first_offset(log, sealed, 0, i) == i
@@ -608,7 +608,7 @@ class TestSegments:
         assert len(GOLDEN_LOG) == 720
         assert sealed.offset_index.hex() == GOLDEN_INDEX
         assert sealed.time_index.hex() == GOLDEN_TIMES
-        assert rebuild(1000, describe(GOLDEN_LOG), IndexPolicy("bytes", 100)) == sealed
+        assert rebuild(1000, describe(GOLDEN_LOG), IndexPolicy(100)) == sealed
         for times, want in (
             ((0, 41, 50), (50, 1000)), ((51, 60), (60, 1002)), ((61, 70), (70, 1005)),
             ((75, 80), (80, 1007)), ((81, 90), (90, 1009)), ((91,), None),
@@ -655,7 +655,7 @@ class TestSegments:
 
 def segments(rows: list[Row], **limits: int) -> list[int]:
     """How many batches each segment gets."""
-    found = fill(rows, SegmentLimits(**limits), IndexPolicy("bytes", 71))
+    found = fill(rows, SegmentLimits(**limits), IndexPolicy(71))
     bounds = [base for base, _ in found] + [rows[-1].last_offset + 1]
     pairs = itertools.pairwise(bounds)
     return [sum(start <= row.base_offset < end for row in rows) for start, end in pairs]
@@ -691,7 +691,7 @@ class TestRolling:
     @cases(81)
     def test_index_files_have_no_padding(self) -> None:
         rows = [Row(72, i, i, 10 * i) for i in range(20)]
-        (_, first), _ = fill(rows, SegmentLimits(segment_bytes=720), IndexPolicy("bytes", 71))
+        (_, first), _ = fill(rows, SegmentLimits(segment_bytes=720), IndexPolicy(71))
         assert (len(first.offset_index) // 8, len(first.time_index) // 12) == (9, 9)
 
     @cases(82)

@@ -87,7 +87,7 @@ class TestReadable:
 
     def test_indexes_are_kafkas_bytes(self, name: str) -> None:
         segment = SEGMENTS[name]
-        policy = IndexPolicy("bytes", segment["index_interval_bytes"])
+        policy = IndexPolicy(segment["index_interval_bytes"])
         sealed = rebuild(segment["base_offset"], describe(file(name, "log")), policy)
         assert sealed.offset_index == file(name, "index")
         assert sealed.time_index == file(name, "timeindex")
@@ -123,7 +123,7 @@ def many_blocks() -> bytes:
 def test_a_zone_map_of_three_fences() -> None:
     log = many_blocks()
     table = describe(log)
-    sealed = rebuild(5000, table, IndexPolicy("bytes", 0))
+    sealed = rebuild(5000, table, IndexPolicy(0))
     assert sealed.zone_map == (ZONE_MAPS / "many-blocks.zonemap").read_bytes()
     magic, version, span, blocks, fences, size, _crc, zero = struct.unpack_from(
         "<4sHHIIQII", sealed.zone_map

@@ -29,9 +29,7 @@ from tests.unit.format.test_batch import encode
 stamps = st.just(-1) | st.integers(0, 60)
 sizes = st.integers(62, 400)
 batch_rows = st.lists(st.tuples(sizes, st.integers(1, 5), stamps), min_size=1, max_size=40)
-policies = st.builds(
-    IndexPolicy, st.sampled_from(["bytes", "records", "ms"]), st.integers(1, 40)
-) | st.builds(IndexPolicy, st.just("bytes"), st.integers(0, 900))
+policies = st.builds(IndexPolicy, st.integers(0, 900))
 
 
 def table_of(rows: list[Row]) -> np.ndarray:
@@ -83,7 +81,7 @@ class TestRoller:
         self, parts: list[tuple[int, int, int]], interval: int, base_offset: int
     ) -> None:
         rows = consecutive(parts, base_offset)
-        [(base, sealed)] = fill(rows, SegmentLimits(), IndexPolicy("bytes", interval))
+        [(base, sealed)] = fill(rows, SegmentLimits(), IndexPolicy(interval))
         assert base == base_offset
         assert entries(base, sealed) == model.index(rows, interval)
 
@@ -102,7 +100,7 @@ class TestRoller:
     ) -> None:
         rows = consecutive(parts, 5)
         limits = SegmentLimits(bytes_, ms, index_bytes)
-        found = fill(rows, limits, IndexPolicy("bytes", interval))
+        found = fill(rows, limits, IndexPolicy(interval))
         want = model.roll(rows, 5, interval, bytes_=bytes_, ms=ms, index_bytes=index_bytes)
         assert [base for base, _ in found] == [segment[0].base_offset for segment in want]
         for (base, sealed), segment in zip(found, want, strict=True):
@@ -117,18 +115,10 @@ class TestRoller:
     ) -> None:
         rows = consecutive(parts, base_offset)
         indexed = choose_indexed(table_of(rows), policy).tolist()
-        want, since, newest, bucket = [], 0, -1, None
+        want, since = list[bool](), 0
         for row in rows:
-            newest = max(newest, row.max_timestamp)
-            due = bucket is not None and (
-                (policy.by == "bytes" and since > policy.interval)
-                or (policy.by == "records" and since >= policy.interval)
-                or (policy.by == "ms" and newest // policy.interval > bucket)
-            )
-            if due or bucket is None:
-                bucket, since = newest // policy.interval if policy.by == "ms" else 0, 0
-            want.append(due)
-            since += row.size if policy.by == "bytes" else row.last_offset - row.base_offset + 1
+            want.append(since > policy.interval)
+            since = row.size + (0 if want[-1] else since)
         assert indexed == want
 
     @given(batch_rows, policies)
@@ -174,12 +164,9 @@ class TestRoller:
         worst = max(max(times[: i + 1]) - time for i, time in enumerate(times))
         assert sealed.max_lateness_ms == worst
 
-    @pytest.mark.parametrize("by", ["bytes", "records", "ms"])
-    def test_policies_that_mean_nothing_are_refused(self, by: str) -> None:
+    def test_negative_interval_is_refused(self) -> None:
         with pytest.raises(ConfigError, match="interval"):
-            IndexPolicy(by, -1)
-        with pytest.raises(ConfigError, match="by bytes, records or ms"):
-            IndexPolicy("messages")
+            IndexPolicy(-1)
 
 
 class TestIndexes:

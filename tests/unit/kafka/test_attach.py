@@ -141,7 +141,7 @@ def test_nothing_touches_the_bucket(tmp_path: Path, tiering: Tiering) -> None:
     root, bucket, records = attached(tmp_path, tiering)
     before, lake = content(bucket), str(root)
     steps: list[Callable[[], object]] = [
-        partial(reindex, lake, "events", IndexPolicy("records", 1)),
+        partial(reindex, lake, "events", IndexPolicy(0)),
         partial(merge, lake, "events", everything=True),
         partial(vacuum, lake, dry_run=False, grace_hours=0, retention_hours=0),
     ]

@@ -135,7 +135,7 @@ def test_offsets_and_indexes_have_limits() -> None:
            for n, each in enumerate(rows_of([KIB] * 4))]  # fmt: skip
     groups = groups_to_merge(far, *RULES, everything=True).groups
     assert [len(group.rows) for group in groups] == [2, 2]
-    tight = SegmentLimits(64 * MIB, index_bytes=12 * 202), IndexPolicy("records", 1)
+    tight = SegmentLimits(64 * MIB, index_bytes=12 * 202), IndexPolicy(0)
     groups = groups_to_merge(rows_of([KIB] * 4), *tight, everything=True).groups
     assert [len(group.rows) for group in groups] == [2, 2]  # 101 entries each, as it may be
 

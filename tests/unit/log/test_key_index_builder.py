@@ -34,11 +34,7 @@ KEYS = st.one_of(
 )
 OF = (RECORD_KEYS,)
 OTHERS = {"index.fields": ["order.id", "ü"], "index.headers": ["tenant"]}
-POLICIES = [
-    IndexPolicy("bytes", 0, OF),
-    IndexPolicy("bytes", 300, OF),
-    IndexPolicy("records", 7, OF),
-]
+POLICIES = [IndexPolicy(0, OF), IndexPolicy(300, OF), IndexPolicy(420, OF)]
 
 
 def _log(keys: list[bytes | None], codec: str = "none", batch_bytes: int = 120) -> bytes:
@@ -97,7 +93,7 @@ def test_no_key_is_missed_however_the_log_came(
 
 
 def test_blocks_of_other_keys_are_rarely_marked() -> None:
-    policy = IndexPolicy("bytes", 0, OF)
+    policy = IndexPolicy(0, OF)
     log = _log([b"user-%d" % n for n in range(20_000)], "none", 2_000)
     data, blocks = _built(log, policy), len(scan_batches(log))
     marked = sum(int(_marked(data, [b"other-%d" % n]).sum()) for n in range(300))
@@ -107,11 +103,11 @@ def test_blocks_of_other_keys_are_rarely_marked() -> None:
 
 def test_a_page_ends_after_256_blocks_or_many_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
     log = _log([b"%d" % (n % 50) for n in range(3_000)], batch_bytes=1)
-    data = _built(log, IndexPolicy("bytes", 0, OF))
+    data = _built(log, IndexPolicy(0, OF))
     rows = keyindex.decode_head(data, len(data)).rows
     assert rows["blocks"].tolist() == [256] * 11 + [3_000 - 11 * 256]
     monkeypatch.setattr(keyindex, "PAGE_PAIRS", 100)
-    few = _built(log, IndexPolicy("bytes", 0, OF))
+    few = _built(log, IndexPolicy(0, OF))
     assert set(keyindex.decode_head(few, len(few)).rows["blocks"][:-1].tolist()) == {100}
     for n in range(50):
         assert _marked(data, [b"%d" % n])[n::50].all()
@@ -168,7 +164,7 @@ def test_null_keys_and_markers_of_transactions_are_in_no_pair() -> None:
 @pytest.mark.parametrize("settings", [{"index.keys": True}, OTHERS], ids=["keys", "others"])
 def test_every_changed_byte_is_noticed(settings: dict[str, Any]) -> None:
     subjects = subjects_of(settings)
-    data = _built(_log([b"k%d" % (n % 9) for n in range(60)]), IndexPolicy("bytes", 100, subjects))
+    data = _built(_log([b"k%d" % (n % 9) for n in range(60)]), IndexPolicy(100, subjects))
     assert keyindex.decode_head(data, len(data)).subjects == subjects
     for at in range(len(data)):
         changed = bytearray(data)

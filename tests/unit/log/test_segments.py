@@ -96,7 +96,7 @@ def test_what_stays_stays_as_it_was(
         for _ in range(2):  # the second time from one segment that has lost records
             written = maker.records()
             keep, stays = data.draw(keeps(written, rows), label="keep")
-            policy = data.draw(st.sampled_from([None, IndexPolicy("records", 7)]))
+            policy = data.draw(st.sampled_from([None, IndexPolicy(420)]))
             target = RewriteTarget(new_attempt(), policy)
             new = rewrite(maker.store, rows, keep, target)
             left = [record for record in written if stays(record)]

@@ -84,7 +84,7 @@ def test_merged_segments_have_the_same_batches(
             batches, joined = scan_batches(old), scan_batches(log_of(maker, new))
             assert len(joined) <= len(batches)
             assert rebatch or log_of(maker, new) == old
-            assert new.index_policy == IndexPolicy("bytes", 4096)  # the topic's
+            assert new.index_policy == IndexPolicy(4096)  # the topic's
             own = [r for r in maker.records() if r.partition == new.partition]
             assert new.max_timestamp == max(record.timestamp for record in own)
         assert verify(str(maker.root), deep=True).findings == []

@@ -227,7 +227,7 @@ def test_small_runs_are_merged(tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     for number in range(12):
         write_file(tmp_path / f"{number}" / "1.jsonl", [Line(T + number, "k")])
-        topic = {"index.interval.records": 5, "partitions": 1}
+        topic = {"index.interval.bytes": 300, "partitions": 1}
         ingest(pipeline_of(lake, tmp_path / f"{number}", topic=topic), f"{number}")
     before = quarantined(lake)
     planned = seglake.maintain_lake(str(lake), dry_run=True)

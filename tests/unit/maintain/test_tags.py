@@ -334,7 +334,7 @@ def test_verify__finds_what_is_wrong_with_a_tag(maker: LakeMaker, damage: str) -
 @pytest.mark.parametrize("suffix", ["index", "timeindex", "zonemap", "keyindex"])
 def test_repair_writes_index_files_that_only_a_tag_names(maker: LakeMaker, suffix: str) -> None:
     root = str(maker.root)
-    maker.run({0: [Event(T, b"k1", b"y")]}, Shape(policy=IndexPolicy("bytes", 200, (RECORD_KEYS,))))
+    maker.run({0: [Event(T, b"k1", b"y")]}, Shape(policy=IndexPolicy(200, (RECORD_KEYS,))))
     tag(root, "q3")
     tag(root, "same")
     _merge(maker)
@@ -364,7 +364,7 @@ def test_a_repair_does_not_bring_back_an_index_file_that_an_erasure_deleted(
     maker: LakeMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = str(maker.root)
-    keyed = Shape(policy=IndexPolicy("bytes", 200, (RECORD_KEYS,)))
+    keyed = Shape(policy=IndexPolicy(200, (RECORD_KEYS,)))
     maker.run({0: [Event(T, b"k1", b"y"), Event(T, b"secret", b"x")]}, keyed)
     tag(root, "q3")
     _merge(maker)
@@ -546,12 +546,12 @@ def test_an_erasure_that_dies_at_its_commit__leaves_the_key_in_both_or_none(
 def test_an_erasure_of_another_key__leaves_what_a_tag_names(tmp_path: Path) -> None:
     """Old key indexes among it, although one of another tag might have the hash."""
     maker = LakeMaker(tmp_path / "lake", settings={"index.keys": True})
-    keyed = Shape(policy=IndexPolicy("bytes", 200, (RECORD_KEYS,)))
+    keyed = Shape(policy=IndexPolicy(200, (RECORD_KEYS,)))
     maker.run({0: [Event(T, b"k1"), Event(T, b"k2")]}, keyed)
     root, wanted = str(maker.root), written(maker)
     tag(root, "q3")
     maker.run({0: [Event(T, b"secret", b"x"), Event(T, b"k1", b"y")]}, keyed)
-    seglake.reindex(root, "events", IndexPolicy("records", 1))
+    seglake.reindex(root, "events", IndexPolicy(0))
     erase(root, "events", ["secret"], vacuum=True, grace_hours=0)
     assert spelled(maker.root / "topics", b"secret") == []
     lake = seglake.open(root, "q3")

@@ -34,7 +34,6 @@ VALUES: dict[str, list[Any]] = {
     "cleanup.policy": ["delete", "compact", "compact,delete"],
     "min.cleanable.dirty.ratio": [0, 0.25, 1],
     "segment.bytes": [1000, 2**30],
-    "index.interval.ms": [1000],
     "index.interval.bytes": [4096, 7],
     "compression.type": ["lz4", "zstd"],
 }
@@ -43,8 +42,6 @@ VALUES: dict[str, list[Any]] = {
 @st.composite
 def changes(draw: st.DrawFn) -> tuple[dict[str, Any], list[str]]:
     keys = draw(st.lists(st.sampled_from(sorted(VALUES)), unique=True, min_size=1, max_size=3))
-    if {"index.interval.ms", "index.interval.bytes"} <= {*keys}:
-        keys.remove("index.interval.ms")
     given_, deleted = {}, []
     for key in keys:
         if draw(st.integers(0, 3)):
@@ -67,10 +64,6 @@ def test_a_change_holds_and_all_else_stays(steps: list[tuple[dict[str, Any], lis
         for given_, deleted in steps:
             before = dict(model)
             model |= given_ | {key: DEFAULTS[key] for key in deleted}
-            for key in given_:
-                if key.startswith("index.interval."):
-                    others = {f"index.interval.{unit}" for unit in ("bytes", "records", "ms")}
-                    model |= {other: DEFAULTS[other] for other in others - {key}}
             version = table.snapshot().version
             report = seglake.alter(folder, "orders", given_, delete=deleted)
             assert values_of(folder) == model

@@ -36,7 +36,7 @@ def maker(tmp_path: Path) -> LakeMaker:
     for _ in range(2):
         rows = [Event(i, b"k", b"v" * 30) for i in range(60)]
         maker.run({0: rows}, Shape(segment_bytes=1500))
-    reindex(str(tmp_path), "events", IndexPolicy("bytes", 0))
+    reindex(str(tmp_path), "events", IndexPolicy(0))
     for path in tmp_path.rglob("*"):
         age(path, 2 * DAY)
     return maker

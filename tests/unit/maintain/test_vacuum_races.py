@@ -126,7 +126,7 @@ def reindex_at(patch: pytest.MonkeyPatch, maker: LakeMaker, days: int, ago: int 
     real = time.time_ns
     with patch.context() as inner:
         inner.setattr(time, "time_ns", lambda: real() + days * 24 * HOUR_NS)
-        reindex(str(maker.root), "events", IndexPolicy("bytes", 0))
+        reindex(str(maker.root), "events", IndexPolicy(0))
     then = time.time() - ago * 86_400
     for path in maker.root.rglob("*"):
         os.utime(path, (then, then))

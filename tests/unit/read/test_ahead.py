@@ -192,7 +192,7 @@ def test_what_is_counted_is_what_was_sent(
 
 def test_a_plan_says_what_will_be_sent(server: ObjectServer) -> None:
     maker = LakeMaker(server.folder)
-    shape = Shape("none", batch_bytes=1, policy=IndexPolicy("bytes", 1))
+    shape = Shape("none", batch_bytes=1, policy=IndexPolicy(1))
     maker.run({0: scattered(160, 150_000, shape) + scattered(50, 10_000, shape)}, shape)
     log = seglake.open(server.root, storage_options=server.options).topic("events")
     plan, stats = log.plan_range(WINDOW.start_ms, WINDOW.end_ms), ReadStats()

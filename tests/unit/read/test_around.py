@@ -211,7 +211,7 @@ def test_a_key_index_chooses_the_blocks(tmp_path: Path) -> None:
     fetched, answers = list[list[int]](), list[list[Pair]]()
     for subjects in ((), (RECORD_KEYS,)):
         maker = LakeMaker(tmp_path / str(len(subjects)), partitions=2)
-        policy = IndexPolicy("bytes", 400, subjects)
+        policy = IndexPolicy(400, subjects)
         maker.run(placed(events, 2), Shape(batch_bytes=300, segment_bytes=100_000, policy=policy))
         log = seglake.open(str(maker.root)).topic("events")
         every, one = ReadStats(), ReadStats()

@@ -156,7 +156,7 @@ def test_a_window_reads_few_bytes_outside(
     times = T + np.arange(20_000) * every_ms - rng.integers(0, lateness_ms + 1, 20_000)
     maker = LakeMaker(tmp_path)
     rows = [Event(time, b"key", b"x" * 40) for time in times.tolist()]
-    maker.run({0: rows}, Shape(batch_bytes=600, policy=IndexPolicy("bytes", BLOCK_LIMIT)))
+    maker.run({0: rows}, Shape(batch_bytes=600, policy=IndexPolicy(BLOCK_LIMIT)))
     lake, store = counted(maker)
     log, stats = lake.topic("events"), ReadStats()
     start, end = T + 10_000 * every_ms, T + 15_000 * every_ms
@@ -194,7 +194,7 @@ def kafka_reads(
 def test_no_block_is_read_that_does_not_meet_the_window(
     rows: list[Event], start: int, length: int, interval: int
 ) -> None:
-    shape, policy = Shape(batch_bytes=150), IndexPolicy("bytes", interval)
+    shape, policy = Shape(batch_bytes=150), IndexPolicy(interval)
     log = made(rows, shape)
     begins = np.flatnonzero(choose_indexed(log.table, policy) | (log.table["position"] == 0))
     low, high = max(T + start, 0), T + start + length
@@ -349,7 +349,7 @@ def test_a_window_far_larger_than_its_memory_streams(tmp_path: Path, codec: str)
 # What readers share: caches that count what they hold, readers under threads.
 
 
-SHAPE = Shape(batch_bytes=100, policy=IndexPolicy("bytes", 1))
+SHAPE = Shape(batch_bytes=100, policy=IndexPolicy(1))
 
 
 def lake(root: Path, events: int, segment_bytes: int) -> LakeMaker:

@@ -169,7 +169,7 @@ def _make(folder: str, runs: list[list[tuple[Any, ...]]], indexed: bool) -> Lake
             event = Event(-1 if time is None else T + time, key, value, gap=gap)
             events[_home(key, chosen)].append(event)
         subjects = (RECORD_KEYS,) if indexed and number % 2 == 0 else ()
-        policy = IndexPolicy("records", 3, subjects)
+        policy = IndexPolicy(180, subjects)
         maker.run(events, Shape("none", 150, 500, policy))
     return maker
 
@@ -294,7 +294,7 @@ def test_another_form_of_expressions_selects_everything(monkeypatch: pytest.Monk
 def maker(tmp_path: Path) -> LakeMaker:
     """Two runs of 400 records in each of two partitions, a record each 10 ms."""
     made = LakeMaker(tmp_path / "lake", partitions=2, settings={"index.keys": True})
-    shape = Shape("none", 300, 6_000, IndexPolicy("bytes", 300, subjects=(RECORD_KEYS,)))
+    shape = Shape("none", 300, 6_000, IndexPolicy(300, subjects=(RECORD_KEYS,)))
     for run in range(2):
         start = T + 4_000 * run
         rows: dict[int, list[Event]] = {0: [], 1: []}

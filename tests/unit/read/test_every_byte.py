@@ -33,9 +33,9 @@ EVENTS = [
     for i in range(COUNT)
 ]
 SHAPES = {
-    "none": Shape("none", batch_bytes=140, policy=IndexPolicy("bytes", 200), segment_bytes=600),
-    "dense": Shape("none", batch_bytes=140, policy=IndexPolicy("bytes", 0), segment_bytes=600),
-    "zstd": Shape("zstd", batch_bytes=200, policy=IndexPolicy("records", 6)),
+    "none": Shape("none", batch_bytes=140, policy=IndexPolicy(200), segment_bytes=600),
+    "dense": Shape("none", batch_bytes=140, policy=IndexPolicy(0), segment_bytes=600),
+    "zstd": Shape("zstd", batch_bytes=200, policy=IndexPolicy(360)),
 }
 SMALL = 11  # in the short form, one byte in so many
 
@@ -177,7 +177,7 @@ def maker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         Event(T + (i * 37) % 101, b"key", b"value %d" % i, (("h", b"x"),) if i % 5 == 0 else ())
         for i in range(120)
     ]
-    made.run({0: rows}, Shape(request.param, batch_bytes=300, policy=IndexPolicy("bytes", 400)))
+    made.run({0: rows}, Shape(request.param, batch_bytes=300, policy=IndexPolicy(400)))
     return made
 
 
@@ -208,7 +208,7 @@ def only(root: Path, suffix: str) -> Path:
 def test_a_truncated_zone_map_of_many_pages_is_made_again(tmp_path: Path) -> None:
     maker = LakeMaker(tmp_path)
     rows = [Event(T + i, b"k", b"v") for i in range(5000)]
-    maker.run({0: rows}, Shape(batch_bytes=60, policy=IndexPolicy("bytes", 0)))
+    maker.run({0: rows}, Shape(batch_bytes=60, policy=IndexPolicy(0)))
     file = only(tmp_path, "zonemap")
     assert file.stat().st_size > SMALL_BYTES
     file.write_bytes(file.read_bytes()[:-100])

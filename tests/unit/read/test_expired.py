@@ -41,7 +41,7 @@ from tests.makers.lakes import Event, LakeMaker, Shape, T
 from tests.unit.datasource.spark_rows import tables
 from tests.unit.maintain.erasure.test_open_readers import open_deleted
 
-SHAPE = Shape(batch_bytes=100, policy=IndexPolicy("bytes", 1))
+SHAPE = Shape(batch_bytes=100, policy=IndexPolicy(1))
 SOME_GO = Loss(seed=1, single=0.2, whole=0, stretch=1, tail=1, joined=3, headers=1, dated=False)
 AROUND = pa.table({"at": [T + 5, T + 30]})
 
@@ -216,7 +216,7 @@ def indexed_again(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, dict
     maker = made(tmp_path_factory.mktemp("lake"))
     log = open_log(maker)
     answers = {name: plainly(ask(log)) for name, ask in ASKED.items()}
-    reindex(str(maker.root), "events", IndexPolicy("bytes", 0))
+    reindex(str(maker.root), "events", IndexPolicy(0))
     vacuum_all(maker)
     return pickle.dumps(log), answers
 

@@ -102,7 +102,7 @@ def log_of(
     maker = LakeMaker(Path(folder))
     events = [Event(T + n, b"k%d" % (n % 3), value) for n, value in enumerate(values)]
     subjects = tuple(Subject(FIELDS, name) for name in sorted(NAMES)) if indexed else ()
-    maker.run({0: events}, Shape("zstd", batch, policy=IndexPolicy("bytes", 0, subjects)))
+    maker.run({0: events}, Shape("zstd", batch, policy=IndexPolicy(0, subjects)))
     return seglake.open(folder).topic("events")
 
 

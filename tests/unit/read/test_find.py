@@ -47,7 +47,7 @@ EVENTS = st.lists(
     ),
     max_size=40,
 )  # fmt: skip
-POLICIES = [IndexPolicy("bytes", 0), IndexPolicy("records", 5), IndexPolicy("bytes", 200)]
+POLICIES = [IndexPolicy(0), IndexPolicy(300), IndexPolicy(200)]
 
 
 def _offsets(batches: Any) -> list[tuple[int, int]]:
@@ -100,7 +100,7 @@ def test_answers_are_those_of_the_plain_list(
         maker = LakeMaker(Path(folder) / "lake", partitions=2)
         for number, rows in enumerate(runs):
             subjects = (RECORD_KEYS,) if indexed and number % 3 < 2 else ()
-            has = IndexPolicy(policy.by, policy.interval, subjects)
+            has = IndexPolicy(policy.interval, subjects)
             events = [
                 Event(at, BIG if key == b"BIG" else key, b"v", gap=gap) for at, key, gap in rows
             ]
@@ -143,7 +143,7 @@ def test_a_cold_search_waits_for_four_reads_one_after_another(
         monkeypatch.setattr(module, name, value)
     maker = LakeMaker(tmp_path, partitions=1)
     events = [Event(T + at, b"user-%d" % (at % 70), b"v" * 90) for at in range(7000)]
-    maker.run({0: events}, Shape("none", 300, 2**21, IndexPolicy("bytes", 0, (RECORD_KEYS,))))
+    maker.run({0: events}, Shape("none", 300, 2**21, IndexPolicy(0, (RECORD_KEYS,))))
     store = Far(open_store(str(tmp_path)))
     log = Lake(store).topic("events")
     store.calls.clear()
@@ -167,7 +167,7 @@ def maker(tmp_path: Path, request: pytest.FixtureRequest) -> LakeMaker:
     settings: dict[str, Any] = _OF_ALL if "fields" in request.param else {"index.keys": True}
     settings = settings | (_CSV if "CSV" in request.param else {})
     made = LakeMaker(tmp_path / "lake", settings=settings)
-    policy = IndexPolicy("bytes", 200, subjects_of(settings))
+    policy = IndexPolicy(200, subjects_of(settings))
     for run in range(3):
         events = [_event(T + 100 * run + i, i % 40, "CSV" in request.param) for i in range(100)]
         made.run({0: events}, Shape("zstd", 250, 3_000, policy))
@@ -279,7 +279,7 @@ def test_a_field_is_found_in_old_and_new_segments(tmp_path: Path) -> None:
     """An index of other things answers nothing about a field."""
     maker = LakeMaker(tmp_path / "lake")
     for settings in ({}, {"index.keys": True}, {"index.fields": ["m"]}, {"index.fields": ["n"]}):
-        policy = IndexPolicy("bytes", 200, subjects_of(settings))
+        policy = IndexPolicy(200, subjects_of(settings))
         maker.run(
             {0: [_event(T + i, i % 40) for i in range(100)]}, Shape("zstd", 250, policy=policy)
         )
@@ -337,9 +337,7 @@ def test_every_changed_byte_of_an_index_gives_the_right_answer_and_is_found(
     caplog.set_level(logging.ERROR)
     maker = LakeMaker(tmp_path / "lake")
     rows = [Event(T + i, b"k%d" % (i % 6)) for i in range(30)]
-    maker.run(
-        {0: rows}, Shape("none", 150, policy=IndexPolicy("bytes", 0, subjects=(RECORD_KEYS,)))
-    )
+    maker.run({0: rows}, Shape("none", 150, policy=IndexPolicy(0, subjects=(RECORD_KEYS,))))
     (file,) = maker.files("keyindex")
     sound = file.read_bytes()
     expected = [(0, offset) for offset in range(2, 30, 6)]

@@ -25,7 +25,7 @@ from tests.makers.strategies import examples
 def small(root: Path, count: int = 60) -> LakeMaker:
     """Two log partitions; segments of about ten records, batches of about five."""
     maker = LakeMaker(root, partitions=2)
-    shape = Shape(batch_bytes=120, segment_bytes=300, policy=IndexPolicy("records", 5))
+    shape = Shape(batch_bytes=120, segment_bytes=300, policy=IndexPolicy(300))
     events = [Event(T + n, b"k", b"") for n in range(count)]
     maker.run({0: events, 1: events[: count // 2]}, shape)
     return maker

@@ -36,7 +36,7 @@ TAIL_GOES = Loss(seed=0, single=0, whole=0, stretch=1, tail=0.5, joined=1, heade
 def small(root: Path, count: int = 100) -> LakeMaker:
     """Segments of about ten records, batches of about five."""
     maker = LakeMaker(root)
-    shape = Shape(batch_bytes=120, segment_bytes=300, policy=IndexPolicy("records", 5))
+    shape = Shape(batch_bytes=120, segment_bytes=300, policy=IndexPolicy(300))
     maker.run({0: [Event(T + i, b"%d" % (i % 7), b"") for i in range(count)]}, shape)
     return maker
 
@@ -49,7 +49,7 @@ def opened(maker: LakeMaker) -> Log:
 
 
 @pytest.mark.rest
-@given(runs, cuts, losses, st.sampled_from([IndexPolicy("bytes", 0), IndexPolicy("records", 3)]))
+@given(runs, cuts, losses, st.sampled_from([IndexPolicy(0), IndexPolicy(180)]))
 @examples(12)
 def test_logs_with_gaps_are_sound_and_indexed_again_byte_for_byte(
     generated: list[Run], cut: float, loss: Loss, policy: IndexPolicy
@@ -209,7 +209,7 @@ def test_failover_behind_a_gap_of_many_pages_of_the_zone_map(tmp_path: Path) -> 
     maker = LakeMaker(tmp_path)
     count = 3 * FENCE_SPAN
     rows = [Event(T + i, None, b"") for i in range(count)]
-    maker.run({0: rows}, Shape(batch_bytes=1, policy=IndexPolicy("records", 1)))
+    maker.run({0: rows}, Shape(batch_bytes=1, policy=IndexPolicy(0)))
     lose(maker, Loss(0, 0.5, 0, 1, 1, 1, 1, False))
     maker.topic = "mirror"
     maker.run({0: rows})

@@ -76,7 +76,7 @@ def test_refresh_takes_other_indexes_of_a_log_for_what_they_are(
 
 
 def policy(interval_bytes: int) -> IndexPolicy:
-    return IndexPolicy("bytes", interval_bytes)
+    return IndexPolicy(interval_bytes)
 
 
 def test_the_newest_record_is_found_though_more_is_promised(maker: LakeMaker) -> None:

@@ -137,7 +137,7 @@ def test_failover_starts_at_the_first_record_that_may_be_unread(
 def test_failover_from_every_offset_of_a_log_of_many_blocks() -> None:
     """Its first record, the newest of all, is deleted: where all is read it must not count."""
     rows = [Event(FAR), *drifting(5, 60, 20, None)]
-    shape = Shape(batch_bytes=64, policy=IndexPolicy("records", 3))
+    shape = Shape(batch_bytes=64, policy=IndexPolicy(180))
     with mirrored([rows, []], shape, 0.02, 2) as (log, mirror, maker):
         assert log.beginning_offsets()[0] == 1
         there = maker.records(0, "mirror")
@@ -236,7 +236,7 @@ class Growing:
         self.grow(0)
 
     def grow(self, seed: int) -> None:
-        shape = Shape("zstd", 200, 5_000, IndexPolicy("bytes", 400))
+        shape = Shape("zstd", 200, 5_000, IndexPolicy(400))
         self.maker.run({p: many(seed + p, 150, 1, 9) for p in (0, 1)}, shape)
 
     def check(self, log: Log, seed: int) -> None:

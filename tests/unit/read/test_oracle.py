@@ -123,7 +123,7 @@ def test_offset_ranges(
 def test_a_range_below_the_first_live_offset_reads_nothing(tmp_path: Path) -> None:
     """The range lies within a block that also has live records; it has none of them."""
     maker = LakeMaker(tmp_path)
-    shape = Shape(batch_bytes=64, policy=IndexPolicy("bytes", 4096))
+    shape = Shape(batch_bytes=64, policy=IndexPolicy(4096))
     maker.run({0: [Event(T + i) for i in range(30)]}, shape)
     maker.delete_records(0, 6)
     log = seglake.open(str(tmp_path)).topic("events")
@@ -137,7 +137,7 @@ def test_a_block_that_lost_what_it_promised_does_not_hide_the_next(tmp_path: Pat
     """The first block's maximum is deleted; the answer stands in a block that no time points to."""
     maker = LakeMaker(tmp_path)
     times = [T + 100, T + 10, T + 50, T + 20, T + 200, T + 200]
-    shape = Shape(batch_bytes=100, policy=IndexPolicy("records", 2))
+    shape = Shape(batch_bytes=100, policy=IndexPolicy(120))
     maker.run({0: [Event(time, None, b"x" * 50) for time in times]}, shape)
     maker.delete_records(0, 1)
     log = seglake.open(str(tmp_path)).topic("events")

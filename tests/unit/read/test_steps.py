@@ -63,7 +63,7 @@ def test_a_window_takes_few_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     maker = LakeMaker(tmp_path, partitions=PARTITIONS)
     values = np.random.default_rng(1)
     events = [Event(T + 80 * n, b"key", values.bytes(100)) for n in range(3000)]
-    shape = Shape("zstd", batch_bytes=16_384, policy=IndexPolicy("bytes", 4096))
+    shape = Shape("zstd", batch_bytes=16_384, policy=IndexPolicy(4096))
     maker.run(dict.fromkeys(range(PARTITIONS), events), shape)
     log = seglake.open(str(tmp_path)).topic(maker.topic)
     for second in range(5):  # reads zone maps, loads kernels

@@ -43,7 +43,7 @@ CORRUPT, STORAGE = 2, 56
 def sound(tmp_path_factory: pytest.TempPathFactory) -> LakeMaker:
     maker = LakeMaker(tmp_path_factory.mktemp("sound"))
     rows = [Event(T + i, b"key", b"value %d" % i) for i in range(200)]
-    maker.run({0: rows}, Shape("lz4", batch_bytes=300, policy=IndexPolicy("bytes", 700)))
+    maker.run({0: rows}, Shape("lz4", batch_bytes=300, policy=IndexPolicy(700)))
     return maker
 
 

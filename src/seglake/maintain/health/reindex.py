@@ -381,7 +381,6 @@ def write_indexes(
     renewed = replace(
         row,
         index_attempt_id=attempt_id,
-        index_interval_kind=policy.by,
         index_interval=policy.interval,
         keyindex_bytes=None,
         keyindex_crc32c=None,

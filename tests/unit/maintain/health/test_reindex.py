@@ -24,11 +24,7 @@ from tests.makers.lakes import Event, LakeMaker, Shape
 from tests.makers.strategies import event_lists, examples
 from tests.unit.maintain.refused import refuse
 
-POLICIES = st.one_of(
-    st.builds(IndexPolicy, st.just("bytes"), st.sampled_from([0, 1, 300, 4096])),
-    st.builds(IndexPolicy, st.just("records"), st.integers(1, 40)),
-    st.builds(IndexPolicy, st.just("ms"), st.integers(1, 200)),
-)
+POLICIES = st.builds(IndexPolicy, st.sampled_from([0, 1, 300, 900, 4096]))
 SHAPES = st.builds(
     Shape,
     codec=st.sampled_from(["none", "gzip", "snappy", "lz4", "zstd"]),
@@ -87,13 +83,13 @@ def test_files__are_those_of_the_policy(
         for suffix, data in index_files(rebuild(row.base_offset, table, policy)).items():
             assert _read(maker, row.key(suffix)) == data
             assert getattr(row, f"{suffix}_bytes") == len(data)
-        assert (row.index_interval_kind, row.index_interval) == (policy.by, policy.interval)
+        assert row.index_interval == policy.interval
 
 
 def test_answers__stay_the_same_in_old_and_new_versions(maker: LakeMaker) -> None:
     before, version = _answers(maker), maker.versions[-1]
     logs = [row.key("log") for row in _rows(maker)]
-    report = reindex(str(maker.root), "events", IndexPolicy("bytes", 0))
+    report = reindex(str(maker.root), "events", IndexPolicy(0))
     assert report.version == version + 1
     assert report.index_bytes > report.index_bytes_before > 0
     assert [row.key("log") for row in _rows(maker)] == logs
@@ -102,7 +98,7 @@ def test_answers__stay_the_same_in_old_and_new_versions(maker: LakeMaker) -> Non
 
 def test_partitions__that_are_not_chosen_stay_as_they_are(maker: LakeMaker) -> None:
     before = _rows(maker)
-    report = reindex(str(maker.root), "events", IndexPolicy("bytes", 0), partitions=[1])
+    report = reindex(str(maker.root), "events", IndexPolicy(0), partitions=[1])
     after = _rows(maker)
     assert [row for row in before if row.partition == 0] == [
         row for row in after if row.partition == 0
@@ -137,12 +133,12 @@ def test_segments_removed_meanwhile__do_not_come_back(
 def test_segments_indexed_meanwhile__are_left_to_the_winner(
     maker: LakeMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    count, dense = len(_rows(maker)), IndexPolicy("bytes", 0)
+    count, dense = len(_rows(maker)), IndexPolicy(0)
     act = partial(reindex, str(maker.root), "events", dense)
     before_first(monkeypatch, CatalogTable, "commit", act)
-    report = reindex(str(maker.root), "events", IndexPolicy("records", 9))
+    report = reindex(str(maker.root), "events", IndexPolicy(540))
     assert (report.version, report.segments, report.skipped) == (-1, 0, count)
-    assert {row.index_interval_kind for row in _rows(maker)} == {"bytes"}
+    assert {row.index_interval for row in _rows(maker)} == {0}
 
 
 def test_a_log_that_storage_refuses__is_no_damage(

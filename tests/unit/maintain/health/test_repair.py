@@ -68,7 +68,7 @@ def catalog_rows(root: Path) -> dict[str, Any]:
             row,
             table.segments(snapshot, row.topic),
             sorted(table.runs(snapshot, row.topic), key=lambda run: run.run_id),
-            sorted(table.sources(snapshot, row.topic).to_pylist(), key=str),
+            sorted(table.rows(snapshot, "source", row.topic).to_pylist(), key=str),
             [
                 (v.log_start_offset, v.end_offset, v.sequence)
                 for v in snapshot.partitions(row.topic)
@@ -179,7 +179,7 @@ def _act(maker: LakeMaker, action: str) -> None:
             if len(part) > 1:
                 maker.delete_records(0, part.segment(0).end_offset)
         case _:
-            policy = IndexPolicy("bytes", 0) if action == "dense" else None
+            policy = IndexPolicy(0) if action == "dense" else None
             reindex(str(maker.root), "events", policy)
 
 

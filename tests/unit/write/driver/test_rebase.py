@@ -39,7 +39,7 @@ def segment(maker: LakeMaker, clock: str) -> SegmentRow:
     maker.run(
         {0: events},
         Shape(
-            policy=IndexPolicy("bytes", 100, subjects=(RECORD_KEYS,)),
+            policy=IndexPolicy(100, subjects=(RECORD_KEYS,)),
             batch_bytes=100,
             append_time_ms=CLOCKS[clock],
         ),

@@ -17,6 +17,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
@@ -73,9 +74,16 @@ class Amounts(NamedTuple):
 
     @staticmethod
     def from_task(task: object, items: Sequence[Any]) -> Amounts:
-        """Return the sizes from the task's method `amounts`. Without it, each item counts as 1."""
+        """Return the sizes from the task's method `amounts`, or else from the items' `log_bytes`.
+
+        Without either, each item counts as 1.
+        """
         amounts: Callable[[Sequence[Any]], Amounts] | None = getattr(task, "amounts", None)
-        return Amounts.alike("tasks", items) if amounts is None else amounts(items)
+        if amounts is not None:
+            return amounts(items)
+        if items and hasattr(items[0], "log_bytes"):
+            return Amounts("bytes of log", [item.log_bytes for item in items])
+        return Amounts.alike("tasks", items)
 
     @staticmethod
     def alike(unit: str, items: Sequence[Any]) -> Amounts:
@@ -196,7 +204,7 @@ class SparkEngine:
 
         with original_errors(), periodically(log):
             rows = context.parallelize(items, tasks)
-            return rows.map(_InWorker(task)).collect()
+            return rows.map(partial(_in_worker, task)).collect()
 
     def map_many(
         self, task: Task[Item, Result], items: Sequence[Item], progress: Progress
@@ -297,7 +305,7 @@ class _OfRows(Generic[Item, Result]):
         """Yield the result of each row's item, pickled."""
         for batch in batches:
             numbers: list[Any] = batch.column(0).to_pylist()
-            results = [pickle.dumps(_InWorker(self.task)(self.items[n])) for n in numbers]
+            results = [pickle.dumps(_in_worker(self.task, self.items[n])) for n in numbers]
             yield pa.record_batch({"number": numbers, "result": results})
 
 
@@ -308,17 +316,11 @@ def _tasks_done(context: SparkContext, total: int) -> int:
     return sum(each.numCompletedTasks for each in stages if each and each.numTasks == total)
 
 
-@dataclass(frozen=True)
-class _InWorker(Generic[Item, Result]):
-    """A task that is prepared to run in a Python worker of Spark."""
-
-    task: Task[Item, Result]
-
-    def __call__(self, item: Item) -> Result:
-        """Return the task's result."""
-        result = run_task(self.task, item)
-        spare_the_collector()
-        return result
+def _in_worker(task: Task[Item, Result], item: Item) -> Result:
+    """Run `task(item)` in a Python worker of Spark."""
+    result = run_task(task, item)
+    spare_the_collector()
+    return result
 
 
 def spare_the_collector() -> None:
@@ -443,11 +445,7 @@ def require_seglake(spark: SparkSession) -> None:
     if is_remote():  # a client of Spark Connect cannot start a task without a query
         return
     with original_errors():
-        spark.sparkContext.parallelize([0], 1).map(_answered).collect()
-
-
-def _answered(item: int) -> int:
-    return item
+        spark.sparkContext.parallelize([0], 1).map(partial(run_task, int)).collect()
 
 
 def _to_token(error: SeglakeError) -> str:
@@ -498,20 +496,10 @@ def share_out(sizes: Sequence[int], tasks: int) -> list[list[int]]:
 # ---------------- segments
 
 
-class StoredBytes(Protocol):
-    """A segment's row, or another item of work that processes bytes of a log."""
-
-    @property
-    def log_bytes(self) -> int:
-        """Return the number of bytes of the log to process."""
-
-
-_Stored = TypeVar("_Stored", bound=StoredBytes)
-
-
 class SegmentTasks(NamedTuple):
     """Maps functions over segments, and reports the progress in bytes of log.
 
+    An item is a segment's row, or has `log_bytes`, the number of bytes of the log to process.
     With Spark, functions and results are pickled, and the store is pickled without credentials.
     """
 
@@ -530,20 +518,6 @@ class SegmentTasks(NamedTuple):
         """Return tasks whose progress begins at `before` bytes of `total` bytes."""
         return self._replace(progress=lambda done, _: self.progress(before + done, total))
 
-    def map(self, work: Callable[[Store, _Stored], Any], rows: Sequence[_Stored]) -> list[Any]:
+    def map(self, work: Callable[[Store, Item], Any], rows: Sequence[Item]) -> list[Any]:
         """Return `work(store, row)` for each of the rows, in their order."""
-        return self.engine.map_many(_OnSegment(work, self.store), rows, self.progress)
-
-
-class _OnSegment(NamedTuple):
-    """A task that calls a function with the store and a segment's row."""
-
-    work: Callable[..., Any]
-    store: Store
-
-    def __call__(self, row: StoredBytes) -> Any:
-        return self.work(self.store, row)
-
-    def amounts(self, rows: Sequence[StoredBytes]) -> Amounts:
-        """Return the bytes of log of each row."""
-        return Amounts("bytes of log", [row.log_bytes for row in rows])
+        return self.engine.map_many(partial(work, self.store), rows, self.progress)

@@ -92,7 +92,7 @@ def _segment(row: SegmentRow) -> tuple[Any, ...]:
 
 
 def _sources(table: CatalogTable, snapshot: Snapshot, topic: str) -> list[tuple[Any, ...]]:
-    rows = rows_of(SourceRow, topic, table.sources(snapshot, topic))
+    rows = rows_of(SourceRow, topic, table.rows(snapshot, "source", topic))
     return [astuple(replace(row, attempt_id="")) for row in rows]
 
 

@@ -29,7 +29,7 @@ def many_segments(root: str, segments: int, partitions: int = 100) -> int:
         rows = pa.concat_tables(_rows(partition, each) for partition in some)
         files.append(write_file(table.store, LOG_TABLE, "segment", TOPIC, rows))
     base = table.snapshot().version
-    table._delta_log.commit(
+    table.log.commit(
         base,
         [add_action(file) for file in files],
         application=f"seglake/{TOPIC}",

@@ -161,7 +161,7 @@ def _add_topics(table: CatalogTable, numbers: Iterable[int]) -> None:
     for number in numbers:
         name = f"t-{number:06}"
         actions += table._write_files(TopicChange(name, _other_topic(name), (), ()), (), EMPTY)
-    log = table.delta_log()
+    log = table.log
     version = log.commit(table.handle.newest().version(), actions)[-1].version
     checkpoint_if_due(log, [version])
 
@@ -176,7 +176,7 @@ def _commit(
     table: CatalogTable, version: int, files: frozenset[DataFile], rows: dict[Kind, pa.Table]
 ) -> Sequence[DeltaCommit]:
     """Commit rows as the catalog does, and let it merge its files; returns all commits."""
-    log = table.delta_log()
+    log = table.log
     written = [data_files.write_file(log.store, log.folder, kind, TOPIC, *part)
                for kind, some in rows.items() if len(some) for part in cut_rows(some)]  # fmt: skip
     made = log.commit(version, [*map(add_action, written)], application=f"seglake/{TOPIC}")

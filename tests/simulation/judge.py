@@ -145,7 +145,7 @@ def require_all(state: State) -> None:
         if found != wanted:
             raise Broken("runs", f"{sorted(found ^ wanted)} are in one of lake and model")
     if state.ends.get(EVENTS):
-        paths = set(map(str, table.sources(snapshot, EVENTS)["path"].to_pylist()))
+        paths = set(map(str, table.rows(snapshot, "source", EVENTS)["path"].to_pylist()))
         if paths != set(state.sources):
             raise Broken("sources", f"{sorted(paths ^ set(state.sources))} are in one of both")
         _compare_rejects(table, snapshot, state)

@@ -247,7 +247,7 @@ class PublishedTable:
         """
         log = self._log()
         if self.exists():
-            log.fence(lambda: (delta_rs.newest_version(log), []))
+            log.fence(lambda: (delta_rs.open_table(log).version(), []))
 
     def exists(self) -> bool:
         """Return whether the table exists. Raises StoreError."""

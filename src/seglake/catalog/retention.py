@@ -75,7 +75,7 @@ class UnreferencedFiles(Container[str]):
         own_ms = table.handle.retention_ms()
         retention_ms = own_ms if retention_hours is None else retention_hours * HOUR_MS
         live = {file.path for file in table.newest_files()}
-        known = removed_files(table.delta_log()).values()
+        known = removed_files(table.log).values()
         young = (each.paths for each in known if each.modified_ms > now_ms - retention_ms)
         return UnreferencedFiles(live.union(*young))
 

@@ -49,7 +49,7 @@ from seglake.catalog.attempts import (
 )
 from seglake.catalog.delta import delta_rs, file_merges
 from seglake.catalog.delta.actions import Action, AddedFile, add_action, remove_action
-from seglake.catalog.delta.commit_log import DeltaLog, highest_version
+from seglake.catalog.delta.commit_log import DeltaLog
 from seglake.catalog.delta.data_files import DataFile, read_files, write_file
 from seglake.catalog.delta.table_contract import TableContract
 from seglake.catalog.schema import (
@@ -102,7 +102,7 @@ _log = logging.getLogger(__name__)
 
 
 class CatalogTable:
-    """The existing catalog of the lake in a store. Not thread-safe.
+    """The existing catalog of the lake in a store. `log` has its commits. Not thread-safe.
 
     The constructor and methods that read a newer version raise MissingObject without a table,
     UsageError if the table has another format, and CorruptData if another program has made a change
@@ -111,8 +111,8 @@ class CatalogTable:
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self._delta_log = DeltaLog(store, layout.LOG_TABLE, CONTRACT)
-        self.handle = delta_rs.TableHandle(self._delta_log)
+        self.log = DeltaLog(store, layout.LOG_TABLE, CONTRACT)
+        self.handle = delta_rs.TableHandle(self.log)
         self._tags: tuple[frozenset[DataFile], list[TagRow]] = (frozenset(), [])
         self._recent_runs: dict[tuple[int, str, str, str], list[RunRow]] = {}
 
@@ -151,14 +151,6 @@ class CatalogTable:
         """
         delta_rs.create_table(store, layout.LOG_TABLE, TABLE_SCHEMA, PARTITION_COLUMNS, lake)
         return CatalogTable(store)
-
-    def commit_times(self) -> list[tuple[int, int]]:
-        """Return the version and the time (ms) of each retained commit, oldest first."""
-        return self._delta_log.commit_times()
-
-    def delta_log(self) -> DeltaLog:
-        """Return a new `DeltaLog` of the table, which has not checked any commit."""
-        return DeltaLog(self.store, layout.LOG_TABLE, CONTRACT)
 
     @property
     def lake(self) -> str:
@@ -265,8 +257,8 @@ class CatalogTable:
         """
         if is_tagged_version(snapshot.files):
             return self.snapshot(topics=())
-        commits = self._delta_log.since(snapshot.version, _REFRESH_COMMITS)
-        if not commits and self._delta_log.has(snapshot.version):
+        commits = self.log.since(snapshot.version, _REFRESH_COMMITS)
+        if not commits and self.log.has(snapshot.version):
             return snapshot
         if snapshot.ends_of is not None:
             return self.newest_ends(snapshot.ends_of)
@@ -288,10 +280,6 @@ class CatalogTable:
     def _load(self, version: int, files: Iterable[AddedFile], load: _Load) -> Snapshot:
         with snapshot_files.retained(version):
             return load(self.store, version, snapshot_files.data_files(files))
-
-    def check_history(self) -> None:
-        """Raise CorruptData if a commit by another program changed rows."""
-        self._delta_log.check_all()
 
     def newest_files(self) -> frozenset[DataFile]:
         """Return the data files of the newest version."""
@@ -354,19 +342,7 @@ class CatalogTable:
 
     def rows(self, snapshot: Snapshot, kind: Kind, topic: str) -> pa.Table:
         """Return the rows of one kind and topic in a version, without the partition columns."""
-        return self._rows_in(snapshot.files, kind, topic)
-
-    def latest_maintenance(self, files: Collection[DataFile], topic: str, n: int) -> pa.Table:
-        """Return the `n` rows of maintenance that finished last, and maybe more rows.
-
-        `files` are data files of a version. Files that cannot have one of these rows are not read.
-        """
-        some = [file for file in files if file.topic == topic and file.kind == "maintenance"]
-        some = snapshot_files.last_finished_files(some, n)
-        return self._rows_in(some, "maintenance", topic)
-
-    def _rows_in(self, files: Iterable[DataFile], kind: Kind, topic: str) -> pa.Table:
-        mine = [file for file in files if file.topic == topic]
+        mine = [file for file in snapshot.files if file.topic == topic]
         tables = snapshot_files.tables(self.store, kind, mine)
         return pa.concat_tables(tables[topic]) if tables else FILE_SCHEMAS[kind].empty_table()
 
@@ -415,14 +391,9 @@ class CatalogTable:
 
     def run(self, snapshot: Snapshot, topic: str, pipeline: str, run_id: str) -> RunRow | None:
         """Return the committed run with this pipeline and run id, or None."""
-        return next(iter(committed_runs(self._run_rows(snapshot, topic, pipeline, run_id))), None)
+        return next(iter(committed_runs(self.run_rows(snapshot, topic, pipeline, run_id))), None)
 
-    def next_sequence(self, snapshot: Snapshot, topic: str, pipeline: str, run_id: str) -> int:
-        """Return the `sequence` for the next row of a run, which is 0 for a new run."""
-        rows = self._run_rows(snapshot, topic, pipeline, run_id)
-        return max((row.sequence + 1 for row in rows), default=0)
-
-    def _run_rows(self, snapshot: Snapshot, topic: str, pipeline: str, run_id: str) -> list[RunRow]:
+    def run_rows(self, snapshot: Snapshot, topic: str, pipeline: str, run_id: str) -> list[RunRow]:
         """Return every row of a run. Only data files that may have such a row are read."""
         # A commit needs the rows of its base again, so cache the last results.
         key = snapshot.version, topic, pipeline, run_id
@@ -461,10 +432,6 @@ class CatalogTable:
         """Return the row of every commit of maintenance to a topic."""
         return rows_of(MaintenanceRow, topic, self.rows(snapshot, "maintenance", topic))
 
-    def sources(self, snapshot: Snapshot, topic: str) -> pa.Table:
-        """Return the source rows of a topic, with the columns of `SourceRow` except the topic."""
-        return self.rows(snapshot, "source", topic)
-
     def sources_at(self, snapshot: Snapshot, topic: str, paths: Collection[str]) -> pa.Table:
         """Return the source rows of `paths`. Only data files that may have such a row are read."""
         return self._named(snapshot, "source", topic, "path", paths)
@@ -478,7 +445,7 @@ class CatalogTable:
         try:
             rows: Sequence[Row] = find_manifest(self.store, attempt_id, run.finished_at_ms).rows
         except (MissingObject, CorruptData):
-            rows = rows_of(SourceRow, run.topic, self.sources(snapshot, run.topic))
+            rows = rows_of(SourceRow, run.topic, self.rows(snapshot, "source", run.topic))
         own = (row for row in rows if isinstance(row, SourceRow) and row.attempt_id == attempt_id)
         return {row.path for row in own}
 
@@ -500,14 +467,6 @@ class CatalogTable:
             made = table.commit(rows, topic=topic, base=table.snapshot(), attempt_id=attempt_id)
         delta_rs.renumber(DeltaLog(store, layout.LOG_TABLE, CONTRACT), made, first_version)
         return CatalogTable(store).snapshot().version
-
-    @staticmethod
-    def highest_version(store: Store) -> int:
-        """Return the highest version in the names of commits, or -1 if there is no commit.
-
-        Commits in backups count, so the catalog never had a higher version.
-        """
-        return highest_version(store, layout.LOG_TABLE)
 
     def commit(  # noqa: PLR0913  # the fields of a change, and of its attempt
         self,
@@ -556,7 +515,7 @@ class CatalogTable:
             self.lake,
         )  # fmt: skip
         write_manifest(self.store, manifest, lost_races)
-        commits = self._delta_log.commit(
+        commits = self.log.commit(
             base.version,
             actions,
             application=f"seglake/{topic}",
@@ -577,7 +536,7 @@ class CatalogTable:
         data files that the caller is about to delete. Raises CommitConflict and StoreError.
         """
         application = None if topic is None else f"seglake/{topic}"
-        self._delta_log.fence(lambda: (self.handle.newest().version(), []), application)
+        self.log.fence(lambda: (self.handle.newest().version(), []), application)
 
     def attempts_without_marker(self, files: Collection[DataFile]) -> set[str]:
         """Return the committed attempts that have a manifest and no success marker.
@@ -590,7 +549,7 @@ class CatalogTable:
             return set()
         # In a copied lake, objects have the times of the copy, in another order. Allow for a day.
         since_ms = min(waiting.values()) - _A_DAY_MS
-        committed = {commit.attempt_id for _, commit in self._delta_log.retained(since_ms)}
+        committed = {commit.attempt_id for _, commit in self.log.retained(since_ms)}
         found = waiting.keys() & (committed | snapshot_files.attempts(self.store, files))
         return {attempt_id for attempt_id in found if not has_failed(self.store, attempt_id)}
 
@@ -633,10 +592,10 @@ class CatalogTable:
         with warn_on(SeglakeError, problem, _log):
             try:
                 due = file_merges.groups_to_merge(files, file_merges.FAN_IN)
-                made += file_merges.merge_groups(self._delta_log, version, due)
+                made += file_merges.merge_groups(self.log, version, due)
             except CommitConflict as error:
                 _log.debug("another commit is merging the files of the catalog: %s", error)
-        delta_rs.checkpoint_if_due(self._delta_log, made)
+        delta_rs.checkpoint_if_due(self.log, made)
 
 
 def _tagged_files(store: Store, lake: str, version: int) -> frozenset[DataFile] | None:

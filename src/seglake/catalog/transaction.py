@@ -42,6 +42,7 @@ from seglake.catalog.schema import MaintenanceRow, RunRow
 from seglake.catalog.table import CatalogTable, sync_commits
 from seglake.catalog.topic_change import Change
 from seglake.catalog.version.snapshot import Snapshot
+from seglake.catalog.version.snapshot_files import last_finished_files, rows_in
 from seglake.errors import CommitConflict, MissingObject, SeglakeError, StoreError, warn_on
 from seglake.layout import announcement_key, attempt_folder, new_attempt, success_key
 from seglake.store import Store
@@ -133,9 +134,10 @@ def write_recent_markers(table: CatalogTable, files: Collection[DataFile], topic
     commit.
     """
     store = table.store
-    rows = table.latest_maintenance(files, topic, _RECENT).sort_by("finished_at_ms")
-    last: list[Any] = rows["attempt_id"][max(0, len(rows) - _RECENT) :].to_pylist()
-    recent: list[str] = [*dict.fromkeys(last)]
+    mine = [file for file in files if file.topic == topic and file.kind == "maintenance"]
+    rows = rows_in(store, MaintenanceRow, last_finished_files(mine, _RECENT))
+    last = sorted(rows, key=lambda row: row.finished_at_ms)[-_RECENT:]
+    recent = [*dict.fromkeys(row.attempt_id for row in last)]
     unmarked = read_at_once(store, partial(lacks_marker, store), recent)
     for attempt_id in compress(recent, unmarked):
         write_marker(store, attempt_id)

@@ -147,7 +147,7 @@ def undo(
             report.runs = [run.run_id for run in place.runs]
             report.offsets = dict(place.ranges)
             report.segments = sum(len(group.rows) for group in place.groups)
-            sources = table.sources(base, topic)["attempt_id"].to_pylist()
+            sources = table.rows(base, "source", topic)["attempt_id"].to_pylist()
             attempts = {run.attempt_id for run in place.runs}
             report.files = sum(attempt_id in attempts for attempt_id in sources)
             report.records = removal.records

@@ -159,7 +159,7 @@ def vacuum(
     report.ended_tags = ended_tags(table, min(own.now_ms, scope.now_ms))
     if not dry_run:
         delete_ended(table, report.ended_tags)
-        write_removed_files_list(table.delta_log())
+        write_removed_files_list(table.log)
     scope = scope._replace(archived=old, marked=report.marked, ended_tags=report.ended_tags)
     sweep = _Sweep(table, scope, progress)
     garbage = sweep.find() if dry_run else sweep.carry_out()

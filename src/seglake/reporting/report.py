@@ -92,7 +92,7 @@ def report(
         progress(f"figures of {name}, topic {at:,} of {len(names):,}")
         topics.append(topic_figures(lake, name, made_ms, quarantine))
     topics.sort(key=lambda figures: (-figures.log_bytes, figures.topic))
-    versions = RetainedVersions(table.commit_times(), table.handle.retention_ms())
+    versions = RetainedVersions(table.log.commit_times(), table.handle.retention_ms())
     return LakeReport(root, lake.version, made_ms, topics, versions)
 
 

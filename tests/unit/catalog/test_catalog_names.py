@@ -107,14 +107,14 @@ def test_rows_are_found_by_name_as_among_all(
 
 
 def _compare(catalog: CatalogTable, seen: Snapshot, asked: list[str]) -> None:
-    whole = catalog.sources(seen, "orders")
+    whole = catalog.rows(seen, "source", "orders")
     wanted = whole.filter(pc.is_in(whole["path"], pa.array(asked, pa.string())))
     found = catalog.sources_at(seen, "orders", asked)
     assert Counter(found["path"].to_pylist()) == Counter(wanted["path"].to_pylist())
     for name in asked:
         rows = [row for row in catalog.run_history(seen, "orders") if row.run_id == name]
-        after = max((row.sequence + 1 for row in rows), default=0)
-        assert catalog.next_sequence(seen, "orders", "daily", name) == after
+        own = catalog.run_rows(seen, "orders", "daily", name)
+        assert sorted(own, key=str) == sorted(rows, key=str)
         newest = max(rows, key=lambda row: row.sequence, default=None)
         assert catalog.run(seen, "orders", "daily", name) == newest
         assert catalog.run(seen, "orders", "hourly", name) is None
@@ -187,7 +187,7 @@ def test_what_a_new_name_costs(tmp_path: Path, kind: str, monkeypatch: pytest.Mo
     if kind == "ascending":
         monkeypatch.setattr(snapshot_files, "may_have", noted)
     assert not len(catalog.sources_at(seen, "orders", [f"in/{name:03}" for name in new]))
-    assert not any(catalog.next_sequence(seen, "orders", "daily", f"{n:03}") for n in new)
+    assert not any(catalog.run_rows(seen, "orders", "daily", f"{n:03}") for n in new)
     assert not read
 
 

@@ -223,7 +223,7 @@ def test_forgotten_sources__go_and_stay_away_from_a_rebuilt_catalog(tmp_path: Pa
     )  # fmt: skip
     for _ in range(2):
         newest = catalog.snapshot()
-        left: list[Any] = catalog.sources(newest, "orders")["attempt_id"].to_pylist()
+        left: list[Any] = catalog.rows(newest, "source", "orders")["attempt_id"].to_pylist()
         assert sorted(left) == sorted([attempts[0], attempts[2]])
         assert sorted(row.run_id for row in catalog.runs(newest, "orders")) == ["0", "2"]
         assert catalog.run(newest, "orders", "daily", "1") is None

@@ -172,7 +172,7 @@ def test_commit__makes_all_rows_visible_at_one_version(catalog: CatalogTable) ->
     )
     assert catalog.run(snapshot, "orders", "daily", "another") is None
     assert [row.attempt_id for row in catalog.runs(snapshot, "orders")] == [attempt]
-    assert catalog.sources(snapshot, "orders")["path"].to_pylist() == [f"in/{attempt}"]
+    assert catalog.rows(snapshot, "source", "orders")["path"].to_pylist() == [f"in/{attempt}"]
     assert catalog.segments(snapshot, "orders") == [segment(0, 5, attempt_id=attempt)]
 
 

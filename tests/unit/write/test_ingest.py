@@ -260,7 +260,7 @@ def test_the_report_and_the_run_row_say_the_same(tmp_path: Path) -> None:
     assert (report.min_timestamp, report.max_timestamp) == (T, T + 10)
     assert report.version == catalog.snapshot().version
     assert sum(report.end_offsets.values()) == 2
-    (source,) = catalog.sources(catalog.snapshot(), "events").to_pylist()
+    (source,) = catalog.rows(catalog.snapshot(), "source", "events").to_pylist()
     assert (source["path"], source["rows"]) == (str(tmp_path / "in" / "000.jsonl"), 4)
     assert read_lake(tmp_path / "lake")
 

@@ -235,11 +235,6 @@ def exists(store: Store, folder: str) -> bool:
     return any(LOGGED.fullmatch(item.key) for item in listed)
 
 
-def newest_version(log: DeltaLog) -> int:
-    """Return the number of the newest version. Raises what `open_table` raises."""
-    return open_table(log).version()
-
-
 def keep_newest(log: DeltaLog) -> None:
     """Write a checkpoint of the newest version, and delete older versions. Raises StoreError."""
     _delete_before(log, _write_checkpoint(log).version())

@@ -22,6 +22,7 @@ from seglake.catalog.attempts import (
     mark_committed,
     replaced_version,
 )
+from seglake.catalog.delta.commit_log import highest_version
 from seglake.catalog.published import highest_shown
 from seglake.catalog.retention import committed_attempts
 from seglake.catalog.schema import Row, SegmentRow, TableRow
@@ -241,7 +242,7 @@ def _is_readable(store: Store) -> bool:
     """Return whether the complete catalog can be read. Raises UsageError for another format."""
     try:
         table = CatalogTable.open(store)
-        table.check_history()
+        table.log.check_all()
         table.snapshot()
         return not any(damaged_files(store, table.newest_files()))
     except (CorruptData, StoreError, VersionExpired):
@@ -325,7 +326,7 @@ def _last_version(store: Store, manifests: Iterable[Manifest]) -> int:
     The version that a killed rebuild recorded also counts, because its files may have lower numbers
     than the lost catalog.
     """
-    highest = max(CatalogTable.highest_version(store), replaced_version(store))
+    highest = max(highest_version(store, layout.LOG_TABLE), replaced_version(store))
     if highest >= 0:
         return highest
     by_manifests = max((manifest.version for manifest in manifests), default=-1)

@@ -138,7 +138,7 @@ def _open(store: Store, report: VerifyResult) -> tuple[CatalogTable, Snapshot] |
     """Return the catalog and its newest version, or None if it is unreadable. Report findings."""
     with _reporting(report):
         table = CatalogTable.open(store)
-        table.check_history()
+        table.log.check_all()
         damage = list(damaged_files(store, table.newest_files()))
         for file, error in damage:
             key = f"{layout.LOG_TABLE}/{file.path}"

@@ -44,7 +44,7 @@ from seglake.catalog.topic_change import Change
 from seglake.catalog.transaction import transact
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.clock import now_ms
-from seglake.engine import Amounts, Engine
+from seglake.engine import Engine
 from seglake.errors import CorruptData, UsageError
 from seglake.format.batch import BatchTable
 from seglake.format.decode import check_crcs, scan
@@ -190,7 +190,7 @@ class Commit:
         key = (attempt.topic, attempt.pipeline.name, attempt.run.run_id)
         runs = (row for row in others if isinstance(row, RunRow))
         replaced = (r.sequence for r in runs if (r.topic, r.pipeline, r.run_id) == key)
-        last_sequence = attempt.table.next_sequence(self._base, *key) - 1
+        before = (row.sequence for row in attempt.table.run_rows(self._base, *key))
         run = RunRow(
             topic=attempt.topic,
             pipeline=attempt.pipeline.name,
@@ -209,7 +209,7 @@ class Commit:
             started_at_ms=attempt.started_ms,
             finished_at_ms=now_ms(),
             report=report.as_row(),
-            sequence=max(last_sequence, *replaced, -1) + 1,
+            sequence=max([*before, *replaced], default=-1) + 1,
             offset_ranges=offset_ranges(segments),
         )
         return [*self._topic_rows, run, *segments, *self._sources]
@@ -359,10 +359,6 @@ class RebaseTask(NamedTuple):
     deltas: dict[int, int]
     attempt_id: str
     append_time_ms: int
-
-    def amounts(self, segments: Sequence[SegmentRow]) -> Amounts:
-        """Return the size of each segment's log in bytes."""
-        return Amounts("bytes", [row.log_bytes for row in segments])
 
     def run(self, engine: Engine, segments: Sequence[SegmentRow]) -> list[SegmentRow]:
         """Copy every segment to its new offsets, and return their new rows."""

@@ -256,7 +256,7 @@ class _RedriveCall:
 
     def _rejects(self, base: Snapshot, open_rejects: _Open, report: RedriveReport) -> RedriveInput:
         chain = open_rejects.chain
-        sources = self._table.sources(base, chain.first.topic)
+        sources = self._table.rows(base, "source", chain.first.topic)
         self._engine.start(lambda name: report.step(name, self._progress))
         with report.step("list rejects", self._progress):
             leaving = join_lists(unfinished_lists(self._store, open_rejects.erasures).values())

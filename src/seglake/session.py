@@ -14,12 +14,10 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,7 +36,6 @@ SPARKS = ("3.5", "4.0", "4.1", "4.2")
 JAVA_VERSIONS = (17, 21)
 _SPARK = ".".join(pyspark.__version__.split(".")[:2])
 DELTA_ARTIFACT, DELTA_VERSION = f"delta-spark_{_SPARK}_2.13", "4.4.0"  # there is one for each Spark
-MASTER_WAIT_S = 20.0  # the wait for a master that does not answer, as in a restart
 _REGISTERS_S = 5.0  # a registration that takes longer is logged
 _MASTER = re.compile(  # from SparkContext.createTaskScheduler and SparkSubmit
     r"local(\[(\d+|\*)\s*(,\s*\d+)?\])?|local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*\d+\s*\]"
@@ -151,8 +148,12 @@ def delta_jars() -> list[Path]:
         ConfigError: There is no usable Java.
         SeglakeError: The jars could not be fetched. The message has Ivy's output.
     """
-    name = f"{DELTA_ARTIFACT}-{DELTA_VERSION}"
-    return _jars("SEGLAKE_JARS", name, f"{DELTA_ARTIFACT}-*.jar", _DELTA_MODULE)
+    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    own = f"{cache}/seglake/jars/{DELTA_ARTIFACT}-{DELTA_VERSION}"
+    folder = Path(os.environ.get("SEGLAKE_JARS") or own).expanduser()
+    if not list(folder.glob(f"{DELTA_ARTIFACT}-*.jar")):
+        fetch_jars(_DELTA_MODULE, folder)
+    return sorted(folder.glob("*.jar"))
 
 
 def fetch_jars(ivy_module: str, folder: Path) -> None:
@@ -202,15 +203,6 @@ def _unusable(java: str) -> str:
     if "jdk.incubator.vector@" not in modules:
         return f"{java} is a reduced runtime without the module jdk.incubator.vector"
     return ""
-
-
-def _jars(variable: str, name: str, required: str, ivy_module: str) -> list[Path]:
-    """Return the jars in a folder. Fetch the jars of `ivy_module` if no jar matches `required`."""
-    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    folder = Path(os.environ.get(variable) or f"{cache}/seglake/jars/{name}").expanduser()
-    if not list(folder.glob(required)):
-        fetch_jars(ivy_module, folder)
-    return sorted(folder.glob("*.jar"))
 
 
 def _run_ivy(java: Path, ivy_module: str, scratch: Path) -> None:
@@ -312,50 +304,11 @@ def require_known(master: str) -> None:
         )
 
 
-def require_master(master: str) -> None:
-    """Wait until a standalone master answers. Other kinds of masters are not checked.
-
-    Spark itself would log nothing for a minute. Raises SeglakeError after `MASTER_WAIT_S` seconds.
-    """
-    until, warned = time.monotonic() + MASTER_WAIT_S, False
-    while problem := _unreachable(master):
-        if time.monotonic() >= until:
-            raise SeglakeError(
-                f"Spark's master {master} cannot be reached ({problem}). Start it, or give another"
-                " --master; --local needs no Spark"
-            )
-        if not warned:
-            _log.warning(
-                "waiting up to %.0f s for Spark's master %s (%s)", MASTER_WAIT_S, master, problem
-            )
-            warned = True
-        time.sleep(min(1.0, MASTER_WAIT_S))
-
-
-def _unreachable(master: str) -> str:
-    """Return the reasons why no address of a standalone master answers, or "" if one answers."""
-    scheme, _, addresses = master.partition("://")
-    if scheme != "spark":
-        return ""
-    problems = []
-    for host, _, port in (each.rpartition(":") for each in addresses.split(",")):
-        if not port.isdigit():  # Spark explains the form of an address
-            return ""
-        try:
-            socket.create_connection((host.strip("[]"), int(port)), timeout=2.0).close()
-        except (OSError, OverflowError) as error:
-            problems.append(getattr(error, "strerror", None) or str(error))
-        else:
-            return ""
-    return ", ".join(dict.fromkeys(problems))
-
-
 def _launch(settings: dict[str, str]) -> SparkConf:
     """Start a JVM, or use the JVM of spark-submit. Return its settings, completed by `settings`."""
     if not _is_submitted():
         require_known(settings["spark.master"])
         find_java()
-        require_master(settings["spark.master"])  # before a JVM starts without need
         _choose_python(settings["spark.master"])  # before the JVM, which starts Python workers
     launch = SparkConf(loadDefaults=False).setAll(list(settings.items()))
     # SparkConf has the settings of the user only once the JVM runs, and no public call starts
@@ -364,7 +317,6 @@ def _launch(settings: dict[str, str]) -> SparkConf:
         SparkContext._ensure_initialized(conf=launch)  # noqa: SLF001
     conf = SparkConf()
     master = conf.get("spark.master") or settings["spark.master"]  # spark-submit may give another
-    require_master(master)
     _choose_python(master)
     for key, value in settings.items():
         if master.startswith("local") or key not in _OF_ONE_MACHINE:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -19,7 +18,6 @@ from seglake import session
 from seglake.engine import SparkEngine
 from seglake.errors import ConfigError, SeglakeError
 from tests.harness.cluster import standalone_cluster
-from tests.harness.ports import free_ports
 
 SPARK_SUBMIT = str(Path(sys.executable).parent / "spark-submit")
 CONF = Path(__file__).parents[2] / "conf"
@@ -117,24 +115,11 @@ def test_delta_of_another_version_is_an_error_with_the_remedy(
             session.spark_session("clash")
 
 
-def test_a_master_that_does_not_answer_is_told_and_refused(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """At once that it is waited for, later with the remedy; one of two addresses is enough."""
-    monkeypatch.setattr(session, "MASTER_WAIT_S", 0.2)
-    gone = f"127.0.0.1:{free_ports(1)[0]}"
-    with pytest.raises(SeglakeError, match=f"spark://{gone} cannot be reached .*--master") as error:
-        session.require_master(f"spark://{gone}")
-    assert error.value.exit_code == 1  # a scheduler tries again
-    assert f"for Spark's master spark://{gone} (Connection refused)" in caplog.text
-    with socket.create_server(("127.0.0.1", 0)) as there:
-        session.require_master(f"spark://{gone},127.0.0.1:{there.getsockname()[1]}")
+def test_masters_that_spark_knows_are_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("YARN_CONF_DIR", "/etc/hadoop")
-    for others in ("local", "local[2]", "local[*, 4]", "yarn", "k8s://https://127.0.0.1:1"):
-        session.require_known(others)
-        session.require_master(others)
+    for master in ("local", "local[2]", "local[*, 4]", "yarn", "k8s://https://127.0.0.1:1"):
+        session.require_known(master)
     session.require_known("spark://one:7077,two:7077")
-    session.require_master("vendor")  # of a session that was submitted
 
 
 @pytest.mark.parametrize("master", ["lokal", "local[x]", "spark://no-port", "yarn-client", "k8s"])
@@ -220,7 +205,6 @@ def test_only_a_driver_alone_is_bound_to_its_own_machine(
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
     monkeypatch.setattr(SparkContext, "_ensure_initialized", lambda conf: None)
-    monkeypatch.setattr(session, "require_master", lambda _: None)
     monkeypatch.setattr(session, "SparkConf", lambda **options: asked if options else given)
     launched = session._launch(session._settings(None, {}, delta=False))
     local = master.startswith("local")

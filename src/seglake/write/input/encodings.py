@@ -8,16 +8,15 @@ their original bytes can be restored.
 from __future__ import annotations
 
 import codecs
-from functools import cache
+from functools import cache, lru_cache
 from itertools import product
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from seglake.errors import InputError
-from seglake.format.records import Int32s, Int64s, Spans
-from seglake.text.spans import from_arrow, from_ends, join_rows, where_null
+from seglake.format.records import Int64s, Spans
+from seglake.text.spans import from_arrow, join_rows, where_null
 from seglake.text.utf8 import invalid_utf8
 from seglake.write.input.streams import ByteStream
 
@@ -101,36 +100,19 @@ def encode_rows(rows: Spans, encoding: str) -> Spans:
     An incomplete character at the end of a row is omitted. In utf-16 and utf-32 the bytes are
     little-endian, without a byte order mark.
     """
-    packed = join_rows([rows])
-    joined = join_rows([Spans(packed.data, packed.starts, _without_cut(packed))])
-    end = int(joined.starts[-1] + joined.lengths[-1]) if len(joined) else 0
-    data = joined.data[:end]
-    text = data.tobytes().decode(UTF_8, "surrogatepass").encode("utf-32-le", "surrogatepass")
-    kinds, which = np.unique(np.frombuffer(text, "<u4"), return_inverse=True)
-    table = [_encoded(int(code), _ROW_ENCODINGS.get(encoding, encoding)) for code in kinds]
-    places: Any = pa.array(which.ravel())
-    letters = from_arrow(pa.array(table, pa.large_binary()).take(places))
-    ends = np.append(0, np.cumsum(letters.lengths, dtype=np.int64))
-    # For each byte, the number of characters that begin before it.
-    before = np.append(0, np.cumsum(data & 0xC0 != 0x80, dtype=np.int64))
-    return from_ends(letters.data, ends[before[joined.starts + joined.lengths]])
+    codec, made = _ROW_ENCODINGS.get(encoding, encoding), list[bytes]()
+    for row in rows.tolist():
+        # Unlike `bytes.decode`, this decoder omits an incomplete character at the end.
+        text = codecs.getincrementaldecoder(UTF_8)("surrogatepass").decode(row or b"")
+        made.append(b"".join(_encoded(letter, codec) for letter in text))
+    return from_arrow(pa.array(made, pa.large_binary()))
 
 
-def _encoded(code: int, encoding: str) -> bytes:
-    if code in _ESCAPES:
-        return bytes([code - _ESCAPES.start])
-    return chr(code).encode(encoding, "replace")
-
-
-def _without_cut(rows: Spans) -> Int32s:
-    """Return the length of each row in bytes, without an incomplete character at its end."""
-    lengths = rows.lengths.copy()
-    for back, least in ((1, 0xC0), (2, 0xE0), (3, 0xF0)):
-        at = np.maximum(rows.starts + lengths - back, 0)
-        last = rows.data[at]
-        cut = (lengths >= back) & (last >= least)
-        lengths[cut] -= back
-    return lengths
+@lru_cache(1 << 16)
+def _encoded(letter: str, encoding: str) -> bytes:
+    if ord(letter) in _ESCAPES:
+        return bytes([ord(letter) - _ESCAPES.start])
+    return letter.encode(encoding, "replace")
 
 
 def decode_rows(rows: Spans, encoding: str) -> Spans:
@@ -139,18 +121,15 @@ def decode_rows(rows: Spans, encoding: str) -> Spans:
     Other rows are decoded from `encoding`. If this creates a line feed, which would divide the row,
     the line feed becomes an invalid byte, so that the row is rejected again.
     """
-    wrong = np.flatnonzero(invalid_utf8(*rows))
-    if not len(wrong):
+    wrong = invalid_utf8(*rows)
+    if not wrong.any():
         return rows
     codec, no_line = _ROW_ENCODINGS.get(encoding, encoding), chr(_ESCAPES.start + 0x0A)
-    texts = [(row or b"").decode(codec, _ESCAPING) for row in rows.take(wrong).tolist()]
-    made = [text.replace("\n", no_line).encode(UTF_8, "surrogatepass") for text in texts]
-    every: list[bytes | None] = [None] * len(rows)
-    for at, row in zip(wrong.tolist(), made, strict=True):
-        every[at] = row
-    is_wrong = np.zeros(len(rows), np.bool_)
-    is_wrong[wrong] = True
-    return join_rows([where_null(rows, is_wrong), from_arrow(pa.array(every, pa.large_binary()))])
+    made = rows.tolist()
+    for at in np.flatnonzero(wrong).tolist():
+        text = (made[at] or b"").decode(codec, _ESCAPING)
+        made[at] = text.replace("\n", no_line).encode(UTF_8, "surrogatepass")
+    return from_arrow(pa.array(made, pa.large_binary()))
 
 
 def with_bytes(rows: Spans, places: Int64s, encoding: str) -> Spans:

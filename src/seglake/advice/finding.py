@@ -130,8 +130,6 @@ _SENTENCES = {
     "two-backslashes": "Found {count:line} with two backslashes in quotes. Both are kept. If the "
     "writer escapes a backslash with another one, as Spark and MySQL do, set input.escape = '\\'.",
     "absent-field": "{subject} {name!r} is not a field of any row. {near_or_has}",
-    "object-as-key": "key.fields: {subject!r} is an object, so its JSON text is the key. Set a "
-    "field of it, such as {field!r}, if that is the key.",
     # times that cannot be read, or are suspicious
     "all-times-in-format": "{subject}: {count:row} can be read as {format}, none as {given!r}. Set "
     "timestamp.format = {format!r}.",

@@ -21,7 +21,7 @@ from seglake.write.input.codecs import HEAD_BYTES, SUFFIXES, detect_codec
 from seglake.write.input.content import InputStore
 from seglake.write.input.encodings import UTF_8
 from seglake.write.input.files import SourceFile
-from seglake.write.input.listing import HIDDEN, MissingPath, find_inputs, glob_hint, is_glob
+from seglake.write.input.listing import GLOB_HINT, HIDDEN, MissingPath, find_inputs, is_glob
 from seglake.write.rows.json_rows import first_events
 
 _SPREAD, _LARGEST = 5, 3  # number of sampled files: far apart in the listing, and largest
@@ -137,7 +137,7 @@ def _files_with_bytes(paths: Sequence[str], store: InputStore, root: str) -> lis
     if listed.missing:
         raise InputError(f"there is no {', '.join(listed.missing)}. Correct the path")
     if not listed.files:
-        hint = next((glob_hint(path) for path in paths if is_glob(path, store)), f" ({HIDDEN})")
+        hint = GLOB_HINT if any(is_glob(path, store) for path in paths) else f" ({HIDDEN})"
         raise InputError(f"found no files in {names}. Give other paths{hint}")
     files = [file for file in listed.files if file.size]
     if not files:

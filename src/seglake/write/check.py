@@ -5,11 +5,10 @@ A check writes nothing, and needs neither a lake nor Spark.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from itertools import chain, islice
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +18,6 @@ from seglake.advice.file_times import FileTimes
 from seglake.advice.finding import Finding, merge_findings
 from seglake.clock import now_ms
 from seglake.config import Pipeline
-from seglake.config.rules import flat
 from seglake.errors import ConfigError, StoreError
 from seglake.format.partitioner import partition_of
 from seglake.format.records import Records, Spans
@@ -32,11 +30,10 @@ from seglake.write.input.encodings import is_single_byte
 from seglake.write.input.files import SourceFile, Split
 from seglake.write.input.listing import find_inputs
 from seglake.write.rows.records import UNREAD_TIMES, ExtractedChunk, RowLimits, extract, read_rows
-from seglake.write.rows.rows import REASON_TEXTS, Rows, time_texts
+from seglake.write.rows.rows import REASON_TEXTS, time_texts
 
 _SPLITS = 5  # number of splits in the sample
 _SPLIT_BYTES = 1 << 20  # bytes that the sample reads from a split that is part of a file
-_KEY_ROWS = 100  # rows of a chunk whose keys are checked
 _FILES = 5  # number of files that are described one by one
 TEXT_BYTES = 200  # by default, a key, a header or a value is cut at this size
 
@@ -210,7 +207,7 @@ class _Sampler(NamedTuple):
         """Yield (path, chunk, line numbers, texts of times, findings) for each chunk of a split.
 
         The line numbers count from 0. The texts are None if every time can be read. The findings
-        are about rows that are not UTF-8 and about objects as keys, which an ingest does not check.
+        are about rows that are not UTF-8, which an ingest does not check.
         """
         pipeline, settings = self.pipeline, self.pipeline.timestamp
         if not (split.is_whole or pipeline.input.kind.columnar):
@@ -221,9 +218,8 @@ class _Sampler(NamedTuple):
             unread = np.isin(chunk.rejects.reasons, UNREAD_TIMES).any()
             times = time_texts(rows, settings) if settings.names and unread else None
             text = not (pipeline.input.kind.columnar or pipeline.input.recoded)
-            found = [*_objects_as_keys(rows, pipeline)]
-            if text and not chunk.findings and invalid_utf8(*rows.raw).any():
-                found.append(Finding("not-utf-8", path, count=1))
+            wrong = text and not chunk.findings and invalid_utf8(*rows.raw).any()
+            found = [Finding("not-utf-8", path, count=1)] if wrong else []
             yield path, chunk, (rows.numbers + line).tolist(), times, found
 
     def _rows(
@@ -264,31 +260,6 @@ class _Sampler(NamedTuple):
         value, key = (_text(spans, at, most) for spans in (records.values, records.keys))
         timestamp = None if by_run else int(records.timestamps[at])
         return SampledRow(*where, "", value, timestamp, key, partition, headers)
-
-
-def _objects_as_keys(rows: Rows, pipeline: Pipeline) -> Iterator[Finding]:
-    """Yield a finding for each key field that has an object as its value in one of the rows."""
-    first = np.arange(min(len(rows.numbers), _KEY_ROWS))
-    for name in chain(*pipeline.key.choices) if pipeline.input.format == "jsonl" else ():
-        texts = rows.field(name).take(first).tolist()
-        at = next((at for at, text in enumerate(texts) if text and text[:1] == b"{"), None)
-        inner = [] if at is None else _names_below(rows.take_raw(first[at : at + 1]), name)
-        if inner:
-            example = next((each for each in inner if each.endswith("id")), inner[0])
-            yield Finding("object-as-key", name, {"field": example})
-
-
-def _names_below(raw: Spans, name: str) -> list[str]:
-    """Return the names of the fields inside field `name` of a JSON line, such as "user.id".
-
-    Return [] if that field is not an object.
-    """
-    (line,) = raw.tolist()
-    try:
-        names = [each for each, _ in flat(json.loads(line or b""))]
-    except (ValueError, RecursionError, AttributeError):  # not JSON, too deep, or not an object
-        return []
-    return [] if name in names else [each for each in names if each.startswith(f"{name}.")]
 
 
 def _text(spans: Spans, at: int, most: int | None) -> str | None:

@@ -260,18 +260,6 @@ def test_nothing_is_written_and_spark_is_not_loaded(folder: Path) -> None:
     assert {path: path.stat().st_mtime_ns for path in folder.parent.rglob("*")} == before
 
 
-def test_a_key_that_is_an_object_is_told_with_a_field_of_it(tmp_path: Path) -> None:
-    path = tmp_path / "a.jsonl"
-    user: dict[str, Any] = {"name": "anna", "id": 74}
-    path.write_bytes(jsonl(*({"ts": T, "user": user if n else "x"} for n in range(9))))
-    (found,) = checked(path)["findings"]
-    assert (found["code"], found["subject"]) == ("object-as-key", "user")
-    assert found["facts"] == {"field": "user.id"}
-    assert checked(path, key={"fields": ["user.id"]})["findings"] == []
-    path.write_bytes(jsonl({"ts": T, "user": json.dumps(user), "user.id": 7}))
-    assert checked(path)["findings"] == []
-
-
 def test_a_topic_with_more_partitions_is_an_error_as_in_an_ingest(tmp_path: Path) -> None:
     LakeMaker(tmp_path / "lake", "t", partitions=3).run({0: [Event(T)]})
     (tmp_path / "a.jsonl").write_bytes(events(1))

@@ -53,7 +53,7 @@ HIDDEN = "a file whose name begins with . or _ is only read if input.paths names
 BY_NAME = "a name or folder that begins with . or _"
 BY_CHOICE = "input.include and input.exclude"
 BY_LINK = "another name of the same file"
-_NOT_ENTERED = " (for the files of a folder that the glob matches, add /**)"
+GLOB_HINT = " (for the files in a matching folder, add /**; for a [ in a name, write [[])"
 
 _AT_ONCE = 1 << 14  # files whose versions are requested in one step
 _WILDCARD = re.compile(r"[*?\[]")
@@ -330,25 +330,13 @@ def _is_folder(path: str, store: InputStore) -> bool:
     return "/" not in path.partition("://")[2] or any(True for _ in store.list(path))
 
 
-def glob_hint(glob: str) -> str:
-    """Return a hint for a glob that matched no file, as text in brackets with a leading space."""
-    ends = [len(glob), *(each.start() for each in [*re.finditer("/", glob)][::-1])]
-    parts = (glob[:end] for end in ends if "[" in glob[:end])
-    part = next(filter(os.path.lexists, parts), None)
-    if part is None:
-        return _NOT_ENTERED
-    below = glob.removeprefix(part).strip("/") or "**"
-    written = f"{part.replace('[', '[[]')}/{below}"
-    return f" ([ begins a pattern. For the existing path {part}, write {written})"
-
-
 def _nothing(path: str, left_out: int, *, glob: bool) -> str:
     if left_out:
         return (
             f"input.include and input.exclude leave out every file of {path} "
             f"({counted(left_out, 'file')}). Correct them or set on_empty = 'ok'"
         )
-    hint = glob_hint(path) if glob else f" ({HIDDEN})"
+    hint = GLOB_HINT if glob else f" ({HIDDEN})"
     return f"{path} has no files. Correct input.paths or --source, or set on_empty = 'ok'{hint}"
 
 

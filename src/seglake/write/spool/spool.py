@@ -25,7 +25,7 @@ import struct
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import crc32c
@@ -34,7 +34,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from seglake.errors import CorruptData, StoreError
+from seglake.errors import CorruptData
 from seglake.format.batch import TABLE
 from seglake.format.encode import Bodies, EncodedBatches
 from seglake.format.key_hashes import KeyHashes
@@ -105,7 +105,7 @@ class Blob(NamedTuple):
 
 
 class SpoolWriter(AbstractContextManager["SpoolWriter"]):
-    """A writer of one task's blobs. A context manager that deletes its objects after an error.
+    """A writer of one task's blobs. After an error, `delete_blobs` deletes its objects.
 
     The first `plain_bytes` of a task's sorted records are not compressed. An object has at most
     `object_bytes`, or one larger blob. On an object store, the writer keeps about `hold_bytes` in
@@ -129,7 +129,6 @@ class SpoolWriter(AbstractContextManager["SpoolWriter"]):
         self._rows: list[dict[str, Any]] = []
         self._objects = [new_blobs_key(attempt_id)]
         self._all, self._open = ExitStack(), ExitStack()
-        self._all.push(self._withdraw)  # runs last, even if closing the last object fails
         self._all.push(self._open)
         self._all.push(self._release_last)
         self._sink: Any = None
@@ -191,12 +190,6 @@ class SpoolWriter(AbstractContextManager["SpoolWriter"]):
 
     def __exit__(self, *error: Any) -> None:
         self._all.__exit__(*error)
-
-    def _withdraw(self, kind: type[BaseException] | None, *_: object) -> None:
-        """After an error, delete the objects that are already complete."""
-        if kind is not None and len(self._objects) > 1:
-            with suppress(StoreError):  # otherwise `delete_blobs` or a vacuum deletes them
-                self._store.delete(self._objects[:-1])
 
 
 def _size(parts: Sequence[Buffer]) -> int:

@@ -167,32 +167,6 @@ def test_an_object_of_the_spool_has_parts_to_spare() -> None:
     assert object_store._PART_BYTES * 10_000 > OBJECT_BYTES + 4 * INT32_MAX  # a blob is below 2 GiB
 
 
-class _Stopped(Exception):
-    """Ends a task."""
-
-
-@pytest.mark.parametrize("deletes", [True, False])
-def test_a_task_that_fails_leaves_no_object_that_it_ended(
-    monkeypatch: pytest.MonkeyPatch, deletes: bool
-) -> None:
-    def no_rights(*_: object) -> None:
-        raise StoreError("access denied")
-
-    store, attempt = open_store("memory:///"), new_attempt()
-    if not deletes:
-        monkeypatch.setattr(type(store), "delete", no_rights)
-    limits = {"object_bytes": 10, "hold_bytes": 0}
-    with suppress(_Stopped), SpoolWriter(store, attempt, **limits) as stage:
-        for number in range(3):
-            stage.add(Blob(RECORDS, number, b"12345678"))
-        assert len(list(store.list())) == 2
-        raise _Stopped
-    assert len(list(store.list())) == (0 if deletes else 2)
-    monkeypatch.undo()
-    delete_blobs(store, attempt)
-    assert not list(store.list())
-
-
 @given(st.lists(st.lists(st.text(max_size=3), max_size=4), max_size=4), st.data())
 def test_rows_whose_names_are_held_once_are_the_same_rows(
     tables: list[list[str]], data: st.DataObject

@@ -104,7 +104,7 @@ REDEFINED: dict[str, tuple[Change, str]] = {
     "change data feed": (_set("delta.enableChangeDataFeed", "true"), r"writer 4|changeDataFeed"),
     "constraint": (
         lambda table: table.alter.add_constraint({"c": "kind != ''"}),
-        r"writer 3 \(checkConstraints\)",
+        r"writer 3|checkConstraints",
     ),
     "feature": (
         lambda table: table.alter.add_feature(

@@ -60,10 +60,10 @@ def _properties(log: str | None, files: str | None) -> Definition:
 
 
 PROTOCOLS = [
-    (1, 3, (), r"reader 1, writer 3 \(checkConstraints\)"),
-    (1, 4, (), r"reader 1, writer 4 \(changeDataFeed or generatedColumns\)"),
-    (2, 5, (), r"reader 2, writer 5 \(columnMapping\)"),
-    (2, 2, (), r"reader 2, writer 2 \(unnamed\)"),
+    (1, 3, (), r"reader 1, writer 3 \(no named features\)"),
+    (1, 4, (), r"reader 1, writer 4 \(no named"),
+    (2, 5, (), r"reader 2, writer 5 \(no named"),
+    (2, 2, (), r"reader 2, writer 2 \(no named"),
     (1, 7, ("rowTracking", "domainMetadata"), r"writer 7 \(domainMetadata, rowTracking\)"),
     (3, 7, ("deletionVectors",), r"reader 3, writer 7 \(deletionVectors\)"),
 ]

@@ -27,12 +27,6 @@ FORMAT = "6"  # the only supported format; unreleased builds wrote 1 to 5
 LAKE = "seglake.lake"  # the property with the lake's identity
 LOG_RETENTION, FILE_RETENTION = "delta.logRetentionDuration", "delta.deletedFileRetentionDuration"
 READER, WRITER = 1, 2  # versions of Delta's protocol that every reader supports
-_WRITERS = {
-    3: "checkConstraints",
-    4: "changeDataFeed or generatedColumns",
-    5: "columnMapping",
-    6: "identityColumns",
-}
 _TYPES = {pa.string(): "string", pa.int32(): "integer", pa.int64(): "long", pa.binary(): "binary"}
 _INTERVAL = re.compile(r"interval (\d{1,9}) (minute|hour|day|week)s?", re.IGNORECASE)
 _UNITS_MS = {"minute": 60_000, "hour": 3_600_000, "day": 86_400_000, "week": 604_800_000}
@@ -111,8 +105,7 @@ class TableContract(NamedTuple):
     def _problems(self, definition: Definition) -> Iterator[str]:
         """Yield a description of each part of a definition that Seglake does not support."""
         if definition.reader > READER or definition.writer > WRITER or definition.features:
-            of_writer = _WRITERS.get(definition.writer, "unnamed")
-            features = ", ".join(sorted(definition.features)) or of_writer
+            features = ", ".join(sorted(definition.features)) or "no named features"
             protocol = f"reader {definition.reader}, writer {definition.writer} ({features})"
             supported = "Seglake supports reader 1, writer 2"
             yield f"{self.name} has Delta's protocol {protocol}, but {supported}"

@@ -90,7 +90,9 @@ class SegmentColumns(NamedTuple):
         table = log.segments().to_arrow()
         columns = [table[name].to_numpy().astype(np.int64) for name in _NUMBERS]
         index_bytes = sum(pc.sum(table[name]).as_py() or 0 for name in _INDEXES)
-        return SegmentColumns(TimeSpans(*columns[:4]), *columns[4:], index_bytes)
+        ends, lateness_ms, zonemap_bytes = columns[4:]
+        spans = TimeSpans(*columns[:4])
+        return SegmentColumns(spans, ends, lateness_ms, zonemap_bytes, index_bytes)
 
 
 _NUMBERS = (

@@ -131,8 +131,13 @@ def _explain(error: Any) -> str:
             return f"{key} is missing. Add it under [{key.split('.')[0]}]"
         case "extra_forbidden":
             return f"{key} is an unknown key. {_remedy(place[0], '.'.join(place[1:]))}"
-        case "value_error":
-            return f"{key}: {str(error['msg']).removeprefix('Value error, ')}"
+    return explain_value(key, error)
+
+
+def explain_value(key: str, error: Any) -> str:
+    """Convert an error of pydantic about the value of a key to a message."""
+    if error["type"] == "value_error":
+        return f"{key}: {str(error['msg']).removeprefix('Value error, ')}"
     problem = re.sub("^(Input|Value) ", "", str(error["msg"])).replace(" tuple", " list")
     problem = problem.replace("a valid boolean", "true or false")
     return f"{key}: {error['input']!r} {problem}. Change the value"

@@ -6,22 +6,15 @@ file or the variable that contains them.
 
 import ipaddress
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    ValidationError,
-    model_validator,
-)
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, ValidationError
 
-from seglake.config.loading import tables_of
+from seglake.config.loading import explain_value, tables_of
 from seglake.config.rules import Size
+from seglake.config.sections import Section
 from seglake.errors import ConfigError
 from seglake.layout import is_topic_name
 from seglake.terminal.wording import suggest_or_list
@@ -73,10 +66,8 @@ File = Annotated[Path, Field(strict=False)]
 Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 
 
-class _ServerSection(BaseModel):
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", strict=True, arbitrary_types_allowed=True
-    )
+class _ServerSection(Section):
+    model_config = ConfigDict(arbitrary_types_allowed=True)
 
 
 class ServerSettings(_ServerSection):
@@ -125,22 +116,20 @@ class ServerSettings(_ServerSection):
         """Return the limit of connections from one address, by default half of all connections."""
         return self.max_connections_per_ip or (self.max_connections + 1) // 2
 
-    @model_validator(mode="after")
-    def _makes_sense(self) -> Self:
+    def _contradictions(self) -> Iterator[str]:
         address = self.advertise or self.listen
         if (ip := parse_ip(address.host)) is not None and ip.is_unspecified:
             key = "advertise" if self.advertise else "listen"
-            raise ValueError(
+            yield (
                 f"{key} is {address.host}, which stands for every address of this machine, so "
                 f"clients cannot connect to it. Set server.advertise to an address that they reach"
             )
         if self.queued_bytes < self.request_bytes:
-            raise ValueError(
+            yield (
                 f"queued.max.request.bytes = {self.queued_bytes} is below "
                 f"socket.request.max.bytes = {self.request_bytes}, so a large request could never "
                 f"be served. Raise the first or lower the second"
             )
-        return self
 
 
 class Tls(_ServerSection):
@@ -217,11 +206,9 @@ def load(path: Path | None, changes: Mapping[str, Any]) -> Settings:
 
 
 def _describe_error(error: Any) -> str:
-    key = ".".join(str(part) for part in error["loc"])
-    if error["type"] == "extra_forbidden":
-        return _unknown(*map(str, error["loc"]))
-    problem = str(error["msg"]).removeprefix("Value error, ").removeprefix("Input ")
-    return f"{key}: {problem}"
+    place = [str(part) for part in error["loc"]]
+    is_unknown = error["type"] == "extra_forbidden"
+    return _unknown(*place) if is_unknown else explain_value(".".join(place), error)
 
 
 def _unknown(table: str, *key: str) -> str:

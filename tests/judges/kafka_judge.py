@@ -120,7 +120,12 @@ class Kafka:
         port, token, self._process = launch_gateway(
             jarpath=str(pyspark_jar("py4j")),
             classpath=class_path(*compiler),
-            javaopts=["-Xmx1g", "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"],
+            javaopts=[
+                "-Xmx1g",
+                "-XX:TieredStopAtLevel=1",
+                "-XX:+UseSerialGC",
+                "-Dorg.slf4j.simpleLogger.defaultLogLevel=off",
+            ],
             java_path=str(find_java()),
             die_on_exit=True,
             daemonize_redirect=True,

@@ -38,7 +38,7 @@ from seglake.read.log import Log as Log
 from seglake.read.record import Record as Record
 from seglake.read.tables import TableStatus as TableStatus
 from seglake.read.window.find import FindPlan as FindPlan
-from seglake.read.window.plan import Plan as Plan
+from seglake.read.window.reader import Plan as Plan
 from seglake.read.window.reader import WindowReader as WindowReader
 from seglake.replay.run import ReplayReport as ReplayReport
 from seglake.replay.run import Tempo as Tempo

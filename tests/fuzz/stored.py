@@ -43,10 +43,10 @@ from seglake.format.reference import read_batch
 from seglake.format.segment import choose_indexed, seal
 from seglake.format.sought_kernels import EVERY_KEY
 from seglake.layout import parse_attempt_key, parse_segment_key, segment_key
-from seglake.log.column_kernels import DecodeRoom, Wanted
+from seglake.log.column_kernels import DecodeRoom
 from seglake.log.execute import SCHEMA, Columns
-from seglake.log.segment import LogSegment, Piece, Window, window_limits
-from seglake.log.zone_maps import Bounds, ZoneSearch
+from seglake.log.segment import ALL_RECORDS, LogSegment, Window, window_limits
+from seglake.log.zone_maps import ZoneSearch
 from seglake.store import Listed
 from seglake.write.spool.sorted_records import SortedRecords
 from seglake.write.spool.spool import (
@@ -63,7 +63,7 @@ from tests.makers.lakes import Event, Shape, _encode
 from tests.makers.zones import ZoneBytes
 
 BATCH_BYTES = 2**20  # that a reader is willing to hold
-_EVERYTHING = window_limits([Window()])
+_EVERYTHING = np.array([window_limits(ALL_RECORDS)])
 ATTEMPT = "00000000-0000-4000-8000-000000000000"
 EVENTS = [
     Event(1000 + (i * 37) % 50, None if i % 4 == 0 else b"key", b"value %d" % i, headers)
@@ -131,13 +131,13 @@ def records(data: bytes) -> None:
     _check(decoded, table)
     assert decoded.offsets.tolist() == [record.offset for record in expected]
     payload = payload_of(read_only(log), table, max_bytes=BATCH_BYTES)
-    wanted = Wanted(_EVERYTHING, np.zeros(len(table), np.int32), EVERY_KEY)
     size_bytes = int(payload.ends[-1])
     columns = Columns(SCHEMA, size_bytes // LEAST_RECORD_BYTES + 1, size_bytes)
     segment = LogSegment("t", 0, "log", "zonemap", 0, 2**62, 2**31 - 1, 100)
-    pieces = [Piece.from_ranges(segment, segment.log)]
-    columns.fill(table, payload.stored(), 0, 0, wanted, size_bytes, DecodeRoom.new())
-    assert columns.take(pieces, wanted.window_of)["offset"].to_pylist() == decoded.offsets.tolist()
+    owner_of, room = np.zeros(len(table), np.int32), DecodeRoom.new()
+    columns.fill(table, payload, False, 0, _EVERYTHING, owner_of, EVERY_KEY, size_bytes, room)
+    found = columns.take([segment.whole()], owner_of)
+    assert found["offset"].to_pylist() == decoded.offsets.tolist()
 
 
 def _check(decoded: Decoded, table: BatchTable) -> None:
@@ -258,9 +258,9 @@ def zone_maps(data: bytes) -> None:
                 assert len(zones.min_timestamps_after(block.end)) >= 0
                 assert np.all(zones.min_timestamps_after(block.end, dated=True) >= 0)
             block = block and zones.next_reaching(edge, block.end)
-    ranges, records = zones.within(Bounds.from_window(Window(0, 2000, 0, 2**40)))
-    assert records >= 0
-    found = [zones.reaching(edges)[0], zones.holding(edges)[0], ranges]
+    piece = zones.within(Window(0, 2000, 0, 2**40))
+    assert piece.records_at_most >= 0
+    found = [zones.reaching(edges)[0], zones.holding(edges)[0], piece[2:]]
     for blocks in found:
         assert np.all((blocks[0] >= 0) & (blocks[0] < blocks[1]) & (blocks[1] <= log_bytes))
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from seglake.format.batch import BatchTable
 from seglake.format.encode import encode_batches, encode_bodies
-from seglake.log.segment import LogRanges, LogSegment, Piece, Window
+from seglake.log.segment import LogSegment, Piece, Window
 from tests.makers.lakes import Event, Shape, Written, records_of
 
 
@@ -31,12 +31,10 @@ class MadeLog(NamedTuple):
 
     def part(self, window: Window, keep: Any) -> Piece:
         """The batches under a mask."""
-        starts, ends = self.table["position"], self.table["position"] + self.table["size"]
-        begins = keep & ~np.append(False, keep[:-1])
-        finishes = keep & ~np.append(keep[1:], False)
-        offsets = self.table["base_offset"][begins], self.table["last_offset"][finishes] + 1
-        ranges = LogRanges(starts[begins], ends[finishes], *offsets)
-        return Piece(self.segment, window, ranges, len(self.records))
+        some = self.table[keep]
+        starts, ends = some["position"], some["position"] + some["size"]
+        firsts, stops = some["base_offset"], some["last_offset"] + 1
+        return Piece(self.segment, window, starts, ends, firsts, stops, len(self.records)).joined()
 
 
 def made(rows: Sequence[Event], shape: Shape, partition: int = 0, base: int = 0) -> MadeLog:

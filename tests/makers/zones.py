@@ -1,17 +1,16 @@
 """Zone maps from memory."""
 
-from dataclasses import dataclass
 from typing import Any
 
 from seglake.log.segment import LogSegment
-from seglake.log.zone_maps import ReadRanges, ZoneSearch
+from seglake.log.zone_maps import ReadRanges, ZoneMapCache, ZoneSearch
 
 
-@dataclass
-class ZoneBytes:
-    """The bytes of one zone map's file, as a `Source`. It makes no zone map again."""
+class ZoneBytes(ZoneMapCache):
+    """The bytes of one zone map's file. It makes no zone map again."""
 
-    data: Any
+    def __init__(self, data: Any) -> None:
+        self.data = data
 
     def head(self, _segment: LogSegment) -> tuple[Any, ReadRanges | None]:
         return self.data, lambda ranges: [self.data[start:end] for start, end in ranges]

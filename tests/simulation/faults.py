@@ -8,7 +8,7 @@ Most are a change of a line: `edited` fails if the line is not there any more, s
 import inspect
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from itertools import chain
 from types import SimpleNamespace
@@ -76,9 +76,9 @@ def _listed_once() -> Any:
     return patch.object(erase, "UnreferencedFiles", SimpleNamespace(from_table=listed))
 
 
-def _limits_to_an_end(windows: Iterable[Window]) -> Int64s:
+def _limits_to_an_end(window: Window) -> Int64s:
     """An end that is not given is the largest timestamp, exclusive."""
-    return window_limits(each._replace(end_ms=min(each.end_ms, INT64_MAX)) for each in windows)
+    return window_limits(window._replace(end_ms=min(window.end_ms, INT64_MAX)))
 
 
 def _tagged_first(table: CatalogTable, version: int, topics: Any) -> Any:

@@ -24,8 +24,7 @@ from seglake.read.consumers import offset_of_last
 from seglake.read.fields import FieldReader, Fields
 from seglake.read.log import Log
 from seglake.read.window.find import FIND_COLUMNS, FIND_NAMES, FindPlan, newest_of
-from seglake.read.window.plan import PLAN_COLUMNS, Plan
-from seglake.read.window.reader import WindowReader
+from seglake.read.window.reader import PLAN_COLUMNS, Plan, WindowReader
 from seglake.terminal.progress import WAITED_S, periodically
 from seglake.terminal.tables import Column, Listing, moment, number, show
 from seglake.terminal.wording import counted, wrap

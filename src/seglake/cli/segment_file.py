@@ -69,7 +69,7 @@ def _print(columns: Columns, *, as_json: bool) -> None:
 def _chunks(store: Store, folder: str, name: str, base_offset: int) -> Iterator[Chunk]:
     topic, partition = _topic_partition(folder)
     segment = LogSegment(topic, partition, name, "", base_offset, INT64_MAX, store.size(name), 0)
-    yield from LogFetch(store).chunks_of(segment, segment.log)
+    yield from LogFetch(store).chunks([segment.whole()])
 
 
 def _topic_partition(folder: str) -> tuple[str, int]:

@@ -24,7 +24,7 @@ from seglake.format.value_format import ValueFormat
 from seglake.limits import INT64_MAX
 from seglake.log.execute import execute, schema_of
 from seglake.log.reads import PartitionReader, SharedReads
-from seglake.log.segment import LogRanges, Piece, Window
+from seglake.log.segment import Piece, Window
 from seglake.log.zone_maps import ZoneMapCache
 from seglake.read.lake import Lake
 from seglake.read.origin import MissingLogs
@@ -111,11 +111,11 @@ def _cut(piece: Piece, limit_bytes: int, most_records: int) -> Iterator[ReadPart
 
 def _offsets_near(piece: Piece, count: int) -> Int64s:
     """Return the offsets that divide the piece into `count` parts, if all records had one size."""
-    sizes = piece.ranges.ends - piece.ranges.starts
+    sizes = piece.ends - piece.starts
     before = np.cumsum(sizes) - sizes
     cuts = np.arange(1, count) * piece.size_bytes // count
     row = np.searchsorted(before, cuts, "right") - 1
-    positions = piece.ranges.starts[row] + cuts - before[row]
+    positions = piece.starts[row] + cuts - before[row]
     segment = piece.segment
     share = positions / segment.log_bytes
     offsets: Int64s = (share * (segment.end_offset - segment.base_offset)).astype(np.int64)
@@ -240,7 +240,9 @@ def _narrowed(piece: Piece, zone_maps: ZoneMapCache) -> Piece:
     last = zone_maps.open(segment).block_at(window.end_offset - 1)
     if first is None or last is None:
         return piece
-    starts, ends, firsts, stops = piece.ranges
-    starts, ends = np.maximum(starts, first.position), np.minimum(ends, last.end)
-    firsts, stops = np.maximum(firsts, first.first_offset), np.minimum(stops, last.end_offset)
-    return piece._replace(ranges=LogRanges(starts, ends, firsts, stops).take(starts < ends))
+    narrowed = piece._replace(
+        starts=np.maximum(piece.starts, first.position), ends=np.minimum(piece.ends, last.end),
+        first_offsets=np.maximum(piece.first_offsets, first.first_offset),
+        end_offsets=np.minimum(piece.end_offsets, last.end_offset),
+    )  # fmt: skip
+    return narrowed.take(narrowed.starts < narrowed.ends)

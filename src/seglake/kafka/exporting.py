@@ -226,7 +226,7 @@ def _log(store: Store, row: SegmentRow) -> Iterator[Any]:
     """
     check_size(row, "log", LakeLogs(store).size(row.key("log")))
     log, check = LogSegment.from_row(row), LogCheck(row)
-    for chunk in LogFetch(store).chunks_of(log, log.log):
+    for chunk in LogFetch(store).chunks([log.whole()]):
         data = memoryview(chunk.data)[: int(chunk.table["size"].sum(dtype=np.int64))]
         check.add(data, chunk.table)
         yield _fresh(data, chunk.table)

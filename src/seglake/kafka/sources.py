@@ -39,7 +39,7 @@ from seglake.limits import INT32_MAX
 from seglake.log.fetch import Chunk, LogFetch
 from seglake.log.links import MAX_CHUNK_BYTES, ChunkedLogs, Chunks
 from seglake.log.rewrite.segments import AHEAD_BYTES, DECODE_BYTES
-from seglake.log.segment import LogRanges, LogSegment, Piece
+from seglake.log.segment import LogSegment
 from seglake.log.writer import NewSegment, write_segment
 from seglake.store import Listed, Store, open_store
 
@@ -194,7 +194,7 @@ def read_batches(task: PartTask) -> Iterator[EncodedBatches]:
     if begin == stop:
         return
     segment = LogSegment(folder.topic, folder.partition, log.key, "", base, end, log.size, 0)
-    piece = Piece.from_ranges(segment, LogRanges.one(begin, stop, base, end))
+    piece = segment.part(begin, stop, base, end)
     for chunk in LogFetch(folder.store).chunks([piece], ahead_bytes=AHEAD_BYTES):
         rows = _without_aborted(chunk, task.aborted)
         yield from chunk.in_parts(rows, DECODE_BYTES, partial(_settled, chunk.data))

@@ -13,7 +13,13 @@ import numpy.typing as npt
 
 from seglake.compile.fallback import INTERPRETED, meanwhile
 from seglake.compile.jit import njit
-from seglake.format.batch import CONTROL, LEAST_RECORD_BYTES, MAX_BATCH_BYTES, BatchTable
+from seglake.format.batch import (
+    CODEC_MASK,
+    CONTROL,
+    LEAST_RECORD_BYTES,
+    MAX_BATCH_BYTES,
+    BatchTable,
+)
 from seglake.format.codecs.codec_kernels import payload_bound, put_payload
 from seglake.format.decode_kernels import (
     LEFT_OVER,
@@ -27,7 +33,7 @@ from seglake.format.decode_kernels import (
 )
 from seglake.format.encode_kernels import put_bytes
 from seglake.format.records import Bytes, Int32s, Int64s, fixed
-from seglake.format.sought_kernels import SoughtKeys, is_sought
+from seglake.format.sought_kernels import is_sought
 
 STATES = 4
 COUNT, NULL_KEYS, NULL_VALUES, ALL_HEADERS = range(STATES)  # counts of what is in the columns
@@ -58,18 +64,6 @@ def wanted_batches(
             rows[count] = i
             count += 1
     return count
-
-
-class Wanted(NamedTuple):
-    """Defines the wanted records: records of batch b in the window windows[window_of[b]].
-
-    A window is the smallest and largest timestamp and the smallest and largest offset, all
-    inclusive. With `keys`, only records with one of the keys are wanted.
-    """
-
-    windows: npt.NDArray[np.int64]  # of shape (m, 4)
-    window_of: Int32s
-    keys: SoughtKeys
 
 
 class Buffers(NamedTuple):
@@ -129,26 +123,36 @@ class DecodeRoom(NamedTuple):
 
 @njit(cache=True, nogil=True)
 @meanwhile(INTERPRETED)
-def fill(table, stored, base, first, wanted, columns, limit_bytes, room, addresses):
+def fill(
+    table, payload, as_stored, first, windows, window_of, keys, columns, limit_bytes, room,
+    addresses,
+):  # fmt: skip
     """Append the wanted records of batches to columns.
 
-    The arguments are a batch table, `StoredRecords`, two numbers, `Wanted`, `Buffers`, the most
-    bytes of keys and values in the columns, `DecodeRoom` and the addresses of the codecs'
-    libraries. `stored` has the records of batches `base`, `base` + 1, ... of the table; its first
-    `first` batches are skipped. A batch is appended as a whole, and only if all its records fit.
+    `payload` has the records of batches `first`, `first` + 1, ... of the batch table. If
+    `as_stored`, they may be compressed. The wanted records of batch b are in windows[window_of[b]]:
+    the smallest and largest timestamp and the smallest and largest offset, all inclusive. With
+    `keys` (`SoughtKeys`), only records with one of the keys are wanted. `columns` (`Buffers`) take
+    at most `limit_bytes` of keys and values. A batch is appended as a whole, and only if all its
+    records fit. `room` is a `DecodeRoom`. `addresses` are from `native.addresses`.
 
-    Returns (n, size_bytes, reason): the first n batches of `stored` are done, and those with a
+    Returns (n, size_bytes, reason): the first n batches of `payload` are done, and those with a
     wanted record take `size_bytes` of the log. The reason is 0, or why batch n is not done: `FULL`
     if it needs more space in the columns, `ALONE` if it must be decompressed without this kernel,
     or the problem of its records. If headers are wanted, the call may end early with reason 0, so
-    all headers of a call are in one buffer: `stored.data` if batch `first` is not compressed, else
+    all headers of a call are in one buffer: `payload.data` if batch `first` is not compressed, else
     the room.
     """
     state, log_bytes, at = columns.state, np.int64(0), np.int64(0)
-    for number in range(first, len(stored.ends)):
-        batch, row, codec = table[base + number], base + number, np.int16(stored.codecs[number])
-        data, start, end = stored.data, stored.starts[number], stored.ends[number]
-        if columns.fields & HEADERS and (codec == 0) != (stored.codecs[first] == 0):
+    mask, first_codec = np.int16(CODEC_MASK if as_stored else 0), np.int16(0)
+    for number in range(len(payload.ends)):
+        row = first + number
+        batch, data = table[row], payload.data
+        start, end = payload.starts[number], payload.ends[number]
+        codec = np.int16(batch.attributes & mask)
+        if number == 0:
+            first_codec = codec
+        if columns.fields & HEADERS and (codec == 0) != (first_codec == 0):
             return number, log_bytes, 0
         if codec:
             bound = payload_bound(data, start, end, codec, addresses, MAX_BATCH_BYTES)
@@ -169,10 +173,10 @@ def fill(table, stored, base, first, wanted, columns, limit_bytes, room, address
             return number, log_bytes, FULL
         if _used(columns) + end - start > limit_bytes:
             return number, log_bytes, FULL
-        limits = limits_of(wanted.windows[wanted.window_of[row]])
+        limits = limits_of(windows[window_of[row]])
         # A malformed record ends the call before `state` counts any record of its batch.
         count, null_keys, null_values, headers, problem = _append(
-            data, start, end, batch, row, limits, columns, wanted.keys
+            data, start, end, batch, row, limits, columns, keys
         )
         if problem:
             return number, log_bytes, problem
@@ -182,7 +186,7 @@ def fill(table, stored, base, first, wanted, columns, limit_bytes, room, address
         state[NULL_VALUES] += null_values
         state[ALL_HEADERS] += headers
         at = end if headers and codec else at  # headers are copied after the call
-    return len(stored.ends), log_bytes, 0
+    return len(payload.ends), log_bytes, 0
 
 
 @njit(cache=True, nogil=True, inline="always")

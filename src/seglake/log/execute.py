@@ -6,13 +6,15 @@ a schema.
 
 from __future__ import annotations
 
+import os
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, pairwise
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeVar
 from weakref import ref
 
 import numpy as np
@@ -20,10 +22,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from seglake.cached import cached_property
-from seglake.errors import CorruptData, UsageError
-from seglake.format.batch import LEAST_RECORD_BYTES, BatchTable
+from seglake.errors import CorruptData, SeglakeError, UsageError
+from seglake.format.batch import CODEC_MASK, LEAST_RECORD_BYTES, BatchTable
 from seglake.format.codecs import native
-from seglake.format.codecs.payload import StoredRecords
+from seglake.format.codecs.payload import Payload
 from seglake.format.decode import damage_of, headers_of
 from seglake.format.records import Bytes, Headers, Int32s, Spans, take_rows
 from seglake.format.sought_kernels import EVERY_KEY, SoughtKeys
@@ -39,13 +41,11 @@ from seglake.log.column_kernels import (
     VALUES,
     Buffers,
     DecodeRoom,
-    Wanted,
     fill,
     wanted_batches,
 )
-from seglake.log.fetch import Chunk, Fetch
+from seglake.log.fetch import Chunk, Fetch, thread_pool
 from seglake.log.segment import Piece, window_limits
-from seglake.log.threads import DECODERS, side_by_side, take_spare
 from seglake.text.simd import PADDING
 
 HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
@@ -65,6 +65,7 @@ _SHARED_ROWS = 2**14  # columns of one value with at most this many rows share t
 _LEAST_LENT, _MOST_SPARE = 256 * 1024, 3  # bytes of a buffer that is lent; lent buffers per column
 
 Array = Any  # a pa.Array: pyarrow's stubs require the type of its items
+Windows = npt.NDArray[np.int64]  # of shape (m, 4): a row of `window_limits` for each window
 
 
 def schema_of(columns: Sequence[str] | None) -> pa.Schema:
@@ -107,8 +108,8 @@ class Columns:
         self._state = self._buffers.state
 
     def fill(
-        self, table: BatchTable, stored: StoredRecords, base: int, first: int, wanted: Wanted,
-        limit_bytes: int, room: DecodeRoom,
+        self, table: BatchTable, payload: Payload, as_stored: bool, first: int, windows: Windows,
+        window_of: Int32s, keys: SoughtKeys, limit_bytes: int, room: DecodeRoom,
     ) -> tuple[int, int, int]:  # fmt: skip
         """Append wanted records of batches while there is space.
 
@@ -117,25 +118,26 @@ class Columns:
         of a damaged batch.
         """
         (before, _, _, headers), buffers = self._state.tolist(), self._buffers
-        stop, size, reason = fill(
-            table, stored, base, first, wanted, buffers,
+        done, size, reason = fill(
+            table, payload, as_stored, first, windows, window_of, keys, buffers,
             min(limit_bytes, self.size_bytes) - self._headers.used_bytes, room, native.addresses(),
         )  # fmt: skip
-        if reason > 0 and stored.codecs[stop]:
+        if reason > 0 and as_stored and table[first + done]["attributes"] & CODEC_MASK:
             reason = ALONE  # the decompressed size is part of the error
         elif reason > 0:
-            records = int(stored.ends[stop] - stored.starts[stop])
-            raise damage_of(table[base + stop], reason, records)
+            records = int(payload.ends[done] - payload.starts[done])
+            raise damage_of(table[first + done], reason, records)
         if self._state[ALL_HEADERS] > headers:
             new = slice(before, int(self._state[COUNT]))
+            compressed = as_stored and table[first]["attributes"] & CODEC_MASK
             found = headers_of(
-                room.records if stored.codecs[first] else stored.data,
+                room.records if compressed else payload.data,
                 buffers.header_counts[new], buffers.header_starts[new],
                 buffers.header_ends[new], lambda record: table[buffers.batches[before + record]],
             )  # fmt: skip
             if found is not None:
                 self._headers.append(before, found)
-        return stop, size, reason
+        return done, size, reason
 
     def take(self, pieces: Sequence[Piece], owner_of: Int32s) -> pa.RecordBatch:
         """Return the appended records. Afterwards the columns are empty.
@@ -313,6 +315,9 @@ _PART_BYTES = 512 * 1024  # decompressed at a time for a cache
 MEMORY_BYTES = 32 * 2**20
 COLUMN_BYTES = 2 * 2**20  # keys or values in an Arrow batch, unless one record batch has more
 
+_CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+DECODERS = min(4, _CORES)  # threads of one read
+
 _WINDOW = attrgetter("window")
 _SPARE: deque[Columns] = deque(maxlen=8)
 _SPARE_ROOM: deque[DecodeRoom] = deque(maxlen=8)
@@ -394,13 +399,13 @@ def _shares_of(
         stats.requests += chunk.requests
         stats.bytes_fetched += chunk.fetched_bytes
         table, owner_of, rows = chunk.table, chunk.owner_of, np.empty(len(chunk.table), np.int64)
-        limits = window_limits(map(_WINDOW, chunk.pieces))
+        limits = np.array([*map(window_limits, map(_WINDOW, chunk.pieces))])
         found = wanted_batches(table, owner_of, limits, rows)
         if found < len(table):
             table, owner_of = take_rows(table, rows[:found]), owner_of[rows[:found]]
-        for first, last in pairwise(_cuts(table["size"], count, chunk.cached is not None)):
-            wanted = Wanted(limits, owner_of[first:last], keys)
-            yield _share(chunk, table[first:last], wanted, schema, limit_bytes)
+        for first, last in pairwise(_cuts(table["size"], count, chunk.is_cached)):
+            share, owners = table[first:last], owner_of[first:last]
+            yield _share(chunk, share, limits, owners, keys, schema, limit_bytes)
 
 
 def _cuts(sizes: npt.NDArray[np.int32], count: int, cached: bool) -> list[int]:
@@ -414,29 +419,31 @@ def _cuts(sizes: npt.NDArray[np.int32], count: int, cached: bool) -> list[int]:
 
 
 def _share(
-    chunk: Chunk, rows: BatchTable, wanted: Wanted, schema: pa.Schema, limit_bytes: int
-) -> Share:
+    chunk: Chunk, rows: BatchTable, limits: Windows, owner_of: Int32s, keys: SoughtKeys,
+    schema: pa.Schema, limit_bytes: int,
+) -> Share:  # fmt: skip
     """Yield the wanted records of the batches `rows`."""
-    columns, matching, base, alone = None, 0, 0, False
+    columns, matching, first, alone = None, 0, 0, False
     room = take_spare(_SPARE_ROOM) or DecodeRoom.new()
-    while base < len(rows):
+    while first < len(rows):
         try:
-            most_bytes, done = limit_bytes, 0
+            most_bytes = limit_bytes
             if alone:
-                stored = chunk.decompress(rows[base : base + 1], 1).stored()
-                most_bytes = max(most_bytes, int(stored.ends[0] - stored.starts[0]))
+                payload = chunk.decompress(rows[first : first + 1], 1)
+                most_bytes = max(most_bytes, int(payload.ends[0] - payload.starts[0]))
             else:
-                stored = chunk.stored(rows[base:], min(_PART_BYTES, limit_bytes))
-            alone = False
-            while done < len(stored.ends) and not alone:
+                payload = chunk.payload(rows[first:], min(_PART_BYTES, limit_bytes))
+            as_stored, alone = not (alone or chunk.is_cached), False
+            while len(payload.ends) and not alone:
                 if columns is None:
                     columns = _empty(schema, most_bytes)
                 done, size, reason = columns.fill(
-                    rows, stored, base, done, wanted, most_bytes, room
+                    rows, payload, as_stored, first, limits, owner_of, keys, most_bytes, room
                 )
-                matching += size
+                first, matching = first + done, matching + size
+                payload = Payload(payload.data, payload.starts[done:], payload.ends[done:])
                 if reason == FULL and matching:
-                    yield _taken(columns, chunk, wanted), matching
+                    yield _taken(columns, chunk, owner_of), matching
                     columns, matching = None, 0
                 elif reason == FULL:  # one batch has more than the columns take
                     columns, alone = None, most_bytes == limit_bytes
@@ -444,10 +451,9 @@ def _share(
                     alone = reason == ALONE
         except CorruptData as damage:
             raise chunk.in_file(damage) from damage
-        base += done
     _SPARE_ROOM.append(room)
     if columns is not None and matching:
-        yield _taken(columns, chunk, wanted), matching
+        yield _taken(columns, chunk, owner_of), matching
     elif columns is not None:
         _SPARE.append(columns)
 
@@ -460,9 +466,99 @@ def _empty(schema: pa.Schema, size_bytes: int) -> Columns:
     return columns
 
 
-def _taken(columns: Columns, chunk: Chunk, wanted: Wanted) -> pa.RecordBatch:
+def _taken(columns: Columns, chunk: Chunk, owner_of: Int32s) -> pa.RecordBatch:
     """Take the records of the chunk from the columns. Keep small columns for reuse."""
-    batch = columns.take(chunk.pieces, wanted.window_of)
+    batch = columns.take(chunk.pieces, owner_of)
     if columns.size_bytes <= COLUMN_BYTES:
         _SPARE.append(columns)
     return batch
+
+
+_Item = TypeVar("_Item")
+_Given = TypeVar("_Given")
+_READING = list[None]()  # an item for each thread that reads now, and does not wait for its caller
+os.register_at_fork(after_in_child=_READING.clear)  # in a forked process no other thread reads
+
+
+def side_by_side(shares: Iterator[Iterator[_Item]], threads: int) -> Iterator[_Item]:
+    """Run iterators (`shares`) on several threads. Yield their items, one share after another.
+
+    While the caller takes the items of one share, the next `threads` shares make their first item
+    on other threads. That is one share more than there are spare threads, because one share may
+    finish early. With one share or one thread, or while other readers keep all cores busy, every
+    share runs on the caller's thread. An error of a share is raised in the order of the shares.
+    """
+    items = _side_by_side(shares, threads if threads > 1 else 0)
+    while True:
+        _READING.append(None)
+        try:
+            item = next(items, None)
+        finally:
+            _READING.pop()
+        if item is None:
+            return
+        yield item
+
+
+def _side_by_side(shares: Iterator[Iterator[_Item]], others: int) -> Iterator[_Item]:
+    waiting: deque[tuple[Iterator[_Item], Future[_Item | None]]] = deque()
+    own = _next(shares)
+    try:
+        while own is not None:
+            _start(shares, others, waiting)
+            yield from own
+            if waiting:
+                share, future = waiting.popleft()
+                _start(shares, others, waiting)
+                first = future.result()
+                own = share if first is None else chain([first], share)
+            else:
+                own = _next(shares)
+    finally:
+        for _, future in waiting:
+            future.cancel()
+
+
+def worked(
+    items: Iterator[_Given], work: Callable[[_Given], _Item]
+) -> Iterator[tuple[_Given, _Item]]:
+    """Yield each item with the result of `work`, in order, concurrently like `side_by_side`.
+
+    An error of `items` is raised after the items that precede it.
+    """
+
+    def share(item: _Given) -> Iterator[tuple[_Given, _Item]]:
+        yield item, work(item)
+
+    return _side_by_side(map(share, items), DECODERS if DECODERS > 1 else 0)
+
+
+def take_spare(items: deque[_Item]) -> _Item | None:
+    """Take an item, or return None. Other threads may take items at the same time."""
+    try:
+        return items.pop()
+    except IndexError:
+        return None
+
+
+def _start(
+    shares: Iterator[Iterator[_Item]],
+    count: int,
+    waiting: deque[tuple[Iterator[_Item], Future[_Item | None]]],
+) -> None:
+    if 2 * len(_READING) > _CORES:  # the readers keep all cores busy
+        return
+    while len(waiting) < count and (share := _next(shares)) is not None:
+        waiting.append((share, thread_pool("seglake-decode", DECODERS).submit(next, share, None)))
+
+
+def _next(shares: Iterator[Iterator[_Item]]) -> Iterator[_Item] | None:
+    try:
+        return next(shares, None)
+    except SeglakeError as error:
+        return _raising(error)
+
+
+def _raising(error: SeglakeError) -> Iterator[_Item]:
+    raise error
+    yield

@@ -4,7 +4,8 @@ Reads use only the interface `Fetch`, which returns chunks. `LogFetch` implement
 
 Ranges are cut and grouped into calls of about the same size; the store joins near ranges. Several
 calls run ahead on an object store, each on its own thread, as far as the reader has memory for the
-bytes. On a local disk, calls run one after another. Results are returned in order.
+bytes. On a local disk, calls run one after another. Results are returned in order. All reads of a
+process share the threads, which start when they are first needed. A forked process starts its own.
 
 The CRC of every fetched batch is checked, even if the header shows that no record of the batch is
 wanted. Every `CorruptData` names the log and the byte.
@@ -12,7 +13,10 @@ wanted. Every `CorruptData` names the log and the byte.
 
 from __future__ import annotations
 
+import os
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
@@ -20,6 +24,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
+from numba.core.compiler_lock import global_compiler_lock
 
 from seglake.errors import CorruptData, MissingObject, SeglakeError
 from seglake.format.batch import (
@@ -30,65 +35,18 @@ from seglake.format.batch import (
     OVERHEAD,
     BatchTable,
 )
-from seglake.format.codecs.payload import Payload, StoredRecords, payload_of
+from seglake.format.codecs.payload import Payload, payload_of
 from seglake.format.decode import Damage, Decoded, check_crcs, decode, scan
-from seglake.format.records import Bytes, Int32s, Int64s, read_only
-from seglake.limits import GAP_BYTES
+from seglake.format.records import Int32s, Int64s, read_only
+from seglake.limits import GAP_BYTES, REQUESTS
 from seglake.log.fetch_kernels import BAD_OFFSETS, place_batches
 from seglake.log.links import LINKED, LakeLogs
-from seglake.log.segment import LogRanges, LogSegment, Piece
-from seglake.log.threads import ahead
+from seglake.log.segment import LogSegment, Piece
 from seglake.store import Reader
 
 FETCH_BYTES = 4 * 2**20
-ABSENT = -1  # the cache entry of a batch whose records are not cached
 
 T = TypeVar("T")
-
-
-class CachedRecords(NamedTuple):
-    """Addresses of cached records: records of batch i are data[entries[i]][starts[i] : ends[i]].
-
-    entries[i] is `ABSENT` if the records of batch i are not cached.
-    """
-
-    entries: Int64s
-    starts: Int64s
-    ends: Int64s
-    data: Sequence[Bytes]
-
-    @staticmethod
-    def joined(parts: Sequence[CachedRecords]) -> CachedRecords:
-        """Return the addresses of all parts, one part after another."""
-        entries, data = list[Int64s](), list[Bytes]()
-        for part in parts:
-            entries.append(np.where(part.entries == ABSENT, ABSENT, part.entries + len(data)))
-            data += part.data
-        starts, ends = (np.concatenate([part[column] for part in parts]) for column in (1, 2))
-        return CachedRecords(np.concatenate(entries), starts, ends, data)
-
-    def take(self, rows: Any) -> CachedRecords:
-        """Return the addresses for the batches at `rows`."""
-        return CachedRecords(self.entries[rows], self.starts[rows], self.ends[rows], self.data)
-
-    def alike(self) -> int:
-        """Count the leading batches that are in the entry of the first batch.
-
-        If the first batch has no entry, count the leading batches without an entry.
-        """
-        others = np.flatnonzero(self.entries != self.entries[0])
-        return int(others[0]) if len(others) else len(self.entries)
-
-    def payload(self, limit_bytes: int) -> Payload:
-        """Return the records of the leading batches that share an entry.
-
-        They end with the batch that reaches `limit_bytes`. The records of the first batch must be
-        cached.
-        """
-        stop = self.alike()
-        sizes = np.cumsum(self.ends[:stop] - self.starts[:stop])
-        stop = min(stop, 1 + int(sizes.searchsorted(limit_bytes)))
-        return Payload(self.data[self.entries[0]], self.starts[:stop], self.ends[:stop])
 
 
 @dataclass(frozen=True)
@@ -96,18 +54,18 @@ class Chunk:
     """Complete record batches of one or more pieces. Their checksums and offsets were checked.
 
     The positions in `table` are positions in `data`. Batch i belongs to pieces[owner_of[i]], and
-    begins at byte log_positions[i] of its log. `cached` has the decompressed records of some
-    batches of `table`. `data` may omit the cached batches. `requests` counts the requests to
-    storage that no earlier chunk has counted, and `fetched_bytes` the bytes that they transferred.
-    A repeated request counts once.
+    begins at byte log_positions[i] of its log. `requests` counts the requests to storage that no
+    earlier chunk has counted, and `fetched_bytes` the bytes that they transferred. A repeated
+    request counts once.
     """
+
+    is_cached = False  # see `CachedChunk`
 
     data: Any
     table: BatchTable
     owner_of: Int32s
     log_positions: Int64s
     pieces: Sequence[Piece]
-    cached: CachedRecords | None
     requests: int = 0
     fetched_bytes: int = 0
 
@@ -148,29 +106,17 @@ class Chunk:
     def decompress(self, rows: BatchTable, limit_bytes: int) -> Payload:
         """Return the records of `rows` from the first row up to the batch that reaches the limit.
 
-        The result ends earlier if the records of the next batch are not in the same entry of the
-        cache, or if only one of the two batches is cached.
+        The result may end earlier, but has at least one batch.
         """
-        if self.cached is None:
-            return self.fresh(rows, limit_bytes)
-        cached = self.cached.take(self.table["position"].searchsorted(rows["position"]))
-        if cached.entries[0] != ABSENT:
-            return cached.payload(limit_bytes)
-        return self.fresh(rows[: cached.alike()], limit_bytes)
-
-    def stored(self, rows: BatchTable, limit_bytes: int) -> StoredRecords:
-        """Return the records of the first batches of `rows`, in the form that kernels take.
-
-        If the chunk uses a cache, these are the decompressed records that `decompress` returns.
-        Otherwise they are the stored records of all `rows`, which may be compressed.
-        """
-        if self.cached is None:
-            return StoredRecords.from_batches(read_only(self.data), rows)
-        return self.decompress(rows, limit_bytes).stored()
-
-    def fresh(self, rows: BatchTable, limit_bytes: int) -> Payload:
-        """Decompress batches that are not cached, up to the batch that reaches `limit_bytes`."""
         return payload_of(read_only(self.data), rows, enough_bytes=limit_bytes)
+
+    def payload(self, rows: BatchTable, _limit_bytes: int) -> Payload:
+        """Return the records of the first batches of `rows`, as they are stored.
+
+        A cached chunk decompresses them up to `_limit_bytes`, see `decompress`.
+        """
+        positions = rows["position"]
+        return Payload(read_only(self.data), positions + OVERHEAD, positions + rows["size"])
 
     def in_file(self, damage: CorruptData) -> CorruptData:
         """Return the same error with the key of the log, and with the position in the log."""
@@ -202,18 +148,14 @@ Meaning = Callable[[LogSegment], SeglakeError | None]
 """Why the log of a segment does not exist: the error to raise, or None if the file was lost."""
 
 
-def _unknown(_segment: LogSegment) -> SeglakeError | None:
-    return None
-
-
 class LogFetch:
     """Fetches from the logs of a store, and follows links. Raises CorruptData and StoreError.
 
-    If a log does not exist, `missing` is called. If it returns an error, that error is raised;
-    otherwise the store's MissingObject is raised.
+    If a log does not exist, `missing` is called, unless it is None. If it returns an error, that
+    error is raised; otherwise the store's MissingObject is raised.
     """
 
-    def __init__(self, store: Reader, missing: Meaning = _unknown) -> None:
+    def __init__(self, store: Reader, missing: Meaning | None = None) -> None:
         self._store, self._links, self._missing = store, LakeLogs(store), missing
         self.gap_bytes = GAP_BYTES if store.remote else 0  # see `Fetch.gap_bytes`
 
@@ -254,25 +196,10 @@ class LogFetch:
             last = last_offset if fetched[0][0].piece is piece else -1
             yield self._chunk_of(fetched, last, requested, transferred)[0]
 
-    def chunks_of(
-        self, segment: LogSegment, ranges: LogRanges, *, fetch_bytes: int = FETCH_BYTES
-    ) -> Iterator[Chunk]:
-        """Yield the batches in these ranges of one segment's log as chunks."""
-        return self.chunks([Piece.from_ranges(segment, ranges)], fetch_bytes=fetch_bytes)
-
-    def chunk_of(self, segment: LogSegment, ranges: LogRanges) -> Chunk:
-        """Return the batches in these ranges of one segment's log as one chunk."""
-        starts, ends = ranges.starts.tolist(), ranges.ends.tolist()
-        size = sum(ends) - sum(starts)
-        request = _Request(
-            Piece.from_ranges(segment, ranges),
-            range(len(starts)),
-            starts,
-            ends,
-            ends[-1],
-            len(starts),
-            size,
-        )
+    def chunk_of(self, piece: Piece) -> Chunk:
+        """Return the batches of a piece as one chunk."""
+        starts, ends, size = piece.starts.tolist(), piece.ends.tolist(), piece.size_bytes
+        request = _Request(piece, range(len(starts)), starts, ends, ends[-1], len(starts), size)
         return self._chunk_of([self._fetch(request)], -1, len(starts), size)[0]
 
     def _chunk_of(
@@ -294,9 +221,8 @@ class LogFetch:
         except CorruptData as error:
             raise self._links.located(stretches.in_file(error)) from error
         pieces = stretches.pieces
-        return Chunk(
-            data, table, owner_of, log_positions, pieces, None, requests, transferred_bytes
-        ), rest
+        chunk = Chunk(data, table, owner_of, log_positions, pieces, requests, transferred_bytes)
+        return chunk, rest
 
     def _fetch(self, request: _Request, begun: list[_Request] | None = None) -> _Fetched:
         if begun:
@@ -325,7 +251,7 @@ class LogFetch:
 
     def explain(self, segment: LogSegment, error: MissingObject) -> None:
         """Raise the error that `missing` returns for this missing log, unless it returns None."""
-        if meaning := self._missing(segment):
+        if self._missing is not None and (meaning := self._missing(segment)):
             raise meaning from error
 
 
@@ -369,7 +295,7 @@ def _requests(pieces: Iterable[Piece], limit: int, gap_bytes: int) -> Iterator[_
     """
     for piece in pieces:
         numbers, starts, ends, asked, size = list[int](), list[int](), list[int](), 0, 0
-        ranges = zip(piece.ranges.starts.tolist(), piece.ranges.ends.tolist(), strict=True)
+        ranges = zip(piece.starts.tolist(), piece.ends.tolist(), strict=True)
         for number, (start, end) in enumerate(ranges):
             at = start
             if ends and at - ends[-1] <= gap_bytes and size + at - ends[-1] < limit:
@@ -414,10 +340,10 @@ class _DataStretches(NamedTuple):
             if not pieces or pieces[-1] is not piece:
                 pieces.append(piece)
                 last = -1
-            ranges, owner = piece.ranges, len(pieces) - 1
+            owner = len(pieces) - 1
             for number, start, end in zip(numbers, starts, ends, strict=True):
                 if start != last:
-                    low, high = ranges.first_offsets[number], ranges.end_offsets[number]
+                    low, high = piece.first_offsets[number], piece.end_offsets[number]
                     rows.append((owner, at, start - at, int(low), int(high)))
                 at, last = at + end - start, end
         return _DataStretches(pieces, *np.array(rows, np.int64).T.copy())
@@ -480,3 +406,61 @@ def _rest(data: Any, stretches: _DataStretches, last: _Request, damage: Damage) 
         )
     begun = _Request(last.piece, last.ranges[-1:], [start], last.ends[-1:], last.until, 0, 0)
     return _Rest(begun, tail, size)
+
+
+_pools: dict[str, ThreadPoolExecutor] = {}
+
+
+def ahead(calls: Iterable[tuple[int, Callable[[], T]]], limit: int) -> Iterator[T]:
+    """Yield the results of the calls, in order. Each call has a weight.
+
+    Calls run on the threads that wait for storage. A call starts early if its weight, plus the
+    weights of all calls whose results were not taken yet, is at most `limit`.
+    """
+    pool, weight = thread_pool("seglake-request", REQUESTS), 0
+    waiting: deque[tuple[int, Future[T]]] = deque()
+    try:
+        for own, call in calls:
+            while waiting and weight + own > limit:
+                yield waiting[0][1].result()
+                weight -= waiting.popleft()[0]
+            waiting.append((own, pool.submit(call)))
+            weight += own
+        while waiting:
+            yield waiting.popleft()[1].result()
+    finally:
+        for _, future in waiting:
+            future.cancel()
+
+
+def after(first: Callable[[], object], then: Callable[..., T]) -> Callable[..., T]:
+    """Start `first` now on another thread, and return `then`, which waits for it first.
+
+    An error of `first` is raised when the returned function is called.
+    """
+    done = thread_pool("seglake-beside", REQUESTS).submit(first)
+
+    def call(*args: object) -> T:
+        done.result()
+        return then(*args)
+
+    return call
+
+
+def thread_pool(name: str, workers: int) -> ThreadPoolExecutor:
+    """Return the threads with this name. The first call starts at most `workers` of them."""
+    pool = _pools.get(name)
+    if pool is None:
+        pool = _pools.setdefault(name, ThreadPoolExecutor(workers, thread_name_prefix=name))
+    return pool
+
+
+os.register_at_fork(after_in_child=_pools.clear)
+
+# A fork waits until no thread compiles or loads a kernel. Otherwise the child would wait forever
+# for a lock that a thread of its parent held.
+os.register_at_fork(
+    before=global_compiler_lock.acquire,
+    after_in_parent=global_compiler_lock.release,
+    after_in_child=global_compiler_lock.release,
+)

@@ -24,8 +24,6 @@ from seglake.store import Reader, open_store
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
 
 MAX_CHUNK_BYTES = 64 * 2**20  # a chunk is decompressed as a whole
 _KEPT_CHUNKS = 8  # decompressed chunks per process: a reader continues in the last chunk
@@ -121,11 +119,6 @@ class ChunkedLog:
 @lru_cache(_KEPT_CHUNKS)
 def _chunk(log: ChunkedLog, number: int) -> bytes:
     return log.decompressed(number)
-
-
-def _drop_chunks() -> None:
-    """Drop all decompressed chunks of this process, and their logs."""
-    _chunk.cache_clear()
 
 
 class ChunkedLogs:
@@ -270,7 +263,7 @@ class LakeLogs:
         """Drop all cached links, and all data that was read through them."""
         self._targets.cache_clear()
         self._stores.cache_clear()
-        _drop_chunks()
+        _chunk.cache_clear()
 
     def located(self, damage: CorruptData) -> CorruptData:
         """Return the damage. For a linked log, its message also names the outside object."""

@@ -28,11 +28,12 @@ from seglake.format.codecs import native
 from seglake.format.decode import Decoded, decode_batches, scan_batches
 from seglake.format.records import Bytes, Int64s, read_only
 from seglake.log import block_kernels as kernels
-from seglake.log.caches import ByteCache, CachedFetch, RecordCache
+from seglake.log.caches import ByteCache
+from seglake.log.execute import take_spare
 from seglake.log.fetch import Chunk, LogFetch, Meaning
 from seglake.log.key_indexes import KeyIndexes
-from seglake.log.segment import LogRanges, LogSegment
-from seglake.log.threads import take_spare
+from seglake.log.record_cache import CachedFetch, RecordCache
+from seglake.log.segment import LogSegment
 from seglake.log.zone_maps import Block, ZoneMapCache
 from seglake.store import Store, close_unused_files
 
@@ -92,7 +93,7 @@ class BlockSearch:
         _SPARE_ROOMS.append(room)
         if answer[0] != kernels.UNKNOWN:
             return outline, answer
-        chunk = self._fetch.chunk_of(segment, block.ranges)
+        chunk = self._fetch.chunk_of(block.as_piece(segment))
         outline = _outline_of(chunk.table)
         while (answer := kernels.first_reaching(outline, timestamp, from_offset))[
             0
@@ -128,15 +129,15 @@ class BlockSearch:
             outline = room.outline[: room.outline[kernels.USED]].copy()
             _SPARE_ROOMS.append(room)
             return outline
-        return _outline_of(self._fetch.chunk_of(segment, block.ranges).table)
+        return _outline_of(self._fetch.chunk_of(block.as_piece(segment)).table)
 
     def _records(self, segment: LogSegment, batch: Int64s, position: int, data: Any) -> Decoded:
         """Decode one batch. `data` are the bytes of its block, or None to fetch the batch."""
         start, size = batch[[kernels.POSITION, kernels.SIZE]].tolist()
         if data is None:
             first, last = batch[[kernels.BASE_OFFSET, kernels.LAST_OFFSET]].tolist()
-            ranges = LogRanges.one(position, position + size, first, last + 1)
-            data, start = self._fetch.chunk_of(segment, ranges).data, 0
+            piece = segment.part(position, position + size, first, last + 1)
+            data, start = self._fetch.chunk_of(piece).data, 0
         own = bytes(memoryview(data)[start : start + size])  # a copy releases the block's bytes
         try:
             return decode_batches(own, scan_batches(own), check_crc=False)
@@ -318,7 +319,7 @@ class SharedReads:
     ) -> None:
         self.store, self.cache_bytes = store, cache_bytes
         cache = ByteCache(cache_bytes // 2)
-        self.fetch = LogFetch(store, missing) if missing else LogFetch(store)
+        self.fetch = LogFetch(store, missing)
         self.deletions = DeletionMonitor(store, self.forget)
         records = RecordCache(cache_bytes - cache_bytes // 2)
         self.cached_fetch = CachedFetch(self.fetch, records, self.deletions.check_if_due)

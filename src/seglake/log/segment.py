@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -41,42 +41,14 @@ class Window(NamedTuple):
         return self if self.start_offset >= offset else self._replace(start_offset=offset)
 
 
-def window_limits(windows: Iterable[Window]) -> Int64s:
-    """Return a row for each window: the smallest and largest timestamp and offset, inclusive."""
-    rows = [(start, end - 1, first, last - 1) for start, end, first, last in windows]
-    return np.array(rows, np.int64).reshape(-1, 4)
+ALL_RECORDS = Window()
 
 
-class LogRanges(NamedTuple):
-    """Ascending byte ranges [starts[i], ends[i]) of a log. Each range has only complete batches.
-
-    The batches in range i have offsets first_offsets[i] to end_offsets[i], exclusive. A fetch
-    checks base offsets against these bounds, because base offsets are outside a batch's checksum.
-    """
-
-    starts: Int64s
-    ends: Int64s
-    first_offsets: Int64s
-    end_offsets: Int64s
-
-    @staticmethod
-    def one(start: int, end: int, first_offset: int, end_offset: int) -> LogRanges:
-        """Return a single range."""
-        return LogRanges(*np.array([[start], [end], [first_offset], [end_offset]], np.int64))
-
-    def take(self, rows: slice | npt.NDArray[np.bool_]) -> LogRanges:
-        """Return the ranges that `rows` (a slice or a mask) selects."""
-        return LogRanges(*(column[rows] for column in self))
-
-    def joined(self) -> LogRanges:
-        """Join adjacent ranges. The bytes do not change."""
-        count = len(self.starts)
-        begins = np.append(True, self.starts[1:] != self.ends[:-1])[:count]
-        finishes = np.append(begins[1:], True)[:count]
-        return LogRanges(
-            self.starts[begins], self.ends[finishes],
-            self.first_offsets[begins], self.end_offsets[finishes],
-        )  # fmt: skip
+@lru_cache(64)
+def window_limits(window: Window) -> Int64s:
+    """Return the smallest and largest timestamp and offset of a window, inclusive, for kernels."""
+    start, end, first, last = window
+    return np.array([start, end - 1, first, last - 1], np.int64)
 
 
 class LogSegment(NamedTuple):
@@ -99,10 +71,19 @@ class LogSegment(NamedTuple):
     keyindex_bytes: int = 0
     keyindex_kinds: int = 0
 
-    @property
-    def log(self) -> LogRanges:
-        """Return the whole log as one range."""
-        return LogRanges.one(0, self.log_bytes, self.base_offset, self.end_offset)
+    def part(self, start: int, end: int, first_offset: int, end_offset: int) -> Piece:
+        """Return the piece with all records in bytes [start, end) of the log.
+
+        They have offsets `first_offset` to `end_offset`, exclusive.
+        """
+        columns = np.array([[start], [end], [first_offset], [end_offset]], np.int64)
+        starts, ends, firsts, stops = columns
+        return Piece(self, ALL_RECORDS, starts, ends, firsts, stops, end_offset - first_offset)
+
+    def whole(self, window: Window = ALL_RECORDS) -> Piece:
+        """Return the piece with the whole log, limited to the records in `window`."""
+        piece = self.part(0, self.log_bytes, self.base_offset, self.end_offset)
+        return piece._replace(window=window, records_at_most=self.record_count)
 
     @property
     def is_external(self) -> bool:
@@ -130,34 +111,52 @@ class LogSegment(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """The part of a read that is in one segment. With `Window()`, all its records are wanted."""
+    """The part of a read that is in one segment: byte ranges of its log, and a window.
+
+    The ranges [starts[i], ends[i]) ascend. Each range has only complete batches, with offsets
+    first_offsets[i] to end_offsets[i], exclusive. A fetch checks base offsets against these bounds,
+    because base offsets are outside a batch's checksum. With `ALL_RECORDS`, all records of the
+    ranges are wanted. `records_at_most` is -1 if the number is unknown.
+    """
 
     segment: LogSegment
     window: Window
-    ranges: LogRanges
+    starts: Int64s
+    ends: Int64s
+    first_offsets: Int64s
+    end_offsets: Int64s
     records_at_most: int
-
-    @staticmethod
-    def from_ranges(segment: LogSegment, ranges: LogRanges) -> Piece:
-        """Return a piece with all records in these ranges of a segment's log."""
-        offsets = int((ranges.end_offsets - ranges.first_offsets).sum())
-        return Piece(segment, Window(), ranges, offsets)
 
     @property
     def size_bytes(self) -> int:
         """Return the number of bytes in the ranges."""
-        starts, ends, _, _ = self.ranges
-        size: int = sum(ends.tolist()) - sum(starts.tolist())
+        size: int = sum(self.ends.tolist()) - sum(self.starts.tolist())
         return size
+
+    def take(self, rows: slice | npt.NDArray[np.bool_]) -> Piece:
+        """Return the piece with the ranges that `rows` (a slice or a mask) selects."""
+        return self._replace(
+            starts=self.starts[rows], ends=self.ends[rows],
+            first_offsets=self.first_offsets[rows], end_offsets=self.end_offsets[rows],
+        )  # fmt: skip
+
+    def joined(self) -> Piece:
+        """Join adjacent ranges. The bytes do not change."""
+        count = len(self.starts)
+        begins = np.append(True, self.starts[1:] != self.ends[:-1])[:count]
+        finishes = np.append(begins[1:], True)[:count]
+        return self._replace(
+            starts=self.starts[begins], ends=self.ends[finishes],
+            first_offsets=self.first_offsets[begins], end_offsets=self.end_offsets[finishes],
+        )  # fmt: skip
 
     def spans(self, gap_bytes: int) -> tuple[Int64s, Int64s]:
         """Return the starts and ends of the byte ranges to request, joined across small gaps.
 
         Ranges that are at most `gap_bytes` apart are joined.
         """
-        starts, ends = self.ranges[:2]
-        if len(starts) == 1:
-            return starts, ends
-        apart = starts[1:] - ends[:-1] > gap_bytes
+        if len(self.starts) == 1:
+            return self.starts, self.ends
+        apart = self.starts[1:] - self.ends[:-1] > gap_bytes
         first, last = np.append(True, apart), np.append(apart, True)
-        return starts[first[: len(starts)]], ends[last[: len(ends)]]
+        return self.starts[first[: len(self.starts)]], self.ends[last[: len(self.ends)]]

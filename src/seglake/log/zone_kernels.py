@@ -2,7 +2,7 @@
 
 Blocks are entries of a zone map (`zonemap.ENTRY`). An item is a segment or a page of blocks. Item i
 has timestamps lows[i] to highs[i], inclusive, and offsets base + firsts[i] to base + ends[i],
-exclusive. For `limits` and `windows` see `Bounds`.
+exclusive. For `limits` see `window_limits`, for `windows` see `NO_WINDOWS`.
 """
 
 from typing import Any, NamedTuple

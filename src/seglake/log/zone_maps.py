@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,7 @@ from seglake.format.segment import choose_indexed
 from seglake.limits import INT64_MAX
 from seglake.log.caches import ByteCache
 from seglake.log.fetch import LogFetch
-from seglake.log.segment import LogRanges, LogSegment, Window, window_limits
+from seglake.log.segment import LogSegment, Piece, Window, window_limits
 from seglake.log.zone_kernels import (
     HIGH,
     LOW,
@@ -39,43 +39,32 @@ from seglake.log.zone_kernels import (
 )
 from seglake.store import Store
 
-_NO_WINDOWS = np.empty((2, 0), np.int64)
+NO_WINDOWS = np.empty((2, 0), np.int64)
+"""Windows of time as kernels take them: window i has timestamps windows[0, i] to windows[1, i].
+
+Both are inclusive, in ms. The windows ascend, and neither overlap nor touch. Without a window, all
+timestamps are wanted.
+"""
 
 
-class Bounds(NamedTuple):
-    """The wanted records of a log partition: in `window` and in one of `windows`.
+def meet(
+    window: Window, windows: Int64s, lows: Int64s, highs: Int64s, firsts: Int64s, ends: Int64s,
+    base: int = 0,
+) -> Int64s:  # fmt: skip
+    """Return the items that can contain a wanted record, and if all their records are wanted.
 
-    Window i of `windows` has the timestamps windows[0, i] to windows[1, i] (inclusive), in ms.
-    They ascend, and neither overlap nor touch. If `windows` is empty, only `window` decides.
-    `limits` is the row of `window_limits` for `window`.
+    A record is wanted if it is in `window` and in one of `windows`, see `NO_WINDOWS`. Item i has
+    timestamps lows[i] to highs[i] (inclusive), and offsets base + firsts[i] to base + ends[i]
+    (exclusive). The result has two rows: the numbers of the items, and 1 if all records of an item
+    are wanted, else 0.
     """
-
-    window: Window
-    limits: Int64s
-    windows: Int64s
-
-    @staticmethod
-    def from_window(window: Window, windows: Int64s | None = None) -> Bounds:
-        """Return the bounds for `window`, and for `windows` unless None."""
-        (limits,) = window_limits([window])
-        return Bounds(window, limits, _NO_WINDOWS if windows is None else windows)
-
-    def meet(
-        self, lows: Int64s, highs: Int64s, firsts: Int64s, ends: Int64s, base: int = 0
-    ) -> Int64s:
-        """Return the items that can contain a wanted record, and if all their records are wanted.
-
-        Item i has timestamps lows[i] to highs[i] (inclusive), and offsets base + firsts[i] to base
-        + ends[i] (exclusive). The result has two rows: the numbers of the items, and 1 if all
-        records of an item are wanted, else 0.
-        """
-        rows = np.empty((2, len(lows)), np.int64)
-        count = meeting(lows, highs, firsts, ends, base, self.limits, self.windows, rows)
-        return rows[:, :count]
+    rows = np.empty((2, len(lows)), np.int64)
+    count = meeting(lows, highs, firsts, ends, base, window_limits(window), windows, rows)
+    return rows[:, :count]
 
 
 def union(starts: Int64s, lasts: Int64s) -> Int64s:
-    """Return the windows that the intervals starts[i] to lasts[i] cover together, for `Bounds`.
+    """Return the windows that the intervals starts[i] to lasts[i] cover together.
 
     Starts and lasts must ascend; starts are not negative, and no interval is empty.
     """
@@ -101,10 +90,9 @@ class Block(NamedTuple):
     first_offset: int
     end_offset: int
 
-    @property
-    def ranges(self) -> LogRanges:
-        """The bytes and offsets of the block, as one range."""
-        return LogRanges.one(self.position, self.end, self.first_offset, self.end_offset)
+    def as_piece(self, segment: LogSegment) -> Piece:
+        """Return the block as a piece of its segment."""
+        return segment.part(*self[1:])
 
 
 class Blocks(NamedTuple):
@@ -124,25 +112,11 @@ class Blocks(NamedTuple):
         """Return the blocks at the positions `rows`, or where the mask `rows` is true."""
         return Blocks(*(column[rows] for column in self))
 
-    def ranges(self) -> LogRanges:
-        """Return the bytes and offsets of the blocks, with adjacent blocks joined."""
-        return LogRanges(*self[:4]).joined()
-
-
-class Source(Protocol):
-    """The interface from which a `ZoneSearch` gets its bytes."""
-
-    def head(self, segment: LogSegment) -> tuple[Any, ReadRanges | None]:
-        """Return the beginning of the file, up to its last fence, and a function to read the rest.
-
-        The function is None if the beginning is the whole file.
-        """
-
-    def remake(self, segment: LogSegment, damage: Exception) -> Any:
-        """Return the bytes of a zone map that is rebuilt from the log."""
-
-    def grown(self, segment: LogSegment, zones: ZoneSearch) -> None:
-        """Record that a zone map takes more memory than before."""
+    def as_piece(self, segment: LogSegment, window: Window) -> Piece:
+        """Return the blocks as a piece of their segment, limited to the records in `window`."""
+        records = int((self.end_offsets - self.first_offsets).sum())
+        starts, ends, firsts, stops, _, _ = self
+        return Piece(segment, window, starts, ends, firsts, stops, records).joined()
 
 
 class _State(NamedTuple):
@@ -166,7 +140,7 @@ class ZoneSearch:
     CorruptData and StoreError.
     """
 
-    def __init__(self, segment: LogSegment, source: Source) -> None:
+    def __init__(self, segment: LogSegment, source: ZoneMapCache) -> None:
         self._segment, self._source = segment, source
         self._lock = fork_safe_lock()
         self.as_written = True  # False if rebuilt: then the blocks may differ from the file
@@ -220,31 +194,34 @@ class ZoneSearch:
     # many blocks
 
     def within(
-        self, bounds: Bounds, marks: Flags = _ALL_BLOCKS, most_bytes: int = INT64_MAX
-    ) -> tuple[LogRanges, int]:
-        """Return the blocks that can contain a wanted record, and an upper bound of such records.
+        self, window: Window, windows: Int64s = NO_WINDOWS, *, marks: Flags = _ALL_BLOCKS,
+        most_bytes: int = INT64_MAX, most_records: int = INT64_MAX,
+    ) -> Piece:  # fmt: skip
+        """Return the blocks that can contain a record that is wanted, see `meet`.
 
-        Adjacent blocks become one range of at most `most_bytes`, or of one block. The bound counts
-        the offsets within the bounds. For `marks` see `among`. The result is empty if `marks` is of
-        another number of blocks.
+        Adjacent blocks become one range of at most `most_bytes`, or of one block. `records_at_most`
+        of the piece counts the offsets in `window`, up to `most_records`. For `marks` see `among`.
+        The piece is empty if `marks` is of another number of blocks.
         """
-        width = _RANGES
+        width, limits = _RANGES, window_limits(window)
         while True:
             ranges = np.empty((4, width), np.int64)
             count, records = blocks_within(
-                self._state.zones, bounds.limits, bounds.windows, marks, most_bytes, ranges
+                self._state.zones, limits, windows, marks, most_bytes, ranges
             )
             if records == NOT_LOADED:
                 self._load(ranges[0, :count].copy())
             elif count > width:
                 width = count
             else:
-                return LogRanges(*ranges[:, :count].copy()), records
+                starts, ends, firsts, stops = ranges[:, :count].copy()
+                records = min(records, most_records)
+                return Piece(self._segment, window, starts, ends, firsts, stops, records)
 
     def among(
-        self, marked: Marked, bounds: Bounds, *, joined: bool
-    ) -> tuple[LogRanges, int] | None:
-        """Return the marked blocks that can contain a wanted record, and a bound of such records.
+        self, marked: Marked, window: Window, windows: Int64s, most_records: int, *, joined: bool
+    ) -> Piece | None:
+        """Return the marked blocks that can contain a wanted record, see `within`.
 
         `marked(count, first, stop)` returns which of `count` blocks from `first` to `stop`
         (exclusive) are marked. Its values for other blocks are ignored. Returns None if `marked`
@@ -252,17 +229,21 @@ class ZoneSearch:
         adjacent blocks become one range.
         """
         pages, span = self._state.zones.pages, self._state.fences.fence_span
-        numbers, _ = bounds.meet(
-            pages[LOW], pages[HIGH], pages[OFFSET], pages[OFFSET_END], self._state.zones.base
-        )
+        numbers, _ = meet(
+            window, windows, pages[LOW], pages[HIGH], pages[OFFSET], pages[OFFSET_END],
+            self._state.zones.base,
+        )  # fmt: skip
         if not len(numbers):
-            return _NO_RANGES, 0
+            return self._segment.whole(window).take(slice(0))
         blocks = self._state.fences.block_count
         first, stop = int(numbers[0]) * span, min((int(numbers[-1]) + 1) * span, blocks)
         marks = marked(blocks, first, stop) if self.as_written else None
         if marks is None:
             return None
-        found = self.within(bounds, fixed(marks), INT64_MAX if joined else 0)
+        most_bytes = INT64_MAX if joined else 0
+        found = self.within(
+            window, windows, marks=fixed(marks), most_bytes=most_bytes, most_records=most_records
+        )
         return found if self.as_written else None
 
     def reaching(self, timestamps: Int64s) -> tuple[Blocks, Int64s]:
@@ -438,9 +419,6 @@ def distinct(ascending: Int64s) -> Int64s:
     return values
 
 
-_NO_RANGES = LogRanges(*np.empty((4, 0), np.int64))
-
-
 _PART_BYTES = 2**20  # decompressed at a time
 
 _log = logging.getLogger(__name__)
@@ -449,8 +427,8 @@ _log = logging.getLogger(__name__)
 class ZoneMapCache:
     """The zone maps of a lake's segments."""
 
-    def __init__(self, store: Store, cache: ByteCache, fetch: LogFetch | None = None) -> None:
-        self._store, self._cache, self._fetch = store, cache, fetch or LogFetch(store)
+    def __init__(self, store: Store, cache: ByteCache, fetch: LogFetch) -> None:
+        self._store, self._cache, self._fetch = store, cache, fetch
 
     def open(self, segment: LogSegment) -> ZoneSearch:
         """Return the zone map of a segment. Raises CorruptData, StoreError."""
@@ -465,7 +443,10 @@ class ZoneMapCache:
         self._cache.put(segment.zonemap_key, zones, zones.size_bytes)
 
     def head(self, segment: LogSegment) -> tuple[Any, ReadRanges | None]:
-        """Return the beginning of the file, and a function that reads the rest, see `Source`."""
+        """Return the beginning of the file, up to its last fence, and a function to read the rest.
+
+        The function is None if the beginning is the whole file.
+        """
         size = end = segment.zonemap_bytes
         if large := size > zonemap.SMALL_BYTES:
             end = zonemap.head_bytes_at_most(size)
@@ -496,7 +477,7 @@ class ZoneMapCache:
             damage,
         )
         tables = [np.empty(0, TABLE)]
-        for chunk in self._fetch.chunks_of(segment, segment.log):
+        for chunk in self._fetch.chunks([segment.whole()]):
             for part, decoded in chunk.decode_in_parts(chunk.table, _PART_BYTES):
                 tables.append(with_extremes(part, decoded))
         table = join_tables(tables)

@@ -10,7 +10,7 @@ from seglake.errors import CorruptData, MissingObject, OffsetNotFound, UsageErro
 from seglake.format.records import Int64s
 from seglake.log.execute import MEMORY_BYTES, schema_of
 from seglake.log.reads import PartitionReader
-from seglake.read.window.plan import records_from
+from seglake.read.window.reader import records_from
 
 
 class Lag(NamedTuple):
@@ -98,7 +98,7 @@ def _lows(reader: PartitionReader, index: int, offset: int) -> Iterator[Int64s]:
     if block is not None:
         dated = bool(view.segments.min_timestamps[index] >= 0)
         yield reader.zones(segment).min_timestamps_after(block.end, dated=dated)
-        chunk = reader.fetch.chunk_of(segment, block.ranges)
+        chunk = reader.fetch.chunk_of(block.as_piece(segment))
         for _, decoded in chunk.decode_in_parts(chunk.record_batches, MEMORY_BYTES):
             yield decoded.records.timestamps[decoded.offsets >= offset]
 

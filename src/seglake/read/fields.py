@@ -11,18 +11,16 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 
-from seglake.catalog.schema import TopicRow
 from seglake.errors import UsageError
 from seglake.format.records import Flags, Spans
 from seglake.format.value_format import ValueFormat
-from seglake.log.execute import SCHEMA, ReadStats, schema_of
-from seglake.log.threads import worked
+from seglake.log.execute import SCHEMA, ReadStats, worked
 from seglake.read.window.reader import WindowReader
 from seglake.terminal.wording import counted
 from seglake.text.spans import from_arrow, signed_integers, to_arrow
@@ -175,20 +173,6 @@ def _kind(name: str, kind: str | None) -> str:
     return chosen
 
 
-class WholeValues(NamedTuple):
-    """A reader of the columns `wanted` of a log, without fields."""
-
-    wanted: Sequence[str] | None
-
-    def over(self, window: WindowReader, _stats: ReadStats | None = None) -> WindowReader:
-        """Return the window unchanged."""
-        return window
-
-    def schema(self, _read: pa.Schema) -> pa.Schema:
-        """Return the columns as a schema."""
-        return schema_of(self.wanted)
-
-
 class FieldReader:
     """Adds columns of fields to the `columns` of a log, by default partition, offset, timestamp.
 
@@ -209,15 +193,6 @@ class FieldReader:
                 f"{min(twice)!r} would be both a field and a column of the log. Leave out the "
                 f"field, or in Python pass `columns` without {min(twice)!r}"
             )
-
-    @staticmethod
-    def from_fields(
-        fields: AnyFields | None, columns: Sequence[str] | None, settings: TopicRow
-    ) -> FieldReader | WholeValues:
-        """Return a `FieldReader` for the topic's values, or a `WholeValues` without fields."""
-        if fields is None:
-            return WholeValues(columns)
-        return FieldReader(fields, columns, settings.value_format)
 
     def over(self, window: WindowReader, stats: ReadStats | None = None) -> WindowReader:
         """Add the fields to a window of the columns `wanted`. `stats` counts misfits."""

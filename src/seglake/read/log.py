@@ -37,15 +37,15 @@ from seglake.read.window.find import (
     searches_of,
     with_order,
 )
-from seglake.read.window.plan import (
+from seglake.read.window.plan import open_window, pieces_of
+from seglake.read.window.reader import (
     Plan,
+    WindowReader,
     in_offset_order,
     in_time_order,
-    open_window,
-    pieces_of,
     records_from,
+    window_table,
 )
-from seglake.read.window.reader import WindowReader, window_table
 from seglake.store import Store
 from seglake.terminal.tables import ShowsTable, Table, number
 from seglake.times.instants import Time, to_epoch_ms, to_epoch_ms_array
@@ -53,10 +53,6 @@ from seglake.times.intervals import covers, united
 
 if TYPE_CHECKING:
     from seglake.read.dataset import LogDataset
-
-_Read = Callable[
-    [Sequence[PartitionReader], Window, pa.Schema, int, ReadStats], Iterator[pa.RecordBatch]
-]
 
 _SHOWN = 20  # log partitions in a table
 MAX_RECORDS = 500  # records of one fetch, like Kafka's max.poll.records
@@ -368,13 +364,14 @@ class Log(ShowsTable):
             >>> log.tail(2, columns=["partition", "offset"]).read_all().to_pylist()
             [{'partition': 0, 'offset': 1027}, {'partition': 0, 'offset': 1028}]
         """
-        beside = FieldReader.from_fields(fields, columns, self._settings)
+        beside = None if fields is None else FieldReader(fields, columns, self.value_format)
         ends = self.end_offsets(partitions)
         starts = {p: consumers.offset_of_last(self.reader(p), count) for p in ends}
         ranges = {p: (starts[p], ends[p]) for p in ends}
-        schema = schema_of(beside.wanted)
+        schema = schema_of(columns if beside is None else beside.wanted)
         ends = self.plan_offsets(ranges, columns=with_order(schema).names).execute()
-        return beside.over(ends.mapped(schema, partial(newest_of, count=count, schema=schema)))
+        newest = ends.mapped(schema, partial(newest_of, count=count, schema=schema))
+        return newest if beside is None else beside.over(newest)
 
     def follow(
         self,
@@ -510,16 +507,17 @@ class Log(ShowsTable):
             300
         """
         log: Log = self.at(version)
-        ways: dict[str, _Read] = {"offset": in_offset_order, "time": in_time_order}
-        if order not in ways:
+        if order not in ("offset", "time"):
             raise UsageError(f"order must be 'offset' or 'time', not {order!r}")
-        beside = FieldReader.from_fields(fields, columns, log._settings)
+        beside = None if fields is None else FieldReader(fields, columns, log.value_format)
         window = open_window(start, end)
         readers = log._readers_of(partitions)
-        schema = schema_of(beside.wanted)
-        read = partial(ways[order], readers, window, schema, memory_bytes, stats or ReadStats())
+        schema = schema_of(columns if beside is None else beside.wanted)
+        read_in_order = in_offset_order if order == "offset" else in_time_order
+        read = partial(read_in_order, readers, window, schema, memory_bytes, stats or ReadStats())
         describe = partial(window_table, log.topic, log._snapshot.version, readers, window)
-        return beside.over(WindowReader(schema, read, describe), stats)
+        records = WindowReader(schema, read, describe)
+        return records if beside is None else beside.over(records, stats)
 
     def _after_a_look(self, read: Callable[[], Iterator[pa.RecordBatch]]) -> Iterator[Any]:
         """Drop deleted logs from the caches, then read. The call may be long after the planning."""
@@ -586,15 +584,17 @@ class Log(ShowsTable):
         if newest is not None and newest < 0:
             raise UsageError(f"newest must be 0 or more, not {newest}")
         log: Log = self.at(version)
-        beside = FieldReader.from_fields(fields, columns, log._settings)
+        beside = None if fields is None else FieldReader(fields, columns, log.value_format)
         criteria, window = (Criteria.parse(key, keys, where, headers), open_window(start, end))
-        searches, schema = log._searches(criteria, window, partitions), schema_of(beside.wanted)
-        readers = [search.reader for search in searches]
+        searches = log._searches(criteria, window, partitions)
+        schema = schema_of(columns if beside is None else beside.wanted)
+        readers = [search.blocks.reader for search in searches]
         describe = partial(
             window_table, log.topic, log.version, readers, window, criteria=str(criteria)
         )
         read = partial(log._after_a_look, partial(search_records, searches, schema, newest, stats))
-        return beside.over(WindowReader(schema, read, describe), stats)
+        records = WindowReader(schema, read, describe)
+        return records if beside is None else beside.over(records, stats)
 
     def plan_find(
         self,
@@ -667,8 +667,11 @@ class Log(ShowsTable):
 
         log: Log = self.at(version)
         chosen = [r.view.partition for r in log._readers_of(partitions)]
-        read_fields = None if fields is None else Fields.from_any(fields)
-        schema = FieldReader.from_fields(read_fields, columns, log._settings).schema(SCHEMA)
+        if fields is None:
+            read_fields, schema = None, schema_of(columns)
+        else:
+            read_fields = Fields.from_any(fields)
+            schema = FieldReader(read_fields, columns, log.value_format).schema(SCHEMA)
         return LogDataset(log, open_window(start, end), chosen, schema, read_fields, stats)
 
     def _searches(

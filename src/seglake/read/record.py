@@ -14,7 +14,7 @@ from seglake.format.records import Headers, Int64s, Spans
 from seglake.log.execute import execute, schema_of
 from seglake.log.fetch import LogFetch
 from seglake.log.reads import PartitionReader
-from seglake.log.segment import LogRanges, LogSegment, Piece, Window
+from seglake.log.segment import ALL_RECORDS, LogSegment, Piece, Window
 from seglake.log.zone_maps import distinct
 
 
@@ -92,9 +92,9 @@ class _Answers:
         which = which[which < len(blocks)]
         touched = distinct(which)
         begins, ends = blocks.first_offsets[which], blocks.end_offsets[which]
-        ranges = blocks.take(touched).ranges()
+        piece = blocks.take(touched).as_piece(segment, ALL_RECORDS)
         start = reader.view.log_start_offset
-        for offsets, stamps in _decoded(reader.fetch, segment, ranges, start):
+        for offsets, stamps in _decoded(reader.fetch, piece, start):
             # Times and their blocks are both ascending, so the times of this chunk are adjacent.
             low = int(np.searchsorted(ends, offsets[0], "right"))
             high = int(np.searchsorted(begins, offsets[-1], "right"))
@@ -125,11 +125,9 @@ class _Answers:
                 self.offsets[first:last], self.timestamps[first:last] = answer
 
 
-def _decoded(
-    fetch: LogFetch, segment: LogSegment, ranges: LogRanges, log_start: int
-) -> Iterator[tuple[Int64s, Int64s]]:
+def _decoded(fetch: LogFetch, piece: Piece, log_start: int) -> Iterator[tuple[Int64s, Int64s]]:
     """Yield offsets and timestamps of the records at or above the log start, in chunks."""
-    for chunk in fetch.chunks_of(segment, ranges, fetch_bytes=_FETCH_BYTES):
+    for chunk in fetch.chunks([piece], fetch_bytes=_FETCH_BYTES):
         for _, decoded in chunk.decode_in_parts(chunk.record_batches, _FETCH_BYTES):
             first = int(np.searchsorted(decoded.offsets, log_start))
             if first < len(decoded.offsets):
@@ -165,9 +163,8 @@ def _records_in(
 ) -> Iterator[tuple[Int64s, pa.RecordBatch]]:
     """Yield the records of a segment at the ascending offsets `targets`, skipping gaps."""
     blocks, which = reader.zones(segment).holding(targets)
-    ranges = blocks.take(distinct(which[which >= 0])).ranges()
     window = Window(start_offset=int(targets[0]), end_offset=int(targets[-1]) + 1)
-    piece = Piece(segment, window, ranges, len(targets))
+    piece = blocks.take(distinct(which[which >= 0])).as_piece(segment, window)
     with_offsets = schema_of([*dict.fromkeys([*schema.names, "offset"])])
     for batch in execute(reader.fetch, [piece], with_offsets):
         offsets: Int64s = batch["offset"].to_numpy()

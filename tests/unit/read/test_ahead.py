@@ -16,11 +16,9 @@ import seglake
 from seglake.errors import StoreError
 from seglake.format.index import IndexPolicy
 from seglake.limits import GAP_BYTES, REQUESTS
-from seglake.log import threads
-from seglake.log.execute import SCHEMA, ReadStats, execute
-from seglake.log.fetch import LogFetch
+from seglake.log.execute import DECODERS, SCHEMA, ReadStats, execute, worked
+from seglake.log.fetch import LogFetch, ahead
 from seglake.log.segment import Window
-from seglake.log.threads import ahead, worked
 from seglake.store import open_store
 from tests.harness.object_server import ObjectServer, object_server
 from tests.makers.lakes import Event, LakeMaker, Shape, T
@@ -123,17 +121,7 @@ def test_work_on_items_comes_in_their_order_and_an_error_after_what_came_before(
         came.extend(worked(items(), work))
     assert [(item, made[0]) for item, made in came] == [(n, 10 * n) for n in range(8)]
     others = {name for _, (_, name) in came} - {threading.current_thread().name}
-    assert bool(others) == (threads.DECODERS > 1)
-
-
-def test_an_error_of_the_work_is_raised_at_its_turn() -> None:
-    def work(item: int) -> int:
-        return 6 // (3 - item)
-
-    came = list[tuple[int, int]]()
-    with pytest.raises(ZeroDivisionError):
-        came.extend(worked(iter(range(9)), work))
-    assert came == [(0, 2), (1, 3), (2, 6)]
+    assert bool(others) == (DECODERS > 1)
 
 
 # Windows of many small blocks far apart, read from an object store: bytes, requests, memory.
@@ -172,7 +160,7 @@ def test_what_is_counted_is_what_was_sent(
     shape = Shape("none", batch_bytes=1)
     log = stored(server.folder, made(scattered(60, gap_bytes, shape), shape))
     piece, stats = log.piece(WINDOW), ReadStats()
-    assert len(piece.ranges.starts) == 60
+    assert len(piece.starts) == 60
     fetch = LogFetch(open_store(server.root, server.options))
     batches = execute(fetch, [piece], SCHEMA, memory_bytes=memory_bytes, stats=stats)
     assert sum(map(len, batches)) == 60
@@ -211,9 +199,7 @@ def test_what_lies_between_blocks_takes_no_memory(server: ObjectServer) -> None:
     log = stored(server.folder, made(scattered(100, 900_000, shape), shape))
     store, memory_bytes = open_store(server.root, server.options), 2**24
     sent = pickle.dumps((store, [log.piece(WINDOW)]))
-    code = READ.replace(
-        "pieces[:1]", "[pieces[0]._replace(ranges=pieces[0].ranges.take(slice(1)))]"
-    )
+    code = READ.replace("pieces[:1]", "[pieces[0].take(slice(1))]")
     done = subprocess.run(
         [sys.executable, "-c", code, str(memory_bytes)],
         input=sent, stdout=subprocess.PIPE, check=True,

@@ -23,7 +23,7 @@ from seglake.format.partitioner import partition_of
 from seglake.format.records import Spans
 from seglake.log.execute import ReadStats
 from seglake.log.segment import Window
-from seglake.log.zone_maps import Bounds, union
+from seglake.log.zone_maps import meet, union
 from seglake.read.lake import Lake
 from seglake.read.log import Log
 from seglake.read.window.reader import WindowReader
@@ -159,7 +159,7 @@ def test_a_union_of_windows_meets_and_holds_what_its_times_say(
     highs = lows + np.array([length for _, length in spans], np.int64)
     times_in = [set(range(low, high + 1)) for low, high in zip(lows, highs, strict=True)]
     offsets = np.arange(len(spans))
-    numbers, whole = Bounds.from_window(Window(), windows).meet(lows, highs, offsets, offsets + 1)
+    numbers, whole = meet(Window(), windows, lows, highs, offsets, offsets + 1)
     assert numbers.tolist() == [i for i, each in enumerate(times_in) if each & covered]
     assert whole.tolist() == [times_in[i] <= covered for i in numbers]
 

@@ -28,14 +28,14 @@ from seglake.datasource.batch import SparkBatchReader
 from seglake.datasource.options import Options
 from seglake.errors import UnknownTopic, VersionExpired
 from seglake.format import zonemap
-from seglake.log import caches, execute, links, reads
+from seglake.log import execute, links, reads, record_cache
 from seglake.log.execute import SCHEMA
 from seglake.maintain.health.repair import rebuild_catalog
 from seglake.read import origin
 from seglake.read.lake import Lake
 from seglake.read.log import Log
 from seglake.read.origin import Origin
-from seglake.read.window.plan import Plan
+from seglake.read.window.reader import Plan
 from seglake.store import local, open_store
 from tests.judges.log_questions import ASKED, Question, Row, expected, outcome, shown
 from tests.makers.lakes import Event, LakeMaker
@@ -59,8 +59,8 @@ def smallest_limits(chance: random.Random) -> Iterator[None]:
         patch.setattr(local, "_MOST_SYNCED", 1)
         patch.setattr(reads, "_MOST_SEGMENTS", 1)
         patch.setattr(links, "_OPEN_LINKS", 1)
-        patch.setattr(caches, "_SWEEP_EVERY", 2)
-        patch.setattr(caches, "_LARGEST_SHARE", 1)
+        patch.setattr(record_cache, "_SWEEP_EVERY", 2)
+        patch.setattr(record_cache, "_LARGEST_SHARE", 1)
         patch.setattr(zonemap, "SMALL_BYTES", chance.choice([0, zonemap.SMALL_BYTES]))
         for module, name in (
             (origin, "_origin_at"), (batch, "_store"), (execute, "_schema_of"), (execute, "_shared")

@@ -8,20 +8,20 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 
-from seglake.format.codecs.payload import StoredRecords
+from seglake.format.codecs.payload import payload_of
 from seglake.format.decode import scan_batches
 from seglake.format.encode import Encoding, encode_batches, encode_bodies
 from seglake.format.records import Records, Spans, read_only
 from seglake.format.sought_kernels import EVERY_KEY
 from seglake.log import execute
-from seglake.log.column_kernels import DecodeRoom, Wanted
+from seglake.log.column_kernels import DecodeRoom
 from seglake.log.execute import Columns, schema_of
-from seglake.log.segment import Window, window_limits
+from seglake.log.segment import ALL_RECORDS, window_limits
 from tests.makers.strategies import examples
 
 SCHEMA = schema_of(["key", "value"])
 ROOM = 100_000
-EVERYTHING = window_limits([Window()])
+EVERYTHING = np.array([window_limits(ALL_RECORDS)])
 
 steps = st.lists(
     st.tuples(st.lists(st.integers(0, 3000), max_size=30), st.booleans(), st.integers(0, 4)),
@@ -40,10 +40,12 @@ def taken(made: Columns, keys: list[bytes | None], values: list[bytes | None]) -
     bodies = encode_bodies(records, np.arange(len(keys)))
     encoded = encode_batches(records.timestamps, bodies, Encoding(None, 0, 2**30))
     data, table = read_only(encoded.data), scan_batches(encoded.data)
-    wanted = Wanted(EVERYTHING, np.zeros(len(table), np.int32), EVERY_KEY)
-    stored = StoredRecords.from_batches(data, table)
-    assert made.fill(table, stored, 0, 0, wanted, 2**30, DecodeRoom.new())[0] == len(table)
-    return made.take([], wanted.window_of)
+    owner_of, room = np.zeros(len(table), np.int32), DecodeRoom.new()
+    done = made.fill(
+        table, payload_of(data, table), False, 0, EVERYTHING, owner_of, EVERY_KEY, 2**30, room
+    )
+    assert done[0] == len(table)
+    return made.take([], owner_of)
 
 
 def address(batch: pa.RecordBatch) -> int:

@@ -15,10 +15,11 @@ from seglake.format import reference
 from seglake.format.batch import COUNT_AT, CRC_AT, CRC_START, OVERHEAD
 from seglake.format.codecs import codec_kernels, native
 from seglake.format.sought_kernels import SoughtKeys
-from seglake.log.caches import ByteCache, CachedFetch, RecordCache
+from seglake.log.caches import ByteCache
 from seglake.log.execute import SCHEMA, execute, schema_of
 from seglake.log.fetch import Chunk, LogFetch
 from seglake.log.reads import BlockSearch
+from seglake.log.record_cache import CachedFetch, RecordCache
 from seglake.log.segment import Window
 from seglake.log.zone_maps import Block
 from tests.makers.lakes import Event, Shape

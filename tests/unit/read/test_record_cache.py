@@ -8,7 +8,7 @@ from hypothesis import given
 
 from seglake.format.batch import TABLE
 from seglake.format.codecs.payload import Payload
-from seglake.log.caches import RecordCache
+from seglake.log.record_cache import RecordCache
 from tests.makers.strategies import examples
 
 SIZE = 50  # of each batch in its log

@@ -10,12 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seglake.errors import CorruptData
-from seglake.log import caches
-from seglake.log.caches import CachedFetch, RecordCache
-from seglake.log.execute import SCHEMA, ReadStats, execute
+from seglake.log import record_cache
+from seglake.log.execute import SCHEMA, ReadStats, execute, side_by_side
 from seglake.log.fetch import Fetch, LogFetch
+from seglake.log.record_cache import CachedFetch, RecordCache
 from seglake.log.segment import Window
-from seglake.log.threads import side_by_side
 from tests.judges.oracle import as_written
 from tests.makers.lakes import Shape, Written
 from tests.makers.logs import MadeLog, Shelf, made
@@ -89,7 +88,7 @@ def test_what_is_cached_changes_nothing(
         store: Any = Shelf(asked, remote=False)
         stats = ReadStats()
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(caches, "_LARGEST_SHARE", 1)
+            patch.setattr(record_cache, "_LARGEST_SHARE", 1)
             fetch = CachedFetch(LogFetch(store), cache)
             found = read(fetch, asked, window, stats=stats, threads=threads)
         assert found == expected(asked, window)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from seglake.errors import CorruptData
 from seglake.format.batch import CODEC_MASK, MAX_BATCH_BYTES, OVERHEAD, BatchTable
@@ -35,29 +34,6 @@ class Payload(NamedTuple):
         """Return the bytes of each batch's records, as views."""
         spans = zip(self.starts.tolist(), self.ends.tolist(), strict=True)
         return [self.data[start:end].data for start, end in spans]
-
-    def stored(self) -> StoredRecords:
-        """Return these records as `StoredRecords`, for kernels that accept compressed records."""
-        codecs = np.zeros(len(self.ends), np.int16)
-        return StoredRecords(self.data, self.starts, self.ends, codecs)
-
-
-class StoredRecords(NamedTuple):
-    """Records of batches, possibly compressed. Batch b has the records data[starts[b] : ends[b]].
-
-    codecs[b] is the number of the codec, or 0 for records that are not compressed.
-    """
-
-    data: Bytes
-    starts: Int64s
-    ends: Int64s
-    codecs: npt.NDArray[np.int16]
-
-    @staticmethod
-    def from_batches(log: Bytes, table: BatchTable) -> StoredRecords:
-        """Return the records of the batches of `table`. Its positions are positions in `log`."""
-        positions, codecs = table["position"], table["attributes"] & np.int16(CODEC_MASK)
-        return StoredRecords(log, positions + OVERHEAD, positions + table["size"], codecs)
 
 
 def payload_of(

@@ -30,7 +30,7 @@ from seglake.limits import INT32_MAX
 from seglake.log.fetch import Chunk, LogFetch
 from seglake.log.files import LogCheck
 from seglake.log.rewrite.keep import GOES, UNDECIDED, RecordFilter
-from seglake.log.segment import LogSegment, Piece
+from seglake.log.segment import LogSegment
 from seglake.log.writer import NewSegment, write_segment
 from seglake.store import Store
 
@@ -173,7 +173,7 @@ class _OldLogs:
         rows = [row for row, needed in zip(self._rows, read, strict=True) if needed]
         segments = [LogSegment.from_row(row) for row in rows]
         checks = {row.key("log"): LogCheck(row) for row in rows}
-        pieces = [Piece.from_ranges(segment, segment.log) for segment in segments]
+        pieces = [segment.whole() for segment in segments]
         for chunk in LogFetch(self._store).chunks(pieces, ahead_bytes=AHEAD_BYTES):
             _add(checks, chunk)
             yield from self._staying(chunk)

@@ -185,7 +185,7 @@ class FindKeys(NamedTuple):
         seed = np.frombuffer(uuid.UUID(self.attempt_id).bytes, "<u8").astype(np.uint64)
         for row in log_part.rows:
             log = LogSegment.from_row(row)
-            for chunk in LogFetch(self.store).chunks_of(log, log.log):
+            for chunk in LogFetch(self.store).chunks([log.whole()]):
                 for table, decoded in chunk.decode_in_parts(chunk.table, _DECODE_BYTES):
                     flags = self._tombstones(table)
                     is_marker = (table["attributes"] & CONTROL != 0)[decoded.batch]

@@ -45,7 +45,7 @@ from seglake.limits import INT64_MAX
 from seglake.log.fetch import LogFetch
 from seglake.log.rewrite.keep import ExcludeKeys, among
 from seglake.log.rewrite.segments import AHEAD_BYTES, DECODE_BYTES
-from seglake.log.segment import LogSegment, Piece
+from seglake.log.segment import LogSegment
 from seglake.maintain.commit import Rewrites, SegmentGroup, retry
 from seglake.maintain.erasure.criteria import ErasureCriteria
 from seglake.maintain.tagging import rewrite_tag
@@ -84,9 +84,7 @@ def count_hits(keys: Keys, store: Store, log: StoredLog) -> Hits:
         name.topic, name.partition, log.log_key, "", name.base_offset, INT64_MAX, log.log_bytes, 0
     )
     hits = Hits()
-    for chunk in LogFetch(store).chunks(
-        [Piece.from_ranges(segment, segment.log)], ahead_bytes=AHEAD_BYTES
-    ):
+    for chunk in LogFetch(store).chunks([segment.whole()], ahead_bytes=AHEAD_BYTES):
         table = chunk.table
         plain = table[(table["count"] > 0) & (table["attributes"] & CONTROL == 0)]
         for _, decoded in chunk.decode_in_parts(plain, DECODE_BYTES):

@@ -190,7 +190,7 @@ def checked_batches(
     check_size(row, "log", LakeLogs(store).size(row.key("log")))
     log = LogSegment.from_row(row)
     tables, check = [np.empty(0, TABLE)], LogCheck(row)
-    for chunk in LogFetch(store).chunks_of(log, log.log):
+    for chunk in LogFetch(store).chunks([log.whole()]):
         whole = int(chunk.table["size"].sum(dtype=np.int64))
         check.add(memoryview(chunk.data)[:whole], chunk.table)
         tables += chunk.in_parts(chunk.table, DECODE_BYTES, partial(_complete, keys))

@@ -18,7 +18,7 @@ from seglake.catalog.published import NewFile, PublishedSegment
 from seglake.format.value_format import ValueFormat
 from seglake.log.execute import execute, schema_of
 from seglake.log.fetch import LogFetch
-from seglake.log.segment import LogSegment, Piece, Window
+from seglake.log.segment import LogSegment, Window
 from seglake.maintain.publish.columns import TableColumns
 from seglake.store import Store
 
@@ -79,10 +79,10 @@ class FileWriter:
         segment, find = work.segment, self.columns.finder(self.value_format)
         first = work.content.first_offset
         window = Window() if first == segment.base_offset else Window(start_offset=first)
-        piece = Piece(segment, window, segment.log, segment.record_count)
         read = schema_of(self.columns.read)
         memory, some, rows, size = self.memory_bytes // 4, list[pa.RecordBatch](), 0, 0
-        for batch in execute(LogFetch(lake), [piece], read, memory_bytes=memory, threads=1):
+        pieces = [segment.whole(window)]
+        for batch in execute(LogFetch(lake), pieces, read, memory_bytes=memory, threads=1):
             some.append(self.columns.convert(batch, find, misfits))
             rows, size = rows + len(batch), size + some[-1].nbytes
             if rows >= _GROUP_ROWS or size >= 2 * memory:

@@ -148,15 +148,25 @@ class Search:
     criteria: Criteria
     blocks: BlockPlan
 
-    @staticmethod
-    def from_window(reader: PartitionReader, window: Window, criteria: Criteria) -> Search:
-        """Return the search in a window of a partition."""
-        return Search(criteria, BlockPlan.from_window(reader, window, criteria.sought))
+    def records(
+        self, pieces: Iterator[Piece], schema: pa.Schema, stats: ReadStats | None
+    ) -> Iterator[pa.RecordBatch]:
+        """Return the records of the pieces that meet the criteria."""
+        criteria, fetch = self.criteria, self.blocks.reader.cached_fetch
+        read, keys = criteria.compared(schema), criteria.compared_keys
+        return criteria.among(execute(fetch, pieces, read, stats=stats, keys=keys), schema)
 
-    @property
-    def reader(self) -> PartitionReader:
-        """Return the log partition."""
-        return self.blocks.reader
+    def last(
+        self, count: int, schema: pa.Schema, stats: ReadStats | None
+    ) -> Iterator[pa.RecordBatch]:
+        """Return the last records that meet the criteria, at most `count`."""
+        parts, left = list[list[pa.RecordBatch]](), count
+        pieces = self.blocks.newest_pieces()
+        while left and (piece := next(pieces, None)):
+            part = _end_of(self.records(iter([piece]), schema, stats), left)
+            parts.append(part)
+            left -= sum(map(len, part))
+        return chain.from_iterable(reversed(parts))
 
 
 def searches_of(
@@ -170,12 +180,14 @@ def searches_of(
     partitions that the topic has had, see `partitions_for_keys`.
     """
     if criteria.keys is None:
-        return [Search.from_window(*read, criteria) for read in reads]
-    by_partition = {reader.view.partition: (reader, window) for reader, window in reads}
-    here = partitions_for_keys(criteria.keys, counts(), [*by_partition])
+        chosen = [(reader, window, criteria) for reader, window in reads]
+    else:
+        by_partition = {reader.view.partition: (reader, window) for reader, window in reads}
+        here = partitions_for_keys(criteria.keys, counts(), [*by_partition])
+        chosen = [(*by_partition[p], replace(criteria, keys=keys)) for p, keys in here.items()]
     return [
-        Search.from_window(*by_partition[p], replace(criteria, keys=keys))
-        for p, keys in here.items()
+        Search(own, BlockPlan.from_window(reader, window, own.sought))
+        for reader, window, own in chosen
     ]
 
 
@@ -189,10 +201,10 @@ def search_records(
     """
     if newest is None:
         for search in searches:
-            yield from _Matching(search, schema, stats).of(search.blocks.pieces())
+            yield from search.records(search.blocks.pieces(), schema, stats)
         return
     read = with_order(schema)
-    ends = (_Matching(search, read, stats).last(newest) for search in searches)
+    ends = (search.last(newest, read, stats) for search in searches)
     yield from newest_of(chain.from_iterable(ends), newest, schema)
 
 
@@ -225,32 +237,6 @@ def _newest(batches: Sequence[pa.RecordBatch], count: int) -> list[pa.RecordBatc
     table = pa.Table.from_batches(batches)
     order = np.lexsort([table[name].cast(pa.int64()).to_numpy() for name in _ORDER])
     return table.take(np.sort(order[len(order) - count :])).to_batches()
-
-
-class _Matching:
-    """Reads pieces, and keeps the records that meet the criteria of a search."""
-
-    def __init__(self, search: Search, schema: pa.Schema, stats: ReadStats | None) -> None:
-        self._search, self._schema, self._stats = search, schema, stats
-        self._read = search.criteria.compared(schema)
-
-    def of(self, pieces: Iterator[Piece]) -> Iterator[pa.RecordBatch]:
-        """Return the records of the pieces that meet the criteria."""
-        fetch = self._search.reader.cached_fetch
-        criteria = self._search.criteria
-        keys = criteria.compared_keys
-        batches = execute(fetch, pieces, self._read, stats=self._stats, keys=keys)
-        return criteria.among(batches, self._schema)
-
-    def last(self, count: int) -> Iterator[pa.RecordBatch]:
-        """Return the last records that meet the criteria, at most `count`."""
-        parts, left = list[list[pa.RecordBatch]](), count
-        pieces = self._search.blocks.newest_pieces()
-        while left and (piece := next(pieces, None)):
-            part = _end_of(self.of(iter([piece])), left)
-            parts.append(part)
-            left -= sum(map(len, part))
-        return chain.from_iterable(reversed(parts))
 
 
 def _end_of(batches: Iterator[pa.RecordBatch], count: int) -> list[pa.RecordBatch]:
@@ -317,10 +303,10 @@ class FindPlan(ShowsTable):
 def _plan_row(search: Search) -> dict[str, int]:
     pieces = [*search.blocks.pieces()]
     return {
-        "partition": search.reader.view.partition,
-        "by_index": search.blocks.searched.by_index,
-        "scanned": search.blocks.searched.scanned,
-        "ranges": sum(len(piece.ranges.starts) for piece in pieces),
+        "partition": search.blocks.reader.view.partition,
+        "by_index": search.blocks.by_index,
+        "scanned": search.blocks.scanned,
+        "ranges": sum(len(piece.starts) for piece in pieces),
         "bytes": sum(piece.size_bytes for piece in pieces),
         "records_at_most": sum(piece.records_at_most for piece in pieces),
     }

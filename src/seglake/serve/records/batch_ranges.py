@@ -30,7 +30,7 @@ from seglake.format.records import Int64s
 from seglake.log.caches import ByteCache
 from seglake.log.fetch import Chunk, LogFetch
 from seglake.log.reads import SharedReads
-from seglake.log.segment import LogRanges, LogSegment, Piece
+from seglake.log.segment import LogSegment, Piece
 from seglake.serve.api import ServerCounts
 from seglake.store import OpenFile, close_unused_files, local_file
 
@@ -245,10 +245,10 @@ class BatchRanges:
         following = log.after(start + 1)
         end = segment.log_bytes if following is None else following.start
         high = segment.end_offset if following is None else int(following.base_offsets[0])
-        ranges = LogRanges.one(start, end, low, high)
+        piece = segment.part(start, end, low, high)
         before = log.before(low)
         sequential = before is not None and before.end == start
-        read = partial(self._read, segment, ranges, ahead=sequential)
+        read = partial(self._read, piece, ahead=sequential)
         batch_range, data = await self.run(read, waits=segment.is_external)
         if batch_range.damage is not None:
             self._counts.damaged_batches += 1
@@ -260,20 +260,18 @@ class BatchRanges:
             self._count += 1
         return batch_range
 
-    def _read(
-        self, segment: LogSegment, ranges: LogRanges, *, ahead: bool
-    ) -> tuple[BatchRange, Any]:
-        """Return the first batch range of a range, and its bytes. Runs on a thread."""
+    def _read(self, piece: Piece, *, ahead: bool) -> tuple[BatchRange, Any]:
+        """Return the first batch range of a piece, and its bytes. Runs on a thread."""
         try:
             if self._streams is not None:
-                chunk = self._streams.next(segment, ranges, ahead=ahead)
+                chunk = self._streams.next(piece, ahead=ahead)
             else:
-                chunk = next(self._fetch.chunks_of(segment, ranges, fetch_bytes=BATCH_RANGE_BYTES))
-            self._check_end(segment, batch_range := _range_from_chunk(chunk))
+                chunk = next(self._fetch.chunks([piece], fetch_bytes=BATCH_RANGE_BYTES))
+            self._check_end(piece.segment, batch_range := _range_from_chunk(chunk))
         except CorruptData as damage:
-            if damage.file != segment.log_key:
+            if damage.file != piece.segment.log_key:
                 raise
-            return self._in_block(segment, ranges)
+            return self._in_block(piece)
         return batch_range, chunk.data
 
     def _check_end(self, segment: LogSegment, batch_range: BatchRange) -> None:
@@ -288,12 +286,13 @@ class BatchRanges:
             what = f"the record batch ends at offset {end}, which is impossible here"
             raise CorruptData(what, file=segment.log_key, position=last)
 
-    def _in_block(self, segment: LogSegment, ranges: LogRanges) -> tuple[BatchRange, Any]:
+    def _in_block(self, piece: Piece) -> tuple[BatchRange, Any]:
         """Return the first batch range of a damaged index block: intact batches, or a damaged one.
 
         A batch with a wrong checksum is a separate batch range. Any other damage cannot be assigned
         to batches, so the index block is one batch range.
         """
+        segment, _, *ranges, _ = piece
         start, stop, low, high = (int(column[0]) for column in ranges)
         block = self._zones(segment).block_at(low)
         if block is not None and block.position <= start < block.end:
@@ -310,7 +309,7 @@ class BatchRanges:
                 named, end = damage.within(segment.log_key, start), start + int(table[0]["size"])
                 return _damaged(named, start, end, low, int(table[0]["last_offset"]))
         try:
-            chunk = self._fetch.chunk_of(segment, LogRanges.one(start, stop, low, high))
+            chunk = self._fetch.chunk_of(segment.part(start, stop, low, high))
         except CorruptData as damage:
             return _damaged(damage, start, stop, low, high - 1)
         return _range_from_chunk(chunk), chunk.data
@@ -334,8 +333,8 @@ class BatchRanges:
         data = self._data.get(batch_range.key(segment))
         if data is None:
             first, end = int(batch_range.base_offsets[0]), batch_range.last_offset + 1
-            ranges = LogRanges.one(batch_range.start, batch_range.end, first, end)
-            read = partial(self._fetch.chunk_of, segment, ranges)
+            piece = segment.part(batch_range.start, batch_range.end, first, end)
+            read = partial(self._fetch.chunk_of, piece)
             data = (await self.run(read, waits=segment.is_external)).data
             self._data.put(batch_range.key(segment), data, memoryview(data).nbytes)
         return memoryview(data)
@@ -367,17 +366,17 @@ class _StoreReaders:
         """Drop all readers. Later reads start new ones."""
         self._open.clear()
 
-    def next(self, segment: LogSegment, ranges: LogRanges, *, ahead: bool) -> Chunk:
-        """Return the first chunk of a range. With `ahead`, the next one is requested already."""
-        start = int(ranges.starts[0])
-        chunks = self._open.pop((segment.log_key, start), None)
+    def next(self, piece: Piece, *, ahead: bool) -> Chunk:
+        """Return the first chunk of a piece. With `ahead`, the next one is requested already."""
+        log_key, start = piece.segment.log_key, int(piece.starts[0])
+        chunks = self._open.pop((log_key, start), None)
         if chunks is None:
-            pieces, more = [Piece.from_ranges(segment, ranges)], _AHEAD_BYTES if ahead else 0
-            chunks = self._fetch.chunks(pieces, fetch_bytes=BATCH_RANGE_BYTES, ahead_bytes=more)
+            more = _AHEAD_BYTES if ahead else 0
+            chunks = self._fetch.chunks([piece], fetch_bytes=BATCH_RANGE_BYTES, ahead_bytes=more)
         chunk = next(chunks)
         end = start + int(chunk.table["size"].sum(dtype=np.int64))
-        if ahead and end < int(ranges.ends[0]):
-            self._open[segment.log_key, end] = chunks
+        if ahead and end < int(piece.ends[0]):
+            self._open[log_key, end] = chunks
             while len(self._open) > _STREAMS:
                 self._open.popitem(last=False)
         return chunk

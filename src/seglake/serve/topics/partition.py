@@ -13,8 +13,7 @@ from seglake.layout import SUFFIXES
 from seglake.limits import INT64_MAX, INT64_MIN
 from seglake.log.execute import execute, schema_of
 from seglake.log.reads import OffsetAndTimestamp, PartitionReader, SharedReads
-from seglake.log.segment import LogRanges, Window
-from seglake.log.zone_maps import Bounds
+from seglake.log.segment import ALL_RECORDS, Piece, Window
 from seglake.read.window.plan import pieces_of
 from seglake.serve.records.batch_reader import ByteRange, decode_byte_range
 
@@ -146,8 +145,8 @@ class WindowPartition(ServedPartition):
         """Return the last index block of a byte range. Append the rest to `_byte_ranges`."""
         block = self._reader.zones(byte_range.segment).block_at(byte_range.end_offset - 1)
         start, first = byte_range.start, byte_range.first_offset
-        if block is not None and block.ranges.starts[0] > start:
-            start, first = int(block.ranges.starts[0]), int(block.ranges.first_offsets[0])
+        if block is not None and block.position > start:
+            start, first = block.position, block.first_offset
             self._byte_ranges.append(byte_range._replace(end=start, end_offset=first))
         return byte_range._replace(start=start, first_offset=first, window=self._window)
 
@@ -158,7 +157,7 @@ class WindowPartition(ServedPartition):
         block = self._reader.zones(byte_range.segment).block_at(byte_range.first_offset)
         if block is None:
             return None
-        table = self._reads.fetch.chunk_of(byte_range.segment, block.ranges).table
+        table = self._reads.fetch.chunk_of(block.as_piece(byte_range.segment)).table
         return int(table[0]["base_offset"]) if len(table) else None
 
     def _sent(self, byte_range: ByteRange) -> Iterator[tuple[int, int]]:
@@ -166,10 +165,10 @@ class WindowPartition(ServedPartition):
 
         There is a pair for each chunk of the byte range with a record in its window.
         """
-        ranges = LogRanges.one(
+        piece = byte_range.segment.part(
             byte_range.start, byte_range.end, byte_range.first_offset, byte_range.end_offset
         )
-        for chunk in self._reads.fetch.chunks_of(byte_range.segment, ranges):
+        for chunk in self._reads.fetch.chunks([piece]):
             start = int(chunk.log_positions[0]) if len(chunk.log_positions) else byte_range.start
             table, decoded, stays = decode_byte_range(memoryview(chunk.data), byte_range, start)
             rows = np.flatnonzero(stays)
@@ -182,20 +181,20 @@ def _plan_byte_ranges(reader: PartitionReader, window: Window) -> Iterator[ByteR
     """Yield byte ranges of a window. In each, all blocks have outside records, or no block has."""
     outside = np.array([[INT64_MIN, window.end_ms], [window.start_ms - 1, INT64_MAX]], np.int64)
     for piece in pieces_of([(reader, window)]):
-        segment, ranges = piece.segment, piece.ranges
-        if piece.window == Window():
+        segment = piece.segment
+        if piece.window == ALL_RECORDS:
             base, end = segment.base_offset, segment.end_offset
             yield ByteRange(segment, 0, segment.log_bytes, base, end)
             continue
-        mixed, _ = reader.zones(segment).within(Bounds.from_window(Window(), outside))
+        mixed = reader.zones(segment).within(ALL_RECORDS, outside)
         if window.start_offset > segment.base_offset:  # the log starts inside: filter all
-            mixed = ranges
-        for start, end, first, stop, is_mixed in _split(ranges, mixed):
+            mixed = piece
+        for start, end, first, stop, is_mixed in _split(piece, mixed):
             yield ByteRange(segment, start, end, first, stop, window if is_mixed else None)
 
 
-def _split(ranges: LogRanges, mixed: LogRanges) -> Iterator[tuple[int, int, int, int, bool]]:
-    """Yield (start, end, first offset, end offset, is mixed) of `ranges`, cut at `mixed` ranges.
+def _split(piece: Piece, mixed: Piece) -> Iterator[tuple[int, int, int, int, bool]]:
+    """Yield (start, end, first offset, end offset, is mixed) of a piece's ranges, cut at `mixed`.
 
     `mixed` are blocks that also have records outside the window. All ranges begin and end at
     boundaries of index blocks.
@@ -203,13 +202,13 @@ def _split(ranges: LogRanges, mixed: LogRanges) -> Iterator[tuple[int, int, int,
     cuts = dict(zip(mixed.starts.tolist(), mixed.first_offsets.tolist(), strict=True))
     cuts |= dict(zip(mixed.ends.tolist(), mixed.end_offsets.tolist(), strict=True))
     places = np.array(sorted(cuts), np.int64)
-    for start, end, first, stop in zip(*(column.tolist() for column in ranges), strict=True):
+    for start, end, first, stop in zip(*(column.tolist() for column in piece[2:6]), strict=True):
         inner = places[places.searchsorted(start, "right") : places.searchsorted(end)].tolist()
         bounds = [(start, first), *((place, cuts[place]) for place in inner), (end, stop)]
         for (low, low_offset), (high, high_offset) in pairwise(bounds):
             yield low, high, low_offset, high_offset, _holds(mixed, low)
 
 
-def _holds(ranges: LogRanges, position: int) -> bool:
-    at = int(ranges.starts.searchsorted(position, "right")) - 1
-    return at >= 0 and position < int(ranges.ends[at])
+def _holds(piece: Piece, position: int) -> bool:
+    at = int(piece.starts.searchsorted(position, "right")) - 1
+    return at >= 0 and position < int(piece.ends[at])

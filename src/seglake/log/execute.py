@@ -29,21 +29,7 @@ from seglake.format.codecs.payload import Payload
 from seglake.format.decode import damage_of, headers_of
 from seglake.format.records import Bytes, Headers, Int32s, Spans, take_rows
 from seglake.format.sought_kernels import EVERY_KEY, SoughtKeys
-from seglake.log.column_kernels import (
-    ALL_HEADERS,
-    ALONE,
-    COUNT,
-    FULL,
-    HEADERS,
-    KEYS,
-    NULL_KEYS,
-    NULL_VALUES,
-    VALUES,
-    Buffers,
-    DecodeRoom,
-    fill,
-    wanted_batches,
-)
+from seglake.log import column_kernels as kernels
 from seglake.log.fetch import Chunk, Fetch, thread_pool
 from seglake.log.segment import Piece, window_limits
 from seglake.text.simd import PADDING
@@ -102,14 +88,14 @@ class Columns:
     def __init__(self, schema: pa.Schema, records: int, size_bytes: int) -> None:
         self.schema, self.size_bytes = schema, size_bytes
         fields = sum(flag for name, flag in _FLAGS.items() if name in schema.names)
-        self._buffers = Buffers.allocate(fields, records, size_bytes)
+        self._buffers = kernels.Buffers.allocate(fields, records, size_bytes)
         self._lent: dict[str, _Lent] = {"keys": [], "values": []}
         self._headers = _HeaderLists()
         self._state = self._buffers.state
 
     def fill(
         self, table: BatchTable, payload: Payload, as_stored: bool, first: int, windows: Windows,
-        window_of: Int32s, keys: SoughtKeys, limit_bytes: int, room: DecodeRoom,
+        window_of: Int32s, keys: SoughtKeys, limit_bytes: int, room: kernels.DecodeRoom,
     ) -> tuple[int, int, int]:  # fmt: skip
         """Append wanted records of batches while there is space.
 
@@ -118,17 +104,17 @@ class Columns:
         of a damaged batch.
         """
         (before, _, _, headers), buffers = self._state.tolist(), self._buffers
-        done, size, reason = fill(
+        done, size, reason = kernels.fill(
             table, payload, as_stored, first, windows, window_of, keys, buffers,
             min(limit_bytes, self.size_bytes) - self._headers.used_bytes, room, native.addresses(),
         )  # fmt: skip
         if reason > 0 and as_stored and table[first + done]["attributes"] & CODEC_MASK:
-            reason = ALONE  # the decompressed size is part of the error
+            reason = kernels.ALONE  # the decompressed size is part of the error
         elif reason > 0:
             records = int(payload.ends[done] - payload.starts[done])
             raise damage_of(table[first + done], reason, records)
-        if self._state[ALL_HEADERS] > headers:
-            new = slice(before, int(self._state[COUNT]))
+        if self._state[kernels.ALL_HEADERS] > headers:
+            new = slice(before, int(self._state[kernels.COUNT]))
             compressed = as_stored and table[first]["attributes"] & CODEC_MASK
             found = headers_of(
                 room.records if compressed else payload.data,
@@ -144,7 +130,7 @@ class Columns:
 
         The records are of batches of `pieces`: batch b belongs to pieces[owner_of[b]].
         """
-        count, arrays = int(self._state[COUNT]), list[Array]()
+        count, arrays = int(self._state[kernels.COUNT]), list[Array]()
         for name in self.schema.names:
             if name in _NUMBERS:
                 numbers, kind = _NUMBERS[name]
@@ -191,10 +177,10 @@ _NUMBERS: dict[str, tuple[str, type[np.int64 | np.int32]]] = {  # the names in `
     "timestamp_type": ("timestamp_types", np.int32),
 }
 _ITEMS = {  # the names in `Buffers`, and the position of the number of nulls in its state
-    "key": ("keys", "key_ends", "key_valid", NULL_KEYS),
-    "value": ("values", "value_ends", "value_valid", NULL_VALUES),
+    "key": ("keys", "key_ends", "key_valid", kernels.NULL_KEYS),
+    "value": ("values", "value_ends", "value_valid", kernels.NULL_VALUES),
 }
-_FLAGS = {"key": KEYS, "value": VALUES, "headers": HEADERS}
+_FLAGS = {"key": kernels.KEYS, "value": kernels.VALUES, "headers": kernels.HEADERS}
 
 
 class _HeaderLists:
@@ -320,7 +306,7 @@ DECODERS = min(4, _CORES)  # threads of one read
 
 _WINDOW = attrgetter("window")
 _SPARE: deque[Columns] = deque(maxlen=8)
-_SPARE_ROOM: deque[DecodeRoom] = deque(maxlen=8)
+_SPARE_ROOM: deque[kernels.DecodeRoom] = deque(maxlen=8)
 """Memory that no share uses now: new memory costs more than memory that was used before."""
 
 
@@ -400,7 +386,7 @@ def _shares_of(
         stats.bytes_fetched += chunk.fetched_bytes
         table, owner_of, rows = chunk.table, chunk.owner_of, np.empty(len(chunk.table), np.int64)
         limits = np.array([*map(window_limits, map(_WINDOW, chunk.pieces))])
-        found = wanted_batches(table, owner_of, limits, rows)
+        found = kernels.wanted_batches(table, owner_of, limits, rows)
         if found < len(table):
             table, owner_of = take_rows(table, rows[:found]), owner_of[rows[:found]]
         for first, last in pairwise(_cuts(table["size"], count, chunk.is_cached)):
@@ -424,7 +410,7 @@ def _share(
 ) -> Share:  # fmt: skip
     """Yield the wanted records of the batches `rows`."""
     columns, matching, first, alone = None, 0, 0, False
-    room = take_spare(_SPARE_ROOM) or DecodeRoom.new()
+    room = take_spare(_SPARE_ROOM) or kernels.DecodeRoom.new()
     while first < len(rows):
         try:
             most_bytes = limit_bytes
@@ -442,13 +428,13 @@ def _share(
                 )
                 first, matching = first + done, matching + size
                 payload = Payload(payload.data, payload.starts[done:], payload.ends[done:])
-                if reason == FULL and matching:
+                if reason == kernels.FULL and matching:
                     yield _taken(columns, chunk, owner_of), matching
                     columns, matching = None, 0
-                elif reason == FULL:  # one batch has more than the columns take
+                elif reason == kernels.FULL:  # one batch has more than the columns take
                     columns, alone = None, most_bytes == limit_bytes
                 else:
-                    alone = reason == ALONE
+                    alone = reason == kernels.ALONE
         except CorruptData as damage:
             raise chunk.in_file(damage) from damage
     _SPARE_ROOM.append(room)

@@ -34,7 +34,7 @@ from seglake.format.batch import (
     OVERHEAD,
 )
 from seglake.format.records import Int32s, Int64s
-from seglake.limits import INT32_MAX, INT64_MAX
+from seglake.limits import INT64_MAX
 
 BAD = -1
 _LEAST_LENGTH = LEAST_RECORD_BYTES - 1  # a record's length does not count its own byte
@@ -144,7 +144,7 @@ def _zeros_below(_typing_context, _bits):
     return types.uint64(types.uint64), generate
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(cache=True, nogil=True, forceinline=True)
 def _first_varint(word):
     """Return (value, size in bits) of the varint in a word's low bits, if it has up to 32 bits."""
     stops = ~word & np.uint64(0x8080808080808080)
@@ -215,18 +215,6 @@ def read_headers(data, base_position, unknown, table):
         row.max_timestamp = get_big_endian(data, at + MAX_TIMESTAMP_AT, 8)
         row.min_timestamp = row.offset_of_max = row.lateness = unknown
         at += size
-
-
-@njit(cache=True, nogil=True)
-@meanwhile(INTERPRETED)
-def blocks_rise(blocks, end):
-    """Return whether blocks have rising positions below `end`, and rising offsets below 2^31."""
-    position, offset = np.int64(-1), np.int64(-1)
-    for i in range(len(blocks)):
-        if blocks[i].position <= position or blocks[i].relative_offset <= offset:
-            return False
-        position, offset = np.int64(blocks[i].position), np.int64(blocks[i].relative_offset)
-    return len(blocks) == 0 or (position < end and offset <= INT32_MAX)
 
 
 @njit(cache=True, nogil=True)
@@ -317,7 +305,7 @@ def limits_of(window):
     return WindowLimits(window[0], window[1], window[2], window[3])
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(cache=True, nogil=True, forceinline=True)
 def batch_head(row):
     """Return the `BatchHead` of a row of a batch table."""
     append_time = (row.attributes & LOG_APPEND_TIME) != 0
@@ -334,7 +322,7 @@ def lies_in(limits, record):
     return in_time and record.offset >= limits.low_offset and record.offset <= limits.high_offset
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(cache=True, nogil=True, forceinline=True)
 def next_record(data, at, batch_end, batch, previous):
     """Return the `RecordHead` of the record at `at`, in a batch whose records end at `batch_end`.
 
@@ -354,7 +342,7 @@ def next_record(data, at, batch_end, batch, previous):
     return RecordHead(problem, end, offset_delta, offset, timestamp, body)
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(cache=True, nogil=True, forceinline=True)
 def _short_head(data, at, batch_end):
     """Return (is valid, end of the record, timestamp delta, offset delta, position of the key).
 
@@ -388,7 +376,7 @@ def _long_head(data, at, batch_end):
     return end, timestamp_delta, offset_delta, at
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(cache=True, nogil=True, forceinline=True)
 def record_body(data, at, end):
     """Return the `RecordBody` of the record whose key is at `at` and that ends at `end`."""
     key, key_length, at = _field(data, at, end)

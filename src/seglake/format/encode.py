@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import crc32c
 import numpy as np
+import numpy.typing as npt
 
 from seglake.errors import ConfigError, InputError
 from seglake.format import encode_kernels
@@ -30,7 +31,9 @@ from seglake.format.codecs import batch_kernels, codec_kernels, native
 from seglake.format.codecs.compression import Compress
 from seglake.format.codecs.framing import Framing
 from seglake.format.key_hashes import KeyHashes
-from seglake.format.records import Bytes, Flags, Headers, Int64s, Records, fixed
+from seglake.format.records import Bytes, Flags, Headers, Int64s, Records, Spans, fixed
+
+_NO_HEADERS = Headers(np.empty(0, np.int64), Spans.nulls(0), Spans.nulls(0))
 
 
 class Bodies(NamedTuple):
@@ -110,29 +113,19 @@ def encode_bodies(records: Records, order: Int64s) -> Bodies:
     Raises InputError for a null header key.
     """
     keys, values, order = records.keys.fixed(), records.values.fixed(), fixed(order)
-    sizes = np.empty(len(order), np.int64)
-    if records.headers is None:
-        encode_kernels.body_sizes(keys.lengths, values.lengths, order, sizes)
-        starts, data = _places(sizes)
-        encode_kernels.fill_bodies(keys, values, order, starts, data)
-        return Bodies(starts, sizes, data)
-    firsts, names, contents = records.headers
+    firsts, names, contents = records.headers or _NO_HEADERS
     headers = Headers(fixed(firsts), names.fixed(), contents.fixed())
     if names.lengths.min(initial=0) < 0:
         raise InputError("a record header has no key, but Kafka's format requires one")
-    encode_kernels.body_sizes_with_headers(
+    sizes = np.empty(len(order), np.int64)
+    encode_kernels.body_sizes(
         keys.lengths, values.lengths, headers.firsts, headers.keys.lengths,
         headers.values.lengths, order, sizes,
     )  # fmt: skip
-    starts, data = _places(sizes)
-    encode_kernels.fill_bodies_with_headers(keys, values, headers, order, starts, data)
-    return Bodies(starts, sizes, data)
-
-
-def _places(sizes: Int64s) -> tuple[Int64s, Bytes]:
-    # Return the starts of consecutive items of these sizes, and a buffer for the items.
     ends = np.cumsum(sizes)
-    return ends - sizes, np.empty(ends[-1] if len(ends) else 0, np.uint8)
+    starts, data = ends - sizes, np.empty(ends[-1] if len(ends) else 0, np.uint8)
+    encode_kernels.fill_bodies(keys, values, headers, order, starts, data)
+    return Bodies(starts, sizes, data)
 
 
 def encode_batches(
@@ -229,7 +222,13 @@ def write_crcs(data: Bytes, table: BatchTable) -> None:
         return
     view, pairs = data.data, zip(starts.tolist(), sizes.tolist(), strict=True)
     crcs = [crc32c.crc32c(view[start + CRC_START : start + size]) for start, size in pairs]
-    encode_kernels.put_big_endians(data, starts, CRC_AT, np.array(crcs, np.int64), 4)
+    _put_field(data, starts + CRC_AT, np.array(crcs, ">u4"))
+
+
+def _put_field(data: Bytes, starts: Int64s, values: npt.NDArray[Any]) -> None:
+    """Write the bytes of values[i] at starts[i] of `data`."""
+    size = values.itemsize
+    data[starts[:, None] + np.arange(size)] = values.view(np.uint8).reshape(-1, size)
 
 
 def _starts(table: BatchTable) -> Int64s:
@@ -244,8 +243,7 @@ def rebase(data: Any, table: BatchTable, delta: int) -> EncodedBatches:
     table = table.copy()
     for name in ("base_offset", "last_offset", "offset_of_max"):
         table[name] += delta
-    offsets = table["base_offset"].copy()
-    encode_kernels.put_big_endians(moved, _starts(table), BASE_OFFSET_AT, offsets, 8)
+    _put_field(moved, _starts(table) + BASE_OFFSET_AT, table["base_offset"].astype(">i8"))
     return EncodedBatches(moved, table)
 
 
@@ -253,7 +251,6 @@ def restamp(batches: EncodedBatches, append_time_ms: int) -> EncodedBatches:
     """Return LogAppendTime batches with another append time. Max timestamp and CRC change."""
     data, table = batches.data.copy(), batches.table.copy()
     table["min_timestamp"] = table["max_timestamp"] = append_time_ms
-    stamps = np.full(len(table), append_time_ms, np.int64)
-    encode_kernels.put_big_endians(data, _starts(table), MAX_TIMESTAMP_AT, stamps, 8)
+    _put_field(data, _starts(table) + MAX_TIMESTAMP_AT, table["max_timestamp"].astype(">i8"))
     write_crcs(data, table)
     return EncodedBatches(data, table)

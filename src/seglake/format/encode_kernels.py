@@ -1,6 +1,7 @@
 """Encode records as bodies and batches, and divide batches into segments, in compiled kernels.
 
 `body_sizes` and `fill_bodies` gather key, value and headers of records into bodies, in any order.
+Their `firsts` are empty if no record has headers.
 `cut_batches` decides where batches end. `fill_records` frames bodies as records. `partition_keys`
 is Kafka's partitioner. `append` is Kafka's append path over batch tables.
 
@@ -84,31 +85,6 @@ def put_big_endian(out, at, value, width):
 
 
 @njit(cache=True, nogil=True)
-def put_big_endians(data, starts, shift, values, width):
-    """Write the low `width` bytes of values[i] at starts[i] + shift, most significant first."""
-    for i in range(len(starts)):
-        put_big_endian(data, starts[i] + shift, values[i], width)
-
-
-@njit(cache=True, nogil=True)
-def body_sizes(key_lengths, value_lengths, order, sizes):
-    """Fill `sizes` with the size of each body, for records without headers."""
-    for i in range(len(order)):
-        key, value = np.int64(key_lengths[order[i]]), np.int64(value_lengths[order[i]])
-        size = varint_size(key) + max(key, 0) + varint_size(value) + max(value, 0) + 1
-        sizes[i] = size
-
-
-@njit(cache=True, nogil=True)
-def fill_bodies(keys, values, order, starts, out):
-    """Write record order[i] without headers at starts[i] of `out`. Keys and values are `Spans`."""
-    for i in range(len(order)):
-        at = _put_span(out, starts[i], keys, order[i])
-        at = _put_span(out, at, values, order[i])
-        out[at] = 0  # number of headers
-
-
-@njit(cache=True, nogil=True)
 def _put_span(out, at, spans, i):
     """Write the length and the bytes of item `i`. Return the position after them."""
     length = np.int64(spans.lengths[i])
@@ -125,31 +101,34 @@ def copy_bodies(starts, sizes, data, out):
 
 
 @njit(cache=True, nogil=True)
-def body_sizes_with_headers(
-    key_lengths, value_lengths, header_firsts, header_keys, header_values, order, sizes
-):
+def body_sizes(key_lengths, value_lengths, firsts, header_keys, header_values, order, sizes):
     """Fill `sizes` with the size of each body, headers included."""
     for i in range(len(order)):
         row = order[i]
         key, value = np.int64(key_lengths[row]), np.int64(value_lengths[row])
         size = varint_size(key) + max(key, 0) + varint_size(value) + max(value, 0)
-        size += varint_size(header_firsts[row + 1] - header_firsts[row])
-        for h in range(header_firsts[row], header_firsts[row + 1]):
+        first, end = (firsts[row], firsts[row + 1]) if len(firsts) else (0, 0)
+        size += varint_size(end - first)
+        for h in range(first, end):
             name, content = np.int64(header_keys[h]), np.int64(header_values[h])
             size += varint_size(name) + name + varint_size(content) + max(content, 0)
         sizes[i] = size
 
 
 @njit(cache=True, nogil=True)
-def fill_bodies_with_headers(keys, values, headers, order, starts, out):
-    """Write bodies like `fill_bodies`, with `headers`, the `Headers` of all records."""
+def fill_bodies(keys, values, headers, order, starts, out):
+    """Write record order[i] at starts[i] of `out`.
+
+    Keys and values are `Spans`. `headers` are the `Headers` of all records.
+    """
     firsts = headers.firsts
     for i in range(len(order)):
         row = order[i]
         at = _put_span(out, starts[i], keys, row)
         at = _put_span(out, at, values, row)
-        at = put_varint(out, at, firsts[row + 1] - firsts[row])
-        for h in range(firsts[row], firsts[row + 1]):
+        first, end = (firsts[row], firsts[row + 1]) if len(firsts) else (0, 0)
+        at = put_varint(out, at, end - first)
+        for h in range(first, end):
             at = _put_span(out, at, headers.keys, h)
             at = _put_span(out, at, headers.values, h)
 

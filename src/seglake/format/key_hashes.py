@@ -33,7 +33,7 @@ class KeyHashes(NamedTuple):
         """Return the hash of the key of each body. The arrays are fields of `Bodies.fixed`."""
         room = np.empty(max(_LEAST_ROOM, int(sizes.max(initial=0))), np.uint8)
         hashes, has_key = np.zeros(len(starts), np.uint64), np.zeros(len(starts), np.bool_)
-        key_kernels.hash_bodies(starts, sizes, data, room, hashes, has_key)
+        key_kernels.hash_bodies(starts, sizes, data, room, fixed(room), hashes, has_key)
         return KeyHashes(hashes, has_key)
 
     def part(self, start: int, end: int) -> KeyHashes:
@@ -75,5 +75,6 @@ def hashes_of_numbers(numbers: Spans) -> Hashes:
     hashes = np.empty(len(numbers), np.uint64)
     data, starts, lengths = numbers.fixed()
     room = np.empty(int(lengths.max(initial=0)) + 9, np.uint8)
-    key_kernels.hash_numbers(data, starts, lengths.astype(np.int64), room, hashes)
+    sizes = lengths.astype(np.int64)
+    key_kernels.hash_numbers(data, starts, sizes, room, fixed(room), hashes)
     return hashes

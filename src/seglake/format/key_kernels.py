@@ -26,7 +26,7 @@ _DIGITS, _DIGIT_BITS = 4, 14  # digits of the sort, which cover the 56 bits of a
 PAIRS, POSITION, FIRST_BLOCK = range(3)  # columns of a row of `pages`
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(cache=True, nogil=True, forceinline=True)
 def word_at(data: Any, at: int) -> Any:
     """Return the eight bytes from `at` on, little-endian."""
     return (
@@ -73,11 +73,14 @@ def hash_spans(data: Bytes, starts: Int64s, lengths: Int64s, hashes: Any) -> Non
 
 
 @njit(cache=True, nogil=True)
-def hash_numbers(data: Bytes, starts: Int64s, lengths: Int64s, room: Any, hashes: Any) -> None:
+def hash_numbers(
+    data: Bytes, starts: Int64s, lengths: Int64s, room: Any, written: Bytes, hashes: Any
+) -> None:
     """Fill `hashes` with the hashes of JSON numbers. Equal numbers (200, 2e2) have equal hashes.
 
     The hash is of the sign, the digits without the zeros at both ends, and the power of ten of the
-    last digit. `room` is a buffer with 9 bytes more than the longest number.
+    last digit. `room` is a buffer with 9 bytes more than the longest number. `written` is the same
+    memory, read-only, so that numba compiles `hash_of` only once.
     """
     for i in range(len(starts)):
         at, end = starts[i], starts[i] + lengths[i]
@@ -102,8 +105,7 @@ def hash_numbers(data: Bytes, starts: Int64s, lengths: Int64s, room: Any, hashes
             power = np.int64(0)
         for k in range(8):
             room[count + k] = (power >> (8 * k)) & 0xFF
-        start: Any = np.int64(0)  # a literal would make numba compile again
-        hashes[i] = hash_of(room, start, count + 8)
+        hashes[i] = hash_of(written, 0, count + 8)
 
 
 @njit(cache=True, nogil=True)
@@ -121,17 +123,18 @@ def _exponent(data: Bytes, at: int, end: int) -> Any:
 
 @njit(cache=True, nogil=True)
 def hash_bodies(
-    starts: Int64s, sizes: Int64s, data: Bytes, room: Any, hashes: Any, has_key: Any
+    starts: Int64s, sizes: Int64s, data: Bytes, room: Any, copied: Bytes, hashes: Any, has_key: Any
 ) -> None:
-    """Hash the key of each body that has a key. `room` is a buffer for the largest body.
+    """Hash the key of each body that has a key.
 
-    Bodies may be in other buffers than `data`, so each body is copied to `room` first.
+    Bodies may be in other buffers than `data`, so each body is copied to `room` first, a buffer for
+    the largest body. `copied` is the same memory, read-only.
     """
     for i in range(len(starts)):
-        copied = put_bytes(room, 0, data, starts[i], min(sizes[i], len(room)))
-        length, at = get_varint(room, 0, copied, 5)
+        end = put_bytes(room, 0, data, starts[i], min(sizes[i], len(room)))
+        length, at = get_varint(copied, 0, end, 5)
         if length >= 0:
-            hashes[i], has_key[i] = hash_of(room, at, length), True
+            hashes[i], has_key[i] = hash_of(copied, at, length), True
 
 
 @njit(cache=True, nogil=True)
@@ -198,7 +201,7 @@ def sort_pairs(pairs: Any, room: Any) -> int:
     return count
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(cache=True, nogil=True, forceinline=True)
 def _ones(word: Any) -> Any:
     """Count the set bits of a 64-bit word."""
     word -= (word >> np.uint64(1)) & np.uint64(0x5555555555555555)

@@ -27,7 +27,6 @@ import numpy.typing as npt
 
 from seglake.errors import CorruptData
 from seglake.format.batch import UNKNOWN, BatchTable
-from seglake.format.decode_kernels import blocks_rise
 from seglake.format.records import Int64s, fixed
 from seglake.limits import INT32_MAX, INT64_MAX
 
@@ -218,8 +217,10 @@ def decode_fences(data: Any) -> Fences:
 
 def _require_order(rows: npt.NDArray[np.void], end: int, file_position: int) -> None:
     """Raise CorruptData unless blocks ascend and the last block begins before `end` of the log."""
-    if not blocks_rise(fixed(rows), end):
-        raise CorruptData("blocks of the zone map are out of order", position=file_position)
+    for column, limit in ((rows["position"], end), (rows["relative_offset"], INT32_MAX + 1)):
+        ends_are_wrong = len(rows) and (column[0] < 0 or column[-1] >= limit)
+        if ends_are_wrong or (column[1:] <= column[:-1]).any():
+            raise CorruptData("blocks of the zone map are out of order", position=file_position)
 
 
 def checked_entries(data: Any, fences: Fences, first: int, last: int) -> npt.NDArray[np.void]:

@@ -349,7 +349,7 @@ def scan_texts(
     rows = len(starts)
     begins, sizes = np.zeros((rows, slots), np.int64), np.zeros((rows, slots), np.int64)
     stack = np.empty((MAX_DEPTH, 4), np.int64)  # entry, slot, first byte, closing bracket
-    verdicts = np.zeros(rows, np.int8)
+    verdicts = np.empty(rows, np.int8)
     for row in range(rows):
         start = starts[row]
         verdict = _scan_text(
@@ -385,28 +385,14 @@ def unescape_all(
 
 
 @njit(cache=True, nogil=True)
-def count_elements(data: Bytes, starts: Int64s, lengths: Int32s) -> Int64s:
-    """Return an upper bound of the number of elements of each valid JSON array.
-
-    This is the number of its commas, at any depth and in strings, plus one.
-    """
-    base = data.ctypes.data
-    counts = np.zeros(len(starts), np.int64)
-    for row in range(len(starts)):
-        for k in range(starts[row], starts[row] + lengths[row]):
-            counts[row] += byte_at(base, k) == 0x2C
-        counts[row] += 1
-    return counts
-
-
-@njit(cache=True, nogil=True)
 def elements(
     data: Bytes, starts: Int64s, lengths: Int32s, rows: Int64s, begins: Int64s, sizes: Int64s
 ) -> int:
     """Find the elements of valid JSON arrays, and return their number.
 
     For each element, `rows` gets the number of its JSON array, `begins` its position, and `sizes`
-    its length * 8 + kind. These buffers need room for the sum of `count_elements`.
+    its length * 8 + kind. These buffers need room for all commas of the arrays, and one more item
+    for each array.
     """
     base, n = data.ctypes.data, 0
     for row in range(len(starts)):
@@ -529,7 +515,10 @@ def _with_room(table: Entries, n: int) -> Entries:
     if n < len(table):
         return table
     wider = np.empty((2 * n, table.shape[1]), np.int64)
-    wider[:n] = table
+    # A loop and not an assignment of arrays, see `seglake.compile.jit`.
+    for row in range(n):
+        for column in range(table.shape[1]):
+            wider[row, column] = table[row, column]
     return wider
 
 
@@ -583,7 +572,8 @@ def find_events(
         while arrays[unit]:
             unit += 1
     rows, n = np.empty((256, 4), np.int64), 0
-    owners, m = np.full((16, 1 + 2 * inherited), -1), 1  # owner 0 has no members
+    owners, m = np.empty((16, 1 + 2 * inherited), np.int64), 1
+    owners[0] = -1  # owner 0 has no members
     owner = np.zeros(levels + 1, np.int64)  # for each open container, the innermost open object
     depth, phase, found, document, documents = state[0], state[1], state[2], state[3], state[4]
     position, complete, complete_rows, verdict = begin, begin, 0, BROKEN

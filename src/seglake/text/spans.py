@@ -161,7 +161,7 @@ def unsigned_integers(data: Bytes, starts: Int64s, lengths: Int32s, bound: int) 
     `bound` must be at most 10^18. If it is above 10^17, texts must have at most 18 digits.
     """
     base = data.ctypes.data
-    numbers = np.full(len(starts), -1, np.int64)
+    numbers = np.empty(len(starts), np.int64)
     for row in range(len(starts)):
         value = 0 if lengths[row] > 0 else -1
         for k in range(starts[row], starts[row] + lengths[row]):
@@ -170,8 +170,7 @@ def unsigned_integers(data: Bytes, starts: Int64s, lengths: Int32s, bound: int) 
                 value = -1
                 break
             value = value * 10 + digit
-        if value < bound:
-            numbers[row] = value
+        numbers[row] = value if value < bound else -1
     return numbers
 
 
@@ -223,13 +222,10 @@ def null_if(values: Spans, texts: Sequence[str]) -> Spans:
     return where_null(values, is_one_of(values, [text.encode() for text in texts]))
 
 
-@njit(cache=True, nogil=True)
-def with_line_feed(data: Bytes, starts: Int64s, lengths: Int32s) -> Flags:
+def with_line_feed(spans: Spans) -> Flags:
     """Return, for each item, whether it contains a line feed."""
-    mask = np.zeros(len(starts), np.bool_)
-    for row in range(len(starts)):
-        for k in range(starts[row], starts[row] + lengths[row]):
-            if data[k] == 0x0A:
-                mask[row] = True
-                break
+    packed = join_rows([spans])
+    feeds = np.flatnonzero(packed.data == 0x0A)
+    first, last = np.searchsorted(feeds, [packed.starts, packed.starts + packed.lengths])
+    mask: Flags = first < last
     return mask

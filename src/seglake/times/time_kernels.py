@@ -103,8 +103,9 @@ def _number(base: int, position: int, end: int, power: int) -> tuple[int, int]:
 def read_numbers(data: Bytes, starts: Int64s, lengths: Int32s, power: int) -> tuple[Int64s, Codes]:
     """Read decimal numbers times 10 ** power. Return milliseconds and codes."""
     base = data.ctypes.data
-    ms, codes = np.zeros(len(starts), np.int64), np.full(len(starts), UNREADABLE, np.int8)
+    ms, codes = np.zeros(len(starts), np.int64), np.empty(len(starts), np.int8)
     for row in range(len(starts)):
+        codes[row] = UNREADABLE
         if lengths[row] > 0:
             start = starts[row]
             ms[row], codes[row] = _number(base, start, start + lengths[row], power)
@@ -239,10 +240,11 @@ def _iso(base: int, position: int, end: int, parts: Int64s) -> bool:
 def read_iso(data: Bytes, starts: Int64s, lengths: Int32s) -> tuple[Int64s, Codes, Flags]:
     """Read ISO 8601 texts. Return milliseconds, codes, and a mask of texts without a zone."""
     base = data.ctypes.data
-    ms, codes = np.zeros(len(starts), np.int64), np.full(len(starts), UNREADABLE, np.int8)
+    ms, codes = np.zeros(len(starts), np.int64), np.empty(len(starts), np.int8)
     local = np.zeros(len(starts), np.bool_)
     parts = np.empty(PARTS, np.int64)
     for row in range(len(starts)):
+        codes[row] = UNREADABLE
         parts[:] = 0
         parts[YEAR_DAY] = -1
         if lengths[row] > 0 and _iso(base, starts[row], starts[row] + lengths[row], parts):
@@ -329,11 +331,12 @@ def read_pattern(
     `year` is the year of texts without a year. If the pattern has a year, `year` is -1.
     """
     base = data.ctypes.data
-    ms, codes = np.zeros(len(starts), np.int64), np.full(len(starts), UNREADABLE, np.int8)
+    ms, codes = np.zeros(len(starts), np.int64), np.empty(len(starts), np.int8)
     local = np.zeros(len(starts), np.bool_)
     parts = np.empty(PARTS, np.int64)
     for row in range(len(starts)):
         position, end = starts[row], starts[row] + lengths[row]
+        codes[row] = UNREADABLE
         parts[:] = 0
         parts[YEAR], parts[MONTH], parts[DAY] = year, 1, 1
         parts[YEAR_DAY] = parts[SHORT_YEAR] = parts[HALF_HOUR] = -1

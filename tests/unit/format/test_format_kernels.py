@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from seglake.compile.jit import njit
 from seglake.format import decode_kernels, encode_kernels, sought_kernels
 from seglake.format.codecs import batch_kernels
 from seglake.format.codecs.payload import payload_of
@@ -55,7 +56,7 @@ def test_one_compilation_serves_all_callers() -> None:
     rebuild(0, frozen, IndexPolicy())
     scan_batches(made.data[: made.table["size"][0]])
     for kernel in (
-        encode_kernels.fill_bodies_with_headers, encode_kernels.cut_batches,
+        encode_kernels.fill_bodies, encode_kernels.cut_batches,
         encode_kernels.fill_records, encode_kernels.append, decode_kernels.find_batches,
         decode_kernels.survey, decode_kernels.parse_records,
         decode_kernels.parse_headers, decode_kernels.parse_extremes,
@@ -63,6 +64,21 @@ def test_one_compilation_serves_all_callers() -> None:
         batch_kernels.put_headers, batch_kernels.put_checksums,
     ):  # fmt: skip
         assert len(kernel.signatures) == 1, kernel
+
+
+@njit()
+def doubled(number: int) -> int:
+    return 2 * number
+
+
+@njit()
+def with_constants(number: int) -> int:
+    return doubled(number) + doubled(5) + doubled(number=7)
+
+
+def test_kernels_are_compiled_once_for_all_constants() -> None:
+    assert with_constants(1) == 26
+    assert len(doubled.signatures) == 1
 
 
 SOURCES = sorted((Path(__file__).parents[3] / "src").glob("**/*.py"))

@@ -61,12 +61,12 @@ def put_headers(table, starts, out):
         put_big_endian(out, at + BASE_OFFSET_AT, row.base_offset, 8)
         put_big_endian(out, at + LENGTH_AT, row.size - LOG_OVERHEAD, 4)
         out[at + MAGIC_AT] = 2
-        put_big_endian(out, at + ATTRIBUTES_AT, row.attributes, 2)
+        put_big_endian(out, at + ATTRIBUTES_AT, np.int64(row.attributes), 2)
         put_big_endian(out, at + LAST_OFFSET_DELTA_AT, row.last_offset - row.base_offset, 4)
         put_big_endian(out, at + BASE_TIMESTAMP_AT, row.base_timestamp, 8)
         put_big_endian(out, at + MAX_TIMESTAMP_AT, row.max_timestamp, 8)
         out[at + PRODUCER_AT : at + COUNT_AT] = 255  # producer id, epoch, base sequence: -1
-        put_big_endian(out, at + COUNT_AT, row.count, 4)
+        put_big_endian(out, at + COUNT_AT, np.int64(row.count), 4)
 
 
 @njit(cache=True, nogil=True)

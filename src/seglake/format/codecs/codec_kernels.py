@@ -105,19 +105,14 @@ def payload_bounds(log, table, addresses, max_bytes, bounds):
 @njit(cache=True, nogil=True)
 def payload_bound(log, start, end, attributes, addresses, max_bytes):
     """Return an upper bound of the decompressed bytes of log[start:end], see `payload_bounds`."""
-    bound = _bound(log, start, end, attributes & CODEC_MASK, addresses)
-    return bound if bound <= max_bytes else np.int64(NOT_HERE)
-
-
-@njit(cache=True, nogil=True)
-def _bound(log, start, end, codec, addresses):
+    codec, bound = attributes & CODEC_MASK, np.int64(NOT_HERE)
     if codec == _NONE:
-        return end - start
-    if codec == _ZSTD and addresses[ZSTD_DECOMPRESS] and start < end:
-        return max(_call2(addresses[ZSTD_BOUND], (log.ctypes.data + start, end - start)), NOT_HERE)
-    if codec == _LZ4 and addresses[LZ4_DECOMPRESS]:
-        return _lz4_bound(log, start, end)
-    return np.int64(NOT_HERE)
+        bound = end - start
+    elif codec == _ZSTD and addresses[ZSTD_DECOMPRESS] and start < end:
+        bound = _call2(addresses[ZSTD_BOUND], (log.ctypes.data + start, end - start))
+    elif codec == _LZ4 and addresses[LZ4_DECOMPRESS]:
+        bound = _lz4_bound(log, start, end)
+    return bound if 0 <= bound <= max_bytes else np.int64(NOT_HERE)
 
 
 @njit(cache=True, nogil=True)

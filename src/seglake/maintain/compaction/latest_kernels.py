@@ -42,12 +42,12 @@ class KeyedRecords(NamedTuple):
 _AT_ONCE = 1024
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(cache=True, nogil=True, forceinline=True)
 def _turned(word: Any, bits: int) -> Any:
     return (word << np.uint64(bits)) | (word >> np.uint64(64 - bits))
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(cache=True, nogil=True, forceinline=True)
 def _round(v0: Any, v1: Any, v2: Any, v3: Any) -> Any:
     v0 += v1
     v1 = _turned(v1, 13) ^ v0
@@ -179,7 +179,8 @@ def take_rows(slots: Words, ends: Int64s, rows: Words) -> None:
     for i in range(len(slots)):
         if slots[i, 2]:
             bucket = _bucket(slots[i, 0], buckets)
-            rows[ends[bucket]] = slots[i]
+            for word in range(3):
+                rows[ends[bucket], word] = slots[i, word]
             ends[bucket] += 1
             slots[i, 2] = 0
 

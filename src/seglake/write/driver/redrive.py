@@ -745,7 +745,7 @@ def reject_table(lines: Int64s, reasons: npt.NDArray[Any], raw: Spans) -> Reject
     """Return an array of the type REJECT for quarantined rows, in the given order."""
     rows = np.zeros(len(lines), REJECT)
     rows["line"], rows["length"] = lines, np.maximum(raw.lengths, 0)
-    rows["hash"], rows["line_feed"] = fnv_hashes(*raw.fixed()), with_line_feed(*raw.fixed())
+    rows["hash"], rows["line_feed"] = fnv_hashes(*raw.fixed()), with_line_feed(raw)
     rows["cut"] = (raw.lengths >= REJECTED_BYTES) | np.isin(reasons, _CUT)
     return rows
 
@@ -761,7 +761,7 @@ def _same(raw: Spans, rejects: Rejected) -> Flags:
     alike = fnv_hashes(*Spans(raw.data, raw.starts, sizes).fixed()) == rejects["hash"]
     line = rejects["cut"] & (raw.lengths >= rejects["length"])
     if line.any():
-        line &= ~with_line_feed(*raw.fixed())
+        line &= ~with_line_feed(raw)
     whole = (raw.lengths == rejects["length"]) & (sizes < REJECTED_BYTES)
     same: Flags = alike & (line | whole)
     return same

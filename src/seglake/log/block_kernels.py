@@ -127,7 +127,8 @@ def read_first_reaching(
     """
     outline, unknown = room.outline, (UNKNOWN, np.int64(0), np.int64(0), np.int64(0))
     # 1. Outline the block, which checks it, unless an earlier call did.
-    outline[: len(before)] = before
+    for number in range(len(before)):  # see `seglake.compile.jit`
+        outline[number] = before[number]
     if len(before) == 0 and not survey(data, first_offset, end_offset, addresses, outline):
         return unknown
     # 2. Search the outline, and read the times of a batch when the search needs them.

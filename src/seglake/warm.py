@@ -6,6 +6,7 @@ reads, prints, rewrites and compacts them. No JVM starts.
 """
 
 import _thread
+import gc
 import os
 import subprocess
 import sys
@@ -257,6 +258,8 @@ def _stop_without_package() -> None:
 
 
 if __name__ == "__main__":
+    # numba makes so many objects that the garbage collector takes a seventh of the time by default.
+    gc.set_threshold(50_000, 20, 50)
     # Other processes do not wait for this process, see `seglake.compile.fallback`.
     if "--beside" in sys.argv:
         os.nice(10)

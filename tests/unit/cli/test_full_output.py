@@ -79,7 +79,7 @@ def run_in_shell(
     "redirection",
     rest_but(
         [">&-", ">/dev/full", "2>&-", "2>/dev/full", "<&- >&- 2>&-"],
-        ">/dev/full", "2>/dev/full", "<&- >&- 2>&-",
+        ">/dev/full", "2>/dev/full",
     ),
 )  # fmt: skip
 def test_output_fails_only_commands_that_did_not_commit(tmp_path: Path, redirection: str) -> None:

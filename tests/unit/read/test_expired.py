@@ -151,7 +151,7 @@ def plainly(answer: Any) -> Any:
     return answer.to_pylist() if isinstance(answer, pa.Table) else str(answer)
 
 
-@pytest.mark.parametrize("before", rest_but_today(ASKED))
+@pytest.mark.parametrize("before", rest_but_today(ASKED, 6))
 def test_what_was_asked_before_is_answered_as_then_or_expired(tmp_path: Path, before: str) -> None:
     """From the caches; no answer is a mixture."""
     maker = made(tmp_path)

@@ -13,7 +13,7 @@ import pytest
 import seglake
 from seglake.errors import UsageError
 from seglake.read.log import Log
-from seglake.store import open_store
+from seglake.store import Store, open_store
 from tests.harness.object_server import ObjectServer, object_server
 from tests.harness.tiers import rest_but
 from tests.makers.lakes import Event, LakeMaker, Shape, T
@@ -91,7 +91,7 @@ def test_a_child_on_a_disk_reads_open_logs_and_may_not_open_others(lake: Path) -
 
 
 def fork_with_objects(root: str, options: dict[str, str]) -> None:
-    store = open_store(root, options)
+    store = [open_store(root, options)]
     log = seglake.open(root, storage_options=options).topic("events")
     key = log.reader(0).segment(0).log_key
     assert len(log.read_range(T, T + 100).read_all()) == 400
@@ -101,18 +101,13 @@ def fork_with_objects(root: str, options: dict[str, str]) -> None:
         assert ended(again) == 0
         assert ended(refused("(delta-rs|obstore)", lambda: count(root, options))) == 0
         assert log.record_at(0, offset).value == b"v"
-        assert store.size(key)
+        assert store[0].size(key)
+    fork_and_end(store)
 
 
-def test_a_child_may_not_use_objects_that_its_parent_used(server: ObjectServer) -> None:
-    in_new_process(fork_with_objects, server.root, server.options)
-
-
-def fork_and_end(root: str, options: dict[str, str]) -> None:
+def fork_and_end(store: list[Store]) -> None:
     """A child that frees what it inherits, and ends as programs do, leaves the parent alone."""
-    store = [open_store(root, options)]
     keys = [found.key for found in store[0].list("topics")]
-    assert store[0].size(keys[0])
     child = os.fork()
     if not child:
         store.clear()
@@ -122,8 +117,10 @@ def fork_and_end(root: str, options: dict[str, str]) -> None:
         assert store[0].size(key)
 
 
-def test_a_child_frees_nothing_that_its_parent_waits_for(server: ObjectServer) -> None:
-    in_new_process(fork_and_end, server.root, server.options)
+def test_a_child_may_not_use_objects_that_its_parent_used_and_frees_none(
+    server: ObjectServer,
+) -> None:
+    in_new_process(fork_with_objects, server.root, server.options)
 
 
 def fork_first(root: str, options: dict[str, str]) -> None:

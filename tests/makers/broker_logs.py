@@ -5,7 +5,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
 
 from seglake.format.codecs.compression import NAMES
 from tests.judges.kafka_broker import Broker
@@ -34,13 +33,6 @@ TOPICS = {
 }
 PARTITIONS = 2
 BIG = 40_000  # bytes of a value, so that a few dozen fill a segment
-
-
-class Written(NamedTuple):
-    """A stopped broker's log.dir, and what its consumers saw before it stopped."""
-
-    folder: Path
-    seen: dict[tuple[str, int], Committed]
 
 
 def some(chance: random.Random, count: int, *, size: int = 20, keys: int = 7) -> list[Record]:

@@ -5,6 +5,7 @@ import math
 import os
 import shutil
 import time
+import uuid
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
+import seglake
 from seglake.catalog import table as catalog_table
 from seglake.catalog.attempts import Manifest, read_manifest
 from seglake.catalog.delta import commit_log, delta_rs, file_merges
@@ -31,10 +33,11 @@ from seglake.errors import (
     VersionExpired,
 )
 from seglake.layout import success_key
+from seglake.maintain.health.repair import rebuild_catalog
 from seglake.store import Listed, open_store
 from tests.harness.meanwhile import before_first
 from tests.makers.catalog_rows import append, new_attempt, run, segment, source, topic
-from tests.makers.lakes import create_catalog, open_catalog
+from tests.makers.lakes import Event, LakeMaker, T, create_catalog, open_catalog
 
 
 def _now_ms() -> int:
@@ -536,3 +539,68 @@ def test_segments__of_an_unknown_topic_are_none(catalog: CatalogTable) -> None:
     assert catalog.segments(catalog.snapshot(), "none") == []
     assert catalog.rows(EMPTY, "source", "none").column_names[:2] == ["path", "size_bytes"]
     assert SegmentRow.KIND == "segment"
+
+
+# The identity of a lake: given once, kept by everything that keeps the lake.
+
+
+def made(root: Path, runs: int) -> LakeMaker:
+    maker = LakeMaker(root)
+    for _ in range(runs):
+        maker.run({0: [Event(T)]})
+    return maker
+
+
+def identity(root: Path) -> str:
+    return seglake.open(str(root)).identity
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_an_identity_stays(lost: bool, tmp_path: Path) -> None:
+    maker = LakeMaker(tmp_path)
+    opened = seglake.open(str(tmp_path))
+    maker.run({0: [Event(T)]})
+    first = identity(tmp_path)
+    assert opened.refresh().identity == first
+    maker.run({0: [Event(T)]})
+    if lost:
+        shutil.rmtree(tmp_path / "catalog/log")
+    rebuild_catalog(str(tmp_path), force=True, dry_run=False)
+    assert identity(tmp_path) == first
+    assert uuid.UUID(first).version == 4
+    LakeMaker(tmp_path).run({0: [Event(T)]})
+    assert identity(tmp_path) == first
+
+
+def test_two_lakes_have_two(tmp_path: Path) -> None:
+    for name in "ab":
+        LakeMaker(tmp_path / name).run({0: [Event(T)]})
+    assert identity(tmp_path / "a") != identity(tmp_path / "b")
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 3), (3, 1), (3, 3), (1, 30), (3, 30)])
+def test_an_open_lake_never_becomes_another_one(tmp_path: Path, before: int, after: int) -> None:
+    """With a checkpoint (thirty versions), delta-rs goes on with the table that is there."""
+    root = tmp_path / "lake"
+    made(root, before)
+    lake = seglake.open(str(root))
+    log, identity = lake.topic("events"), lake.identity
+    shutil.rmtree(root)
+    made(root, after)
+    for _ in range(2):
+        for act in (lake.refresh, lake.reopen):
+            with pytest.raises(VersionExpired):
+                act()
+        for version in {*range(1, after + 1)} - {before}:
+            with pytest.raises((VersionExpired, UsageError)):
+                log.at(version)
+        assert lake.identity == identity
+
+
+def test_an_open_catalog_never_becomes_the_rebuilt_one(tmp_path: Path) -> None:
+    catalog = made(tmp_path, 1).catalog
+    rebuild_catalog(str(tmp_path), dry_run=False, force=True)
+    newest = seglake.open(str(tmp_path)).version
+    for version in (None, newest, None, newest):
+        with pytest.raises(VersionExpired):
+            catalog.snapshot(version)

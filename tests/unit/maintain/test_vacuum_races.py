@@ -8,15 +8,21 @@ from typing import Any
 import pytest
 
 from seglake.catalog import attempts as claims
+from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.table import CatalogTable
 from seglake.config import Pipeline
 from seglake.errors import AttemptAbandoned, CorruptData
 from seglake.format.index import IndexPolicy
 from seglake.layout import claim_key, new_attempt
+from seglake.maintain.erasure.erase import erase
 from seglake.maintain.health.reindex import reindex
 from seglake.maintain.health.verify import verify
-from seglake.maintain.vacuum import VacuumResult, vacuum
+from seglake.maintain.merge import merge
+from seglake.maintain.tagging import tag
+from seglake.maintain.undo import undo
+from seglake.maintain.vacuum import VacuumResult, _Sweep, vacuum
 from seglake.store import open_store
+from tests.harness.meanwhile import before_first
 from tests.makers.lakes import Event, LakeMaker, open_catalog
 from tests.makers.raw_events import Line, T, ingest, pipeline_of, read_lake, write_file
 
@@ -155,3 +161,49 @@ def test_the_tables_own_retention__holds(maker: LakeMaker, monkeypatch: pytest.M
         native.alter.set_table_properties({log: interval, name: interval})
         told.append(bool(vacuum(str(maker.root), dry_run=True).catalog_files))
     assert told == [True, False]
+
+
+# A process pauses before a commit, however long: no commit names what a vacuum deletes.
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    """Three runs with rejects."""
+    for run in range(3):
+        made = [Line(T + n, f"k{n % 5}", broken=None if n % 10 else "{") for n in range(LINES)]
+        path = write_file(tmp_path / f"{run}.jsonl", made)
+        ingest(pipeline_of(tmp_path / "lake", path), str(run))
+    return str(tmp_path / "lake")
+
+
+def sweep_root(root: str) -> None:
+    """As after a pause that is longer than all that is spared."""
+    vacuum(root, dry_run=False, grace_hours=0, retention_hours=0)
+
+
+def assert_rejects_can_be_read(root: str) -> None:
+    store = open_store(root)
+    for key in QuarantineTable(store).all_keys("events"):
+        store.size(key)
+    assert erase(root, "events", ["nobody"], raw_containing="nothing", grace_hours=0).version == -1
+
+
+def test_rejects_that_go_while_a_vacuum_deletes__stay_until_the_next(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tag lets it look again; the run that was undone by then had rejects in the table."""
+    tag(root, "first")
+    tag(root, "first", delete=True)
+    merge(root, "events", everything=True)
+
+    def undo_and_tag() -> None:
+        undo(root, "events", "2")
+        tag(root, "second")
+
+    before_first(monkeypatch, _Sweep, "_without_new_tags", undo_and_tag)
+    sweep_root(root)
+    before = QuarantineTable(open_store(root)).all_keys("events")
+    assert_rejects_can_be_read(root)
+    sweep_root(root)
+    assert len(QuarantineTable(open_store(root)).all_keys("events")) < len(before)
+    assert_rejects_can_be_read(root)

@@ -34,9 +34,10 @@ from seglake.log.files import index_files
 from seglake.log.links import ChunkedLog, ChunkedLogs, Chunks, LakeLogs, Link
 from seglake.log.rewrite.keep import ExcludeKeys, ExcludeOffsets, KeepOffsets, RecordFilter
 from seglake.log.rewrite.segments import RewriteTarget, rebatch, rewrite
+from seglake.maintain.commit import SegmentGroup
 from seglake.maintain.health.reindex import check_segment, rebuild_index_files
 from seglake.maintain.health.verify import verify
-from seglake.maintain.merge import GROWTH, SegmentGroup, groups_to_merge
+from seglake.maintain.merge import GROWTH, groups_to_merge
 from seglake.store import open_store
 from tests.judges.described import describe
 from tests.judges.kafka_model import read_log

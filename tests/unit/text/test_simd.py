@@ -22,7 +22,7 @@ def _find(base: int, begin: int, length: int, words: int, starts: Any) -> int:
 
 @numba.njit
 def _find_first(text: Any, words: Any, starts: Any) -> int:
-    begin = np.int64(0)  # a constant, but of the type int64
+    begin: Any = np.int64(0)  # a constant, but of the type int64
     return _find(text.ctypes.data, begin, len(text), words.ctypes.data, starts)
 
 

@@ -25,19 +25,6 @@ from tests.makers.strategies import examples
 from tests.unit.format.test_batch import encode, read
 
 
-@pytest.mark.parametrize("module", [decode_kernels, encode_kernels])
-def test_kernels_call_only_their_own_module(module: Any) -> None:
-    # numba would go on using a cached kernel after a change in another module
-    tree = ast.parse(Path(module.__file__).read_text())
-    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-    ours = {
-        node.module for node in imports if node.module and node.module.startswith("seglake")
-    } - {"seglake.compile.jit", "seglake.compile.fallback"}
-    assert ours <= {"seglake.format.batch", "seglake.format.records", "seglake.limits"}
-    names = [alias.name for node in imports if node.module in ours for alias in node.names]
-    assert [name for name in names if hasattr(getattr(module, name), "py_func")] == []
-
-
 def test_one_compilation_serves_all_callers() -> None:
     # each further one would cost a task seconds
     items = [Record(i, b"k", b"v", ((b"h", b"x"),)) for i in range(3)]

@@ -20,6 +20,7 @@ from seglake.terminal.progress import (
     report_wait,
 )
 from seglake.write.driver.report import Report, silent
+from tests.harness.lake_server import until
 from tests.makers.lakes import Event, LakeMaker
 
 
@@ -59,9 +60,7 @@ def test_lines_without_a_rate_and_at_the_end() -> None:
 def test_a_wait_tells_how_long_it_takes() -> None:
     said: list[str] = []
     with line_every(0.01), report_wait("Spark starts", said.append):
-        deadline = time.monotonic() + 60
-        while len(said) < 2 and time.monotonic() < deadline:
-            time.sleep(0.01)
+        until(lambda: len(said) >= 2)
     assert {*said[:2]} == {"Spark starts, 0 s"}
 
 
@@ -71,9 +70,7 @@ def test_only_a_long_step_has_a_log_line(caplog: pytest.LogCaptureFixture) -> No
     with report.step("plan", silent, "1 file is listed"):
         pass
     with line_every(0.01), report.step("read", silent, "1 file is read"):
-        deadline = time.monotonic() + 60
-        while not caplog.messages and time.monotonic() < deadline:
-            time.sleep(0.01)
+        until(lambda: bool(caplog.messages))
         time.sleep(0.05)
     assert caplog.messages == ["topic t: 1 file is read"]
 
@@ -81,10 +78,7 @@ def test_only_a_long_step_has_a_log_line(caplog: pytest.LogCaptureFixture) -> No
 def test_a_function_is_called_periodically_until_the_block_ends() -> None:
     calls = list[float]()
     with line_every(0.01), periodically(lambda: calls.append(time.monotonic())):
-        deadline = time.monotonic() + 60
-        while len(calls) < 3 and time.monotonic() < deadline:
-            time.sleep(0.01)
-    assert len(calls) >= 3
+        until(lambda: len(calls) >= 3)
     assert interval_s() == EVERY_S
     assert not [each for each in threading.enumerate() if each.name == "seglake progress"]
 

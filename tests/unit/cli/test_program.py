@@ -17,6 +17,7 @@ from seglake.cli.app import app
 from seglake.cli.arguments.help import EXPERT
 from seglake.cli.terminal import progress
 from seglake.cli.terminal.progress import display, sign_of_life
+from tests.harness.lake_server import until
 
 GROUPS = {
     "Begin": "demo init check warm help",
@@ -188,17 +189,10 @@ def on_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     return made
 
 
-def waits_for(shown: str, terminal: StringIO) -> bool:
-    end = time.monotonic() + 20
-    while shown not in terminal.getvalue() and time.monotonic() < end:
-        time.sleep(0.01)
-    return shown in terminal.getvalue()
-
-
 def test_a_quiet_command_shows_that_it_lives(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = on_terminal(monkeypatch)
     with sign_of_life("seglake metrics"):
-        assert waits_for("seglake metrics", terminal)
+        until(lambda: "seglake metrics" in terminal.getvalue())
         print("text", end="")
         said = terminal.getvalue()
         assert said.endswith("text")
@@ -210,9 +204,9 @@ def test_a_quiet_command_shows_that_it_lives(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_display_of_its_own_takes_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = on_terminal(monkeypatch)
     with sign_of_life("seglake check"):
-        assert waits_for("seglake check", terminal)
+        until(lambda: "seglake check" in terminal.getvalue())
         with display("looking at the files"):
-            assert waits_for("looking at the files", terminal)
+            until(lambda: "looking at the files" in terminal.getvalue())
             _, _, later = terminal.getvalue().partition("looking at the files")
             assert "seglake check" not in later
 
@@ -222,7 +216,7 @@ def test_an_error_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def fail() -> None:
         with sign_of_life("seglake check"):
-            assert waits_for("seglake check", terminal)
+            until(lambda: "seglake check" in terminal.getvalue())
             raise KeyError
 
     with pytest.raises(KeyError):

@@ -149,7 +149,3 @@ def test_examples_are_counted_by_the_profile() -> None:
     """`examples` of makers/strategies.py scales a number; one in `settings` would hold in each."""
     counting = {name(p) for p in TESTS if any("max_" + "examples" in t for t in lines_of(p))}
     assert counting == {"tests/conftest.py", "tests/makers/strategies.py"}
-
-
-def test_allowances_have_reasons() -> None:
-    assert all(ALLOWED.values())

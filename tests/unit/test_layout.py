@@ -34,11 +34,6 @@ def test_segment_key__is_read_back(file: SegmentFile) -> None:
     assert len(key.rsplit("/", 1)[1].split(".")[0]) == 20
 
 
-@given(st.lists(FILES, min_size=2, max_size=2, unique=True))
-def test_segment_key__differs_for_different_files(files: list[SegmentFile]) -> None:
-    assert layout.segment_key(files[0]) != layout.segment_key(files[1])
-
-
 @given(st.text("a1-./\\ \n%é", max_size=60))
 def test_parse_segment_key__refuses_anything_else(key: str) -> None:
     for wrong in (key, f"topics/{key}", f"topics/t-0/{ATTEMPT}/{key}"):

@@ -487,11 +487,6 @@ def test_a_merge_in_the_catalog__is_no_micro_batch(
     assert sorted(query.drain(), key=lambda r: r[:2]) == maker.records()
 
 
-def test_a_reader_can_be_sent_before_and_after_it_planned(maker: LakeMaker) -> None:
-    reader = reader_of(maker, startingOffsets="earliest")
-    assert tables(reader, reader.partitions(offset(0, 0), offset(1, 0)))[0].num_rows == 1
-
-
 def test_errors_are_raised_when_the_query_starts(maker: LakeMaker) -> None:
     with pytest.raises(UsageError, match="endTime is only valid in a batch query"):
         reader_of(maker, endTime="0")

@@ -78,12 +78,9 @@ def content(folder: Path) -> dict[str, bytes]:
 
 def plain(log: BrokerLog) -> BrokerLog:
     """The log without transactions; its segments leave no offset between them."""
-    steps = [replace_step(each.step) for each in log.placed if each.step.events]
+    kept = [each.step for each in log.placed if each.step.events]
+    steps = [step._replace(producer=-1, gap=0 if step.rolls else step.gap) for step in kept]
     return BrokerLog(steps or STEPS, log.shape, log.start)
-
-
-def replace_step(step: Step) -> Step:
-    return step._replace(producer=-1, gap=0 if step.rolls else step.gap)
 
 
 @given(logs(), st.sampled_from(TIERINGS), st.integers(20, 300), st.data())
@@ -291,7 +288,7 @@ def test_damage_behind_a_link_names_the_object(tmp_path: Path, at: int) -> None:
 def test_copies_of_several_leaders(tmp_path: Path) -> None:
     """The second leader copied its own segments, and one that both have begins in the first's."""
     one = BrokerLog(STEPS, Shape())
-    other = BrokerLog([replace_rolls(step, at) for at, step in enumerate(STEPS)], Shape())
+    other = BrokerLog([step._replace(rolls=at == 2) for at, step in enumerate(STEPS)], Shape())
     for number, log in enumerate((one, other)):
         folder = log.write(tmp_path / f"{number}" / "events-0")
         epochs = {0: 0} if not number else {0: 0, 1: 9}
@@ -299,10 +296,6 @@ def test_copies_of_several_leaders(tmp_path: Path) -> None:
     take(tmp_path / "lake", tmp_path / "bucket")
     assert read(tmp_path / "lake") == one.committed()[0]
     assert_sound(tmp_path / "lake")
-
-
-def replace_rolls(step: Step, at: int) -> Step:
-    return step._replace(rolls=at == 2)
 
 
 def test_a_source_without_segments_gets_advice(tmp_path: Path) -> None:

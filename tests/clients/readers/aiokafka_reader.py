@@ -9,39 +9,20 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.helpers import create_ssl_context
 
-from tests.clients.program import Record
 from tests.clients.readers.answering import WAIT_S, Answer, Request, Taken, answer
 
 
 @asynccontextmanager
 async def opened(request: Request, *topics: str, **more: Any) -> AsyncIterator[AIOKafkaConsumer]:
     """A running consumer."""
-    settings: dict[str, Any] = {
-        "bootstrap_servers": request.servers, "security_protocol": request.protocol,
-        "isolation_level": request.isolation, "enable_auto_commit": False,
-        "fetch_max_wait_ms": 100, **more,
-    }  # fmt: skip
     if request.ca:
-        settings["ssl_context"] = create_ssl_context(cafile=request.ca)
-    if request.mechanism:
-        settings |= {
-            "sasl_mechanism": request.mechanism, "sasl_plain_username": request.user,
-            "sasl_plain_password": request.password,
-        }  # fmt: skip
-    consumer = AIOKafkaConsumer(*topics, **settings)
+        more["ssl_context"] = create_ssl_context(cafile=request.ca)
+    consumer = AIOKafkaConsumer(*topics, **request.python_settings(), **more)
     try:
         await consumer.start()
         yield consumer
     finally:
         await consumer.stop()
-
-
-def take(taken: Taken, batches: dict[Any, list[Any]]) -> None:
-    """Take what one call gave."""
-    for place, messages in batches.items():
-        for m in messages:
-            record = Record(m.offset, m.timestamp, m.key, m.value, tuple(m.headers))
-            taken.add(place.partition, record)
 
 
 async def read(request: Request) -> Answer:
@@ -53,7 +34,7 @@ async def read(request: Request) -> Answer:
         await consumer.seek_to_beginning()
         while any([await consumer.position(place) < end for place, end in ends.items()]):
             request.check_time(taken.count)
-            take(taken, await consumer.getmany(timeout_ms=100))
+            taken.take(await consumer.getmany(timeout_ms=100))
     return taken.hashed(request.ends)
 
 
@@ -75,7 +56,7 @@ async def group(request: Request) -> Answer:
         while taken.count < request.stop_after:
             request.check_time(taken.count)
             rest = min(500, request.stop_after - taken.count)
-            take(taken, await consumer.getmany(timeout_ms=100, max_records=rest))
+            taken.take(await consumer.getmany(timeout_ms=100, max_records=rest))
         places = {TopicPartition(request.topic, p): at for p, at in taken.behind().items()}
         await consumer.commit(places)
     return taken.bounds()

@@ -41,6 +41,32 @@ class Request(NamedTuple):
         """Kafka's `isolation.level`."""
         return "read_committed" if self.committed else "read_uncommitted"
 
+    def librdkafka_settings(self) -> dict[str, str]:
+        """The settings of librdkafka's clients that depend on the request."""
+        settings = {"security.protocol": self.protocol, "isolation.level": self.isolation}
+        if self.ca:
+            settings["ssl.ca.location"] = self.ca
+        if self.mechanism:
+            settings |= {
+                "sasl.mechanism": self.mechanism, "sasl.username": self.user,
+                "sasl.password": self.password,
+            }  # fmt: skip
+        return settings
+
+    def python_settings(self) -> dict[str, Any]:
+        """The settings that kafka-python and aiokafka share."""
+        settings: dict[str, Any] = {
+            "bootstrap_servers": self.servers, "security_protocol": self.protocol,
+            "isolation_level": self.isolation, "enable_auto_commit": False,
+            "fetch_max_wait_ms": 100,
+        }  # fmt: skip
+        if self.mechanism:
+            settings |= {
+                "sasl_mechanism": self.mechanism, "sasl_plain_username": self.user,
+                "sasl_plain_password": self.password,
+            }  # fmt: skip
+        return settings
+
     def check_time(self, done: object = "") -> None:
         """Give up after the time of the contract."""
         if time.monotonic() > self.deadline:
@@ -58,6 +84,13 @@ class Taken:
         """Take one more."""
         self.records.setdefault(partition, []).append(record)
         self.count += 1
+
+    def take(self, batches: dict[Any, list[Any]]) -> None:
+        """Take what one call to kafka-python or aiokafka returned."""
+        for place, messages in batches.items():
+            for m in messages:
+                record = Record(m.offset, m.timestamp, m.key, m.value, tuple(map(tuple, m.headers)))
+                self.add(place.partition, record)
 
     def hashed(self, partitions: Mapping[int, int]) -> Answer:
         """The answer to "read"."""

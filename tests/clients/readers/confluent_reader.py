@@ -14,18 +14,10 @@ BEGINNING = -2
 def opened(request: Request, **more: Any) -> Consumer:
     """A consumer that gives up where it cannot log in."""
     settings = {
-        "bootstrap.servers": request.servers, "security.protocol": request.protocol,
-        "group.id": request.group or "judge", "enable.auto.commit": False, "check.crcs": True,
-        "isolation.level": request.isolation, "fetch.wait.max.ms": 100, "error_cb": _failed,
-        "log_level": 0, **more,
+        "bootstrap.servers": request.servers, "group.id": request.group or "judge",
+        "enable.auto.commit": False, "check.crcs": True, "fetch.wait.max.ms": 100,
+        "error_cb": _failed, "log_level": 0, **request.librdkafka_settings(), **more,
     }  # fmt: skip
-    if request.ca:
-        settings["ssl.ca.location"] = request.ca
-    if request.mechanism:
-        settings |= {
-            "sasl.mechanism": request.mechanism, "sasl.username": request.user,
-            "sasl.password": request.password,
-        }  # fmt: skip
     return Consumer(settings)
 
 

@@ -6,35 +6,17 @@ from typing import Any
 from kafka.structs import OffsetAndMetadata
 
 from kafka import KafkaConsumer, TopicPartition
-from tests.clients.program import Record
 from tests.clients.readers.answering import Answer, Request, Taken, answer
 
 
 def opened(request: Request, *topics: str, **more: Any) -> KafkaConsumer:
     """A consumer; older ones have no isolation level."""
-    settings = {
-        "bootstrap_servers": request.servers, "security_protocol": request.protocol,
-        "enable_auto_commit": False, "fetch_max_wait_ms": 100, "isolation_level": request.isolation,
-        "metrics_num_samples": 1,  # with more, its two threads may meet an index too far
-        **more,
-    }  # fmt: skip
+    settings = {**request.python_settings(), **more}
+    settings["metrics_num_samples"] = 1  # with more, its two threads may meet an index too far
     if request.ca:
         settings["ssl_cafile"] = request.ca
-    if request.mechanism:
-        settings |= {
-            "sasl_mechanism": request.mechanism, "sasl_plain_username": request.user,
-            "sasl_plain_password": request.password,
-        }  # fmt: skip
     known = {name: each for name, each in settings.items() if name in KafkaConsumer.DEFAULT_CONFIG}
     return KafkaConsumer(*topics, **known)
-
-
-def take(taken: Taken, batches: dict[Any, list[Any]]) -> None:
-    """Take what one call gave."""
-    for place, messages in batches.items():
-        for m in messages:
-            headers = tuple((name, value) for name, value in m.headers)
-            taken.add(place.partition, Record(m.offset, m.timestamp, m.key, m.value, headers))
 
 
 def read(request: Request) -> Answer:
@@ -45,7 +27,7 @@ def read(request: Request) -> Answer:
     consumer.seek_to_beginning()
     while any(consumer.position(place) < end for place, end in ends.items()):
         request.check_time(taken.count)
-        take(taken, consumer.poll(timeout_ms=100))
+        taken.take(consumer.poll(timeout_ms=100))
     consumer.close()
     return taken.hashed(request.ends)
 
@@ -68,7 +50,7 @@ def group(request: Request) -> Answer:
     while taken.count < request.stop_after:
         request.check_time(taken.count)
         rest = min(500, request.stop_after - taken.count)
-        take(taken, consumer.poll(timeout_ms=100, max_records=rest))
+        taken.take(consumer.poll(timeout_ms=100, max_records=rest))
     consumer.commit(
         {TopicPartition(request.topic, p): _metadata(at) for p, at in taken.behind().items()}
     )

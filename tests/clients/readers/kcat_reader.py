@@ -14,15 +14,8 @@ FORMAT = r"%p %o %T %K %S %h\n%k%s\n"
 def kcat(request: Request, *arguments: str) -> bytes:
     """What it prints."""
     program, environment = kcat_program()
-    settings = {"security.protocol": request.protocol, "isolation.level": request.isolation}
-    if request.ca:
-        settings["ssl.ca.location"] = request.ca
-    if request.mechanism:
-        settings |= {
-            "sasl.mechanism": request.mechanism, "sasl.username": request.user,
-            "sasl.password": request.password,
-        }  # fmt: skip
-    options = [part for name, value in settings.items() for part in ("-X", f"{name}={value}")]
+    settings = request.librdkafka_settings().items()
+    options = [part for name, value in settings for part in ("-X", f"{name}={value}")]
     done = subprocess.run(
         [program, "-b", request.servers, *options, *arguments], env=environment, check=False,
         capture_output=True, timeout=max(0.0, request.deadline - time.monotonic()),

@@ -11,8 +11,7 @@ from seglake.session import find_java
 from tests.harness.ports import free_ports
 from tests.harness.server_process import ServerProcess
 from tests.judges.kafka_jars import connect_jars
-from tests.makers.lakes import Event, LakeMaker, Shape
-from tests.makers.strategies import T
+from tests.makers.served import numbered_lake
 
 pytestmark = pytest.mark.kafka
 PARTITIONS, COUNT = 3, 200
@@ -22,13 +21,7 @@ LINES = sorted(f"{p}/{at}" for p in range(PARTITIONS) for at in range(COUNT))
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("lake")
-    rows = {
-        p: [Event(T + at, b"key", b"%d/%d" % (p, at)) for at in range(COUNT)]
-        for p in range(PARTITIONS)
-    }
-    LakeMaker(folder, partitions=PARTITIONS).run(rows, Shape("zstd", batch_bytes=500))
-    return folder
+    return numbered_lake(tmp_path_factory.mktemp("lake"), PARTITIONS, COUNT)
 
 
 def properties(path: Path, **settings: object) -> Path:

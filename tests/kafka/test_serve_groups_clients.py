@@ -16,8 +16,7 @@ from confluent_kafka import Consumer
 from tests.harness.lake_server import until
 from tests.harness.server_process import ServerProcess
 from tests.judges.kafka_tools import CONSOLE, TOOLS, printed
-from tests.makers.lakes import Event, LakeMaker, Shape
-from tests.makers.strategies import T
+from tests.makers.served import numbered_lake
 
 PARTITIONS, COUNT = 4, 300
 ALL = {(p, offset) for p in range(PARTITIONS) for offset in range(COUNT)}
@@ -26,13 +25,7 @@ GROUPS = f"{TOOLS}consumer.group.ConsumerGroupCommand"
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("lake")
-    rows = {
-        p: [Event(T + at, b"key", b"%d/%d" % (p, at)) for at in range(COUNT)]
-        for p in range(PARTITIONS)
-    }
-    LakeMaker(folder, partitions=PARTITIONS).run(rows, Shape("lz4", batch_bytes=500))
-    return folder
+    return numbered_lake(tmp_path_factory.mktemp("lake"), PARTITIONS, COUNT)
 
 
 @pytest.fixture

@@ -1,10 +1,16 @@
 """A lake that has all that a client may meet: codecs, nulls, headers, gaps, segments, runs."""
 
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
+from seglake.read.log import Log
+from tests.harness.lake_server import Wire, serving
 from tests.makers.lakes import Event, LakeMaker, Shape, Written
+from tests.makers.versions import lake_of
 
 T = 1_700_000_000_000
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -38,6 +44,27 @@ def rich_lake(root: Path, topic: str = "events", partitions: int = 3) -> LakeMak
         rows = {0: events(number), 1: events(number)[: RUN_RECORDS // 3]}
         maker.run(rows, Shape(codec, batch_bytes=700, segment_bytes=5000))
     return maker
+
+
+def numbered_lake(root: Path, partitions: int, count: int) -> Path:
+    """A topic whose values are "partition/offset"; `count` records in each partition."""
+    rows = {
+        p: [Event(T + at, b"key", b"%d/%d" % (p, at)) for at in range(count)]
+        for p in range(partitions)
+    }
+    LakeMaker(root, partitions=partitions).run(rows, Shape("lz4", batch_bytes=500))
+    return root
+
+
+@contextmanager
+def asked(*drawn: Any) -> Iterator[tuple[Log, LakeMaker, Wire]]:
+    """A lake as `lake_of` makes it of `drawn`, and a connection to a server of it."""
+    with (
+        lake_of(*drawn) as (log, maker),
+        serving(maker.root) as server,
+        Wire(server.address) as wire,
+    ):
+        yield log, maker, wire
 
 
 def window_of(records: list[Written], start: int, end: int) -> list[Written]:

@@ -24,8 +24,9 @@ from tests.makers.fetches import (
 )
 from tests.makers.gaps import Loss, lose_records
 from tests.makers.lakes import Event, LakeMaker, Shape
+from tests.makers.served import asked
 from tests.makers.strategies import T, examples
-from tests.makers.versions import Run, cuts, first_reaching, lake_of, lost, runs, times
+from tests.makers.versions import Run, cuts, first_reaching, lost, runs, times
 
 versions = st.sampled_from([10, 11, 12, 13, 16, 18])
 sizes = st.sampled_from([1, 100, 700, 5000, 2**20])
@@ -44,11 +45,7 @@ def stored(log: Log, maker: LakeMaker, partition: int) -> bytes:
 def test_the_log_arrives_as_it_is_stored(
     generated: list[Run], cut: float, log_append: bool, loss: Loss | None, version: int, size: int
 ) -> None:
-    with (
-        lake_of(generated, cut, log_append, loss) as (log, maker),
-        serving(maker.root) as server,
-        Wire(server.address) as wire,
-    ):
+    with asked(generated, cut, log_append, loss) as (log, maker, wire):
         for partition in log.partitions():
             data = b"".join(everything(wire, "events", partition, version, size))
             start = log.beginning_offsets()[partition]
@@ -74,11 +71,7 @@ def filled(data: bytes) -> bytes:
 def test_a_fetch_from_any_offset_begins_with_its_batch(
     generated: list[Run], cut: float, loss: Loss | None, place: int, size: int, version: int
 ) -> None:
-    with (
-        lake_of(generated, cut, False, loss) as (log, maker),
-        serving(maker.root) as server,
-        Wire(server.address) as wire,
-    ):
+    with asked(generated, cut, False, loss) as (log, maker, wire):
         for partition in log.partitions():
             start, end = log.beginning_offsets()[partition], log.end_offsets()[partition]
             for offset in {start + place % (end - start + 1), end}:
@@ -104,11 +97,7 @@ def test_a_fetch_from_any_offset_begins_with_its_batch(
 def test_offsets(
     generated: list[Run], cut: float, log_append: bool, loss: Loss | None, wanted: list[int]
 ) -> None:
-    with (
-        lake_of(generated, cut, log_append, loss) as (log, maker),
-        serving(maker.root) as server,
-        Wire(server.address) as wire,
-    ):
+    with asked(generated, cut, log_append, loss) as (log, maker, wire):
         for partition in log.partitions():
             start, end = log.beginning_offsets()[partition], log.end_offsets()[partition]
             assert offset_at(wire, "events", partition, EARLIEST) == (0, start, -1)

@@ -32,9 +32,9 @@ from tests.makers.fetches import (
 )
 from tests.makers.gaps import Loss
 from tests.makers.lakes import Event, LakeMaker, Shape, T
-from tests.makers.served import rich_lake, time_name
+from tests.makers.served import asked, rich_lake, time_name
 from tests.makers.strategies import examples
-from tests.makers.versions import Run, cuts, in_window, lake_of, lost, runs
+from tests.makers.versions import Run, cuts, in_window, lost, runs
 
 CORRUPT, STORAGE = 2, 56
 
@@ -236,11 +236,7 @@ def test_object_stores_give_the_same(
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(local._LocalStore, "remote", True)
-        with (
-            lake_of(generated, cut, False, loss) as (log, maker),
-            serving(maker.root) as server,
-            Wire(server.address) as wire,
-        ):
+        with asked(generated, cut, False, loss) as (log, maker, wire):
             name = f"events.{time_name(T)}.{time_name(T + 20)}"
             for partition in log.partitions():
                 data = b"".join(everything(wire, "events", partition, 12, size))

@@ -30,9 +30,9 @@ from tests.makers.fetches import (
 )
 from tests.makers.gaps import Loss
 from tests.makers.lakes import Event, LakeMaker, Shape
-from tests.makers.served import time_name
+from tests.makers.served import asked, time_name
 from tests.makers.strategies import examples
-from tests.makers.versions import Run, T, cuts, in_window, lake_of, lost, runs, times
+from tests.makers.versions import Run, T, cuts, in_window, lost, runs, times
 
 INVALID_TOPIC = 17
 
@@ -55,11 +55,7 @@ def test_a_window_is_exactly_its_records(
     version: int,
     size: int,
 ) -> None:
-    with (
-        lake_of(generated, cut, log_append, loss) as (log, maker),
-        serving(maker.root) as server,
-        Wire(server.address) as wire,
-    ):
+    with asked(generated, cut, log_append, loss) as (log, maker, wire):
         for start, end in windows:
             first, last = min(start, end), max(start, end) + 1
             name = window_name("events", first, last)

@@ -185,20 +185,13 @@ class Kafka:
         """The bytes Kafka's MemoryRecordsBuilder makes of a batch."""
         return bytes(self.call("encodeBatch", json.dumps(_plain(batch))))
 
-    def recover(
-        self,
-        folder: Path,
-        base_offset: int,
-        *,
-        index_interval_bytes: int = 4096,
-        segment_index_bytes: int = SEGMENT_INDEX_BYTES,
-    ) -> int:
+    def recover(self, folder: Path, base_offset: int, *, index_interval_bytes: int) -> int:
         """LogSegment.recover: checks every CRC, rebuilds the indexes in place.
 
         Returns the bytes it cut off the end of the log (0: all batches are valid).
         """
         cut = self.call(
-            "recover", str(folder), base_offset, index_interval_bytes, segment_index_bytes
+            "recover", str(folder), base_offset, index_interval_bytes, SEGMENT_INDEX_BYTES
         )
         return int(cut)
 
@@ -242,22 +235,17 @@ class Kafka:
             self.call("findByOffset", str(folder), base_offset, _numbers(offsets))
         )
 
-    def offset_index_lookup(
-        self, index: Path, base_offset: int, offsets: Sequence[int]
+    def index_entries(
+        self, index: Path, base_offset: int, asked: Sequence[int] | None = None
     ) -> list[tuple[int, int]]:
-        """OffsetIndex.lookup for each: (offset, position) of the floor entry, or (base, 0)."""
-        return _pairs(self.call("offsetIndex", str(index), base_offset, _numbers(offsets)))
+        """Entries: (offset, position) of an .index, (timestamp, offset) of a .timeindex.
 
-    def time_index_lookup(
-        self, index: Path, base_offset: int, timestamps: Sequence[int]
-    ) -> list[tuple[int, int]]:
-        """TimeIndex.lookup for each: (timestamp, offset) of the floor entry, or (-1, base)."""
-        return _pairs(self.call("timeIndex", str(index), base_offset, _numbers(timestamps)))
-
-    def index_entries(self, index: Path, base_offset: int) -> list[tuple[int, int]]:
-        """All entries: (offset, position) of an .index, (timestamp, offset) of a .timeindex."""
+        Returns all entries, or for each number in `asked` what the index's own `lookup` finds: the
+        floor entry; without one, (base, 0) of an .index and (-1, base) of a .timeindex.
+        """
         kind = "timeIndex" if index.suffix == ".timeindex" else "offsetIndex"
-        return _pairs(self.call(kind, str(index), base_offset, None))
+        numbers = None if asked is None else _numbers(asked)
+        return _pairs(self.call(kind, str(index), base_offset, numbers))
 
     def sanity_check(self, *indexes: Path) -> None:
         """AbstractIndex.sanityCheck of each file; the base offset is taken from its name."""
@@ -266,9 +254,7 @@ class Kafka:
 
     # ---------------------------------------------------------------- DumpLogSegments
 
-    def dump(
-        self, *files: Path, deep: bool = True, index_sanity: bool = False, verify: bool = True
-    ) -> Dump:
+    def dump(self, *files: Path, verify: bool = True) -> Dump:
         """Runs DumpLogSegments on .log, .index and .timeindex files.
 
         It exits 0 whatever it finds, so its output is read: any line on standard error, an invalid
@@ -278,8 +264,7 @@ class Kafka:
         """
         for file in files:
             file.stat()  # an index that is missing would be created
-        arguments = ["--files", ",".join(map(str, files))]
-        arguments += ["--deep-iteration"] * deep + ["--index-sanity-check"] * index_sanity
+        arguments = ["--files", ",".join(map(str, files)), "--deep-iteration"]
         out, err = self.call("dump", self._array("String", arguments))
         dump = _parse_dump(out, err)
         if verify and dump.problems:

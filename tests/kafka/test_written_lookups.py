@@ -68,10 +68,10 @@ def test_index_lookups(kafka: Kafka, log: Stored, chance: random.Random) -> None
         for base, _, index, time_index in segments_in(folder):
             offsets = offsets_to_ask(chance, base, records[-1].offset)
             ours = OffsetIndex.decode(base, index.read_bytes())
-            theirs = kafka.offset_index_lookup(index, base, offsets)
+            theirs = kafka.index_entries(index, base, offsets)
             assert [tuple(offset_floor(ours, offset)) for offset in offsets] == theirs
             timely = TimeIndex.decode(base, time_index.read_bytes())
-            theirs = kafka.time_index_lookup(time_index, base, times)
+            theirs = kafka.index_entries(time_index, base, times)
             assert [tuple(time_floor(timely, time)) for time in times] == theirs
 
 

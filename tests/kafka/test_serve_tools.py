@@ -65,7 +65,8 @@ def test_a_broker_takes_the_settings_of_a_topic(tmp_path: Path, twin: Broker, co
     """MirrorMaker creates topics with them."""
     settings = {"compression.type": codec, "index.keys": True, "retention.ms": 5}
     LakeMaker(tmp_path, settings=settings).run({0: [Event(T)]})
-    with serving(tmp_path) as server, Wire(server.address) as wire, broker_wire(twin) as theirs:
+    broker = Address("127.0.0.1", twin._port)
+    with serving(tmp_path) as server, Wire(server.address) as wire, Wire(broker) as theirs:
         configs = settings_of(wire, TOPIC)
         assert configs["retention.ms"] == "5"
         assert create_topic(theirs, "copy", configs) == 0
@@ -93,24 +94,9 @@ def settings_of(wire: Wire, name: str) -> dict[str, str]:
     return {each.name: each.value for each in answer.configs}
 
 
-def broker_wire(twin: Broker) -> Wire:
-    host, port = twin.address.rsplit(":", 1)
-    return Wire(Address(host, int(port)))
-
-
 def test_the_cluster_is_the_lake(server: Serving) -> None:
     told = printed(TOOLS + "ClusterTool", server, "cluster-id")
     assert told.split() == ["Cluster", "ID:", server.topics.cluster_id]
-
-
-def test_the_consumer_that_measures(server: Serving, maker: LakeMaker) -> None:
-    count = len(maker.records())
-    told = printed(
-        TOOLS + "ConsumerPerformance", server, "--topic", TOPIC, "--num-records", str(count),
-        "--timeout", "120000",
-    )  # fmt: skip
-    names, figures = (line.split(", ") for line in told.splitlines())
-    assert figures[names.index("data.consumed.in.nMsg")] == str(count)
 
 
 def test_the_consumer_that_verifies(server: Serving, maker: LakeMaker) -> None:

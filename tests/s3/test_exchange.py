@@ -13,6 +13,7 @@ from seglake.maintain.health.verify import verify
 from seglake.maintain.merge import merge
 from seglake.maintain.vacuum import vacuum
 from seglake.store import open_store
+from tests.harness.observed import copy_lake
 from tests.judges.oracle import as_written
 from tests.makers.broker_folders import BrokerLog, Step, note
 from tests.makers.lakes import Event, Shape, Written
@@ -32,10 +33,8 @@ def test_in_out_and_in_again(place: str, tmp_path: Path) -> None:
     log = BrokerLog(steps, Shape("zstd"))
     log.write(tmp_path / "events-0", epoch=2)
     note(tmp_path, "replication-offset-checkpoint", {"events-0": log.end})
-    source, store = f"{place}/broker", open_store(f"{place}/broker")
-    for path in sorted(tmp_path.rglob("*")):
-        if path.is_file():
-            store.put(path.relative_to(tmp_path).as_posix(), path.read_bytes())
+    source = f"{place}/broker"
+    copy_lake(str(tmp_path), source)
     with pytest.raises(InputError, match="is not the log of a broker"):
         import_logs(f"{place}/lake", [f"{place}/nothing"])
     (report,) = import_logs(f"{place}/lake", [source])
@@ -58,9 +57,7 @@ def test_a_bucket_is_read_in_place(place: str, tmp_path: Path, *, compressed: bo
     log.write(tmp_path / "events-0")
     tier(tmp_path / "events-0", tmp_path / "tier", Tiering("t/", 500, compressed))
     source, store = f"{place}/tier", open_store(f"{place}/tier")
-    for path in (tmp_path / "tier").rglob("*.*"):
-        if path.is_file():
-            store.put(path.relative_to(tmp_path / "tier").as_posix(), path.read_bytes())
+    copy_lake(str(tmp_path / "tier"), source)
     before = {each.key: (each.size, each.modified_ms) for each in store.list()}
     with pytest.raises(InputError, match=r"there is no object below.*key\.prefix"):
         attach_logs(f"{place}/attached", [f"{place}/teir"])

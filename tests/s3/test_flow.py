@@ -220,15 +220,20 @@ def test_spark_ingests_with_the_keys_of_the_environment(
         topic={"partitions": 3},
     )  # fmt: skip
     job = [sys.executable, "jobs/ingest.py", "--conf-file", str(config), "--run-id", "1"]
-    run: dict[str, Any] = {
-        "cwd": PROJECT,
-        "env": {**os.environ, "PYTHONPATH": str(PROJECT / "src")},
-    }
-    done = subprocess.run(job, capture_output=True, text=True, check=False, **run)
-    assert done.returncode == 0, done.stderr
+    printed(job, server)
     settings = pipeline_of(f"{place}/lake", f"{place}/in")
     assert_holds(read_lake(f"{place}/lake"), settings, [paths])
+
+
+def printed(command: list[str], server: Server) -> str:
+    """Run a command that succeeds and prints no secret. Return its standard output."""
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, cwd=PROJECT,
+        env={**os.environ, "PYTHONPATH": str(PROJECT / "src")},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
     assert server.secret_key not in done.stdout + done.stderr
+    return done.stdout
 
 
 READS = """
@@ -262,17 +267,11 @@ def test_spark_reads_the_format_with_the_keys_of_the_environment(
     ingest(pipeline_of(place, a_file(tmp_path / "a.jsonl", 300), task=TINY))
     root, start, end = place.replace("s3:", "s3a:"), T + 20_000, T + 90_000
     command = [sys.executable, "-c", READS, root, str(start), str(end)]
-    run: dict[str, Any] = {
-        "cwd": PROJECT,
-        "env": {**os.environ, "PYTHONPATH": str(PROJECT / "src")},
-    }
-    done = subprocess.run(command, capture_output=True, text=True, check=False, **run)
-    assert done.returncode == 0, done.stderr
-    assert server.secret_key not in done.stdout + done.stderr
+    answer = printed(command, server)
     records = [record for log in read_lake(place).values() for record in log]
     wanted = sorted([r.partition, r.offset, (r.value or b"").decode()] for r in records)
     inside = [(r.partition, r.offset) for r in records if start <= r.timestamp < end]
-    every, some, streamed = (sorted(rows) for rows in json.loads(done.stdout.splitlines()[-1]))
+    every, some, streamed = (sorted(rows) for rows in json.loads(answer.splitlines()[-1]))
     assert every == streamed == wanted
     assert sorted((row[0], row[1]) for row in some) == sorted(inside)
     assert 0 < len(some) < len(every)

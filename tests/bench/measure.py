@@ -65,12 +65,11 @@ class Samples(NamedTuple):
 
 @dataclass
 class Table:
-    """A table of figures. Cells are names, numbers or None; notes follow it."""
+    """A table of figures. Cells are names, numbers or None."""
 
     title: str
     columns: list[str]
     rows: list[list[Any]]  # of Cell
-    notes: list[str] = field(default_factory=list)
 
 
 class Goal(NamedTuple):

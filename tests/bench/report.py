@@ -151,15 +151,13 @@ def _section(section: Section) -> str:
 
 
 def _table(table: Table) -> str:
-    numeric = [any(not isinstance(row[i], str) for row in table.rows) for i in range(_width(table))]
+    numeric = [
+        any(not isinstance(row[i], str) for row in table.rows) for i in range(len(table.columns))
+    ]
     lines = [f"### {table.title}\n", _line(table.columns)]
     lines.append(_line(["---:" if right else "---" for right in numeric]))
     lines += [_line([_cell(cell) for cell in row]) for row in table.rows]
-    return "\n".join([*lines, "", *(f"{note}\n" for note in table.notes)])
-
-
-def _width(table: Table) -> int:
-    return len(table.columns)
+    return "\n".join([*lines, ""])
 
 
 def _line(cells: list[str]) -> str:

@@ -1,6 +1,6 @@
 """Searchers for every event of a key, ours and those of others; all are open before the first key.
 
-They read a lake, or Parquet files that are sorted by time: a path, or a pattern of paths.
+They read a lake, or a Parquet file that is sorted by time.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -44,7 +44,6 @@ class Searcher(NamedTuple):
     name: str
     search: Search
     reads: Sequence[str | Path]
-    keys: int = KEYS  # of a round; the time of the rest is taken to be in proportion
 
 
 def by_key(searchers: Iterable[Searcher], asked: Asked) -> list[Samples]:
@@ -65,36 +64,33 @@ def by_key(searchers: Iterable[Searcher], asked: Asked) -> list[Samples]:
 
 def _seconds(searcher: Searcher, keys: Sequence[str], numbers: Mapping[str, Int64s]) -> float:
     """Seconds for all keys."""
-    some = keys[: searcher.keys]
-    timings = [timed(partial(searcher.search, key)) for key in some]
-    for key, (_, table) in zip(some, timings, strict=True):
+    timings = [timed(partial(searcher.search, key)) for key in keys]
+    for key, (_, table) in zip(keys, timings, strict=True):
         right = np.array_equal(numbers_in(table["value"]), numbers[key])
         count = len(numbers[key])
         require(right, f"{searcher.name} found {len(table)} events of {key}, not {count}")
-    return sum(timing.seconds for timing in timings) * len(keys) / len(some)
+    return sum(timing.seconds for timing in timings)
 
 
-def of_lake(name: str, root: str, keys: int = KEYS) -> Searcher:
+def of_lake(name: str, root: str) -> Searcher:
     """Seglake, by the record's key."""
     log = with_zone_maps(seglake.open(root, cache_bytes=CACHE_BYTES).topic(TOPIC))
-    return Searcher(name, lambda key: log.find(key, columns=COLUMNS).read_all(), [root], keys)
+    return Searcher(name, lambda key: log.find(key, columns=COLUMNS).read_all(), [root])
 
 
-def of_parquet(parquet: Path, keys: int = KEYS) -> Iterable[Searcher]:
+def of_parquet(parquet: Path) -> Iterable[Searcher]:
     """DuckDB with its Bloom filters, and Polars, which has none."""
     connection = duckdb.connect()
     connection.execute("SET parquet_metadata_cache = true")
     query = f"SELECT * FROM read_parquet('{parquet}') WHERE key = ?"
     frame, key_of = pl.scan_parquet(parquet), pl.col("key")
-    reads = sorted(parquet.parent.glob(parquet.name))
     yield Searcher(
-        "DuckDB on Parquet", lambda key: connection.sql(query, params=[key]).to_arrow_table(), reads
+        "DuckDB on Parquet",
+        lambda key: connection.sql(query, params=[key]).to_arrow_table(),
+        [parquet],
     )
     yield Searcher(
-        "Polars on Parquet",
-        lambda key: frame.filter(key_of == key).collect().to_arrow(),
-        reads,
-        keys,
+        "Polars on Parquet", lambda key: frame.filter(key_of == key).collect().to_arrow(), [parquet]
     )
 
 
@@ -105,7 +101,6 @@ def of_lance(bench: Workbench, parquet: Path) -> Iterable[Searcher]:
         return
     lance: Any = import_module("lance")
     folder = bench.scratch("keyed.lance")
-    source = ds.dataset(sorted(parquet.parent.glob(parquet.name)))
-    dataset = lance.write_dataset(source.scanner(), str(folder))
+    dataset = lance.write_dataset(ds.dataset(parquet).scanner(), str(folder))
     dataset.create_scalar_index("key", "BTREE")
     yield Searcher(LANCE, lambda key: dataset.to_table(filter=f"key = '{key}'"), [folder])

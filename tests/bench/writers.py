@@ -30,21 +30,19 @@ def spark_lines(spark: SparkSession, files: Sequence[Path]) -> DataFrame:
 def spark_delta_line(
     spark: SparkSession, files: Sequence[Path], path: Path, partitions: int
 ) -> None:
-    """Raw lines to Delta."""
-    _delta(spark_lines(spark, files), path, partitions)
+    """Raw lines to Delta, in hash partitions sorted by time."""
+    _write_sorted(spark_lines(spark, files).repartition(partitions, "key"), path)
 
 
 def spark_delta_by_time(
     spark: SparkSession, files: Sequence[Path], path: Path, ranges: int
 ) -> None:
     """Raw lines to Delta, each file a range of time and sorted by it."""
-    frame = spark_lines(spark, files).repartitionByRange(ranges, "time")
+    _write_sorted(spark_lines(spark, files).repartitionByRange(ranges, "time"), path)
+
+
+def _write_sorted(frame: DataFrame, path: Path) -> None:
     ordered = frame.sortWithinPartitions("time")
-    ordered.write.format("delta").option("compression", "zstd").save(str(path))
-
-
-def _delta(frame: DataFrame, path: Path, partitions: int) -> None:
-    ordered = frame.repartition(partitions, "key").sortWithinPartitions("time")
     ordered.write.format("delta").option("compression", "zstd").save(str(path))
 
 
@@ -52,13 +50,9 @@ def duckdb_parquet(files: Sequence[Path], path: Path, *, row_group_size: int = 1
     """key, value, time to one Parquet file sorted by time; the value is the raw line."""
     lines = "SELECT json->>'$.user' AS key, json::VARCHAR AS value, (json->>'$.ts')::BIGINT AS time"
     source = "read_json_objects(?, format = 'newline_delimited')"
-    _parquet(f"{lines} FROM {source}", files, path, row_group_size)
-
-
-def _parquet(select: str, files: Sequence[Path], path: Path, row_group_size: int) -> None:
     options = f"FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE {row_group_size}"
     with duckdb.connect() as connection:
-        query = f"COPY ({select} ORDER BY time) TO '{path}' ({options})"
+        query = f"COPY ({lines} FROM {source} ORDER BY time) TO '{path}' ({options})"
         connection.execute(query, [[str(file) for file in files]])
 
 

@@ -34,7 +34,6 @@ SERVICES = ("api-server", "scheduler", "dag-processor", "triggerer")
 PATIENCE_S = 900
 BUSY = ("Database is locked", "already a running backfill")  # the first is SQLite's
 LOOK_S = 0.7  # the API server works for each answer
-DONE = {"success", "failed", "skipped", "upstream_failed", "removed"}
 
 Json = dict[str, Any]
 _T = TypeVar("_T")
@@ -207,19 +206,12 @@ class Airflow:
         except urllib.error.HTTPError as error:
             raise RuntimeError(f"{method} {path}: {error.code} {error.read()!r}") from None
 
-    def await_(
-        self,
-        what: str,
-        look: Callable[[], _T | None],
-        patience_s: float = PATIENCE_S,
-        *,
-        pause_s: float = LOOK_S,
-    ) -> _T:
+    def await_(self, what: str, look: Callable[[], _T | None], *, pause_s: float = LOOK_S) -> _T:
         """What `look` finds, as soon as it finds something; it looks every `pause_s`.
 
         Raises TimeoutError with the logs, and RuntimeError with them if a service has ended.
         """
-        deadline = time.monotonic() + patience_s
+        deadline = time.monotonic() + PATIENCE_S
         while (found := look()) is None:
             if ended := [name for name, each in self._processes.items() if each.poll() is not None]:
                 raise RuntimeError(f"{what} cannot happen: {ended} ended\n{self.logs()}")
@@ -248,9 +240,9 @@ class Airflow:
 
     # DAGs and their runs
 
-    def unpause(self, dag: str, *, paused: bool = False) -> None:
-        """Let a DAG run, or pause it."""
-        self.ask("PATCH", f"/dags/{dag}", {"is_paused": paused})
+    def unpause(self, dag: str) -> None:
+        """Let a DAG run."""
+        self.ask("PATCH", f"/dags/{dag}", {"is_paused": False})
 
     def backfill(self, dag: str, start: str, end: str, behavior: str = "none") -> int:
         """Start a backfill of the intervals that begin in [start, end]; returns its id."""
@@ -270,15 +262,14 @@ class Airflow:
 
         return self.await_("a backfill", look)
 
-    def clear(self, dag: str, run: str, *tasks: str, downstream: bool = False) -> None:
-        """Clear tasks of a run, or the whole of it, as a person does in the user interface."""
+    def clear(self, dag: str, run: str) -> None:
+        """Clear a run, as a person does in the user interface."""
         wanted: Json = {
             "dry_run": False,
             "dag_run_id": run,
             "only_failed": False,
             "reset_dag_runs": True,
         }
-        wanted |= {"task_ids": list(tasks), "include_downstream": downstream} if tasks else {}
         self.ask("POST", f"/dags/{dag}/clearTaskInstances", wanted)
 
     def runs(self, dag: str) -> list[Json]:
@@ -292,16 +283,6 @@ class Airflow:
         """The tasks of a run, by their names."""
         found = self.ask("GET", f"/dags/{dag}/dagRuns/{quote(run)}/taskInstances")
         return {each["task_id"]: each for each in found["task_instances"]}
-
-    def ended(self, dag: str, count: int = 1, *, patience_s: float = PATIENCE_S) -> list[Json]:
-        """The runs of a DAG, as soon as so many have ended and none goes on."""
-
-        def look() -> list[Json] | None:
-            runs = self.runs(dag)
-            over = all(run["state"] in DONE for run in runs) and len(runs) >= count
-            return runs if over else None
-
-        return self.await_(f"the end of {count} runs of {dag}", look, patience_s)
 
     def log(self, dag: str, run: str, task: str, attempt: int = 1) -> str:
         """The log of a task's try as Airflow's page shows it: what is said, and its fields."""

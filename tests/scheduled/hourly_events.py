@@ -8,10 +8,12 @@ import seglake
 from seglake.catalog.schema import RunRow
 from seglake.errors import UsageError
 from seglake.read.log import Log
+from tests.harness.scheduler import Airflow
 
 FIRST = datetime(2026, 11, 20, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 TOPIC = "web"
+ENDED = ("success", "failed")  # of a run
 CONF = """
 [pipeline]
 root = "{root}"
@@ -32,6 +34,19 @@ partitions = 2
 
 def start(hour: int) -> datetime:
     return FIRST + hour * HOUR
+
+
+def ended(scheduler: Airflow, dag: str, *hours: int) -> dict[int, str]:
+    """The DAG's run of each hour, when all have ended."""
+    wanted = {start(hour).isoformat()[:19]: hour for hour in hours}
+
+    def look() -> dict[int, str] | None:
+        runs = [run for run in scheduler.runs(dag) if run["data_interval_start"][:19] in wanted]
+        found = {wanted[run["data_interval_start"][:19]]: run["dag_run_id"] for run in runs}
+        over = len(found) == len(wanted) and all(run["state"] in ENDED for run in runs)
+        return found if over else None
+
+    return scheduler.await_(f"the end of hours {hours}", look)
 
 
 def run_id(hour: int) -> str:

@@ -13,7 +13,7 @@ import pytest
 
 from tests.harness.cluster import SPARK_HOME, standalone_cluster
 from tests.harness.scheduler import PROJECT, Airflow, airflow
-from tests.scheduled.hourly_events import HourlyEvents, run_id, start
+from tests.scheduled.hourly_events import HourlyEvents, ended, run_id, start
 
 DAG = "durable"
 MANY = 400_000  # events that are being ingested when the worker dies
@@ -55,19 +55,6 @@ def scheduler(hourly: HourlyEvents, folder: Path) -> Iterator[Airflow]:
                 yield running
 
 
-def filled(scheduler: Airflow, hour: int) -> str:
-    """The run of an hour, when it has ended."""
-
-    def look() -> str | None:
-        for run in scheduler.runs(DAG):
-            at = run["data_interval_start"][:19] == start(hour).isoformat()[:19]
-            if at and run["state"] in {"success", "failed"}:
-                return str(run["dag_run_id"])
-        return None
-
-    return scheduler.await_(f"the end of hour {hour}", look)
-
-
 def test_a_retry_goes_back_to_its_job(
     scheduler: Airflow, hourly: HourlyEvents, folder: Path
 ) -> None:
@@ -80,7 +67,7 @@ def test_a_retry_goes_back_to_its_job(
     scheduler.await_("the start of the driver's work", begun)
     scheduler.kill("scheduler")  # and its workers; the driver is the cluster's
     scheduler.start("scheduler")
-    run = filled(scheduler, 0)
+    run = ended(scheduler, DAG, 0)[0]
     task = scheduler.tasks(DAG, run)["ingest"]
     assert (task["state"], task["try_number"]) == ("success", 2)
     told = scheduler.log(DAG, run, "ingest", 2)
@@ -91,13 +78,13 @@ def test_a_retry_goes_back_to_its_job(
 
 def test_a_clear_submits_again(scheduler: Airflow, hourly: HourlyEvents, folder: Path) -> None:
     """Though the job of the first time succeeded."""
-    run = filled(scheduler, 0)
+    run = ended(scheduler, DAG, 0)[0]
     hourly.write(0, 200)
     scheduler.clear(DAG, run)
     scheduler.await_(
         "another driver", lambda: len(list(folder.glob("worker-*/driver-*"))) == 2 or None
     )
-    filled(scheduler, 0)
+    ended(scheduler, DAG, 0)
     assert hourly.runs() == {run_id(0): 200}
     assert hourly.records(0) == 200
 
@@ -105,7 +92,7 @@ def test_a_clear_submits_again(scheduler: Airflow, hourly: HourlyEvents, folder:
 def test_bad_input_fails_without_retries(scheduler: Airflow, hourly: HourlyEvents) -> None:
     """The cluster says FAILED and no more: the lake knows the exit code."""
     scheduler.backfill(DAG, start(1).isoformat(), start(1).isoformat())
-    run = filled(scheduler, 1)
+    run = ended(scheduler, DAG, 1)[1]
     task = scheduler.tasks(DAG, run)["ingest"]
     assert (task["state"], task["try_number"]) == ("failed", 1)
     assert "exit code 2" in scheduler.log(DAG, run, "ingest")

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.harness.scheduler import PROJECT, Airflow, airflow
-from tests.scheduled.hourly_events import CONF, HourlyEvents, run_id, start
+from tests.scheduled.hourly_events import CONF, ENDED, HourlyEvents, ended, run_id, start
 
 DAG = "seglake_ingest"
 MANY = 2_000_000  # events whose blobs are there for a second: long enough for a kill
@@ -43,33 +43,20 @@ def scheduler(hourly: HourlyEvents, tmp_path_factory: pytest.TempPathFactory) ->
 def filled(scheduler: Airflow, first: int, last: int, behavior: str = "none") -> dict[int, str]:
     """A backfill of some hours, from its start to its end: the run of each hour."""
     scheduler.backfill(DAG, start(first).isoformat(), start(last).isoformat(), behavior)
-    wanted = {start(hour): hour for hour in range(first, last + 1)}
-
-    def look() -> dict[int, str] | None:
-        found = {
-            hour: run
-            for run in scheduler.runs(DAG)
-            for at, hour in wanted.items()
-            if run["data_interval_start"][:19] == at.isoformat()[:19]
-        }
-        over = len(found) == len(wanted) and all(
-            run["state"] in {"success", "failed"} for run in found.values()
-        )
-        return {hour: run["dag_run_id"] for hour, run in found.items()} if over else None
-
     time.sleep(2)  # runs that are processed again leave their old states
-    return scheduler.await_(f"the backfill of {first} to {last}", look)
+    return ended(scheduler, DAG, *range(first, last + 1))
 
 
-def again(scheduler: Airflow, run: str) -> None:
-    """Wait until a run that was cleared has ended."""
-    path = f"/dags/{DAG}/dagRuns/{run.replace('+', '%2B')}"
+def again(scheduler: Airflow, run: str, dag: str = DAG) -> str:
+    """The state of a run that was started or cleared, when it has ended."""
+    path = f"/dags/{dag}/dagRuns/{run.replace('+', '%2B')}"
 
-    def look() -> bool | None:
-        return scheduler.ask("GET", path)["state"] in {"success", "failed"} or None
+    def look() -> str | None:
+        state: str = scheduler.ask("GET", path)["state"]
+        return state if state in ENDED else None
 
     time.sleep(1)
-    scheduler.await_(f"the end of {run}", look)
+    return scheduler.await_(f"the end of {run}", look)
 
 
 def states(scheduler: Airflow, run: str) -> dict[str, tuple[str, int]]:
@@ -155,24 +142,9 @@ def test_a_job_that_is_killed_in_the_middle_is_retried(
     for process in scheduler.await_("the blobs of an attempt", midway, pause_s=0.05):
         os.kill(process, signal.SIGKILL)
     assert run_id(3) not in hourly.runs()
-    (run,) = filled_of(scheduler, 3)
+    run = ended(scheduler, DAG, 3)[3]
     assert states(scheduler, run)["ingest"] == ("success", 2)
     assert (hourly.runs()[run_id(3)], hourly.records(3)) == (MANY, MANY)
-
-
-def filled_of(scheduler: Airflow, hour: int) -> list[str]:
-    """The run of an hour, when it has ended."""
-
-    def look() -> list[str] | None:
-        found = [
-            run
-            for run in scheduler.runs(DAG)
-            if run["data_interval_start"][:19] == start(hour).isoformat()[:19]
-        ]
-        over = found and all(run["state"] in {"success", "failed"} for run in found)
-        return [run["dag_run_id"] for run in found] if over else None
-
-    return scheduler.await_(f"the end of hour {hour}", look)
 
 
 def test_a_worker_that_is_killed_leaves_one_commit(
@@ -188,7 +160,7 @@ def test_a_worker_that_is_killed_leaves_one_commit(
         return None
 
     os.kill(scheduler.await_("the task of spark-submit", task), signal.SIGKILL)
-    (run,) = filled_of(scheduler, 4)
+    run = ended(scheduler, DAG, 4)[4]
     assert states(scheduler, run)["ingest"] == ("success", 2)
     scheduler.await_("the end of both attempts", lambda: not processes(run_id(4)) or None)
     assert (hourly.runs()[run_id(4)], hourly.records(4)) == (MANY, MANY)
@@ -197,7 +169,7 @@ def test_a_worker_that_is_killed_leaves_one_commit(
 
 def test_a_clear_takes_in_what_changed(scheduler: Airflow, hourly: HourlyEvents) -> None:
     """With the same input nothing happens; with other input the run is replaced, in one commit."""
-    (run,) = filled_of(scheduler, 1)
+    run = ended(scheduler, DAG, 1)[1]
     before = hourly.log().version
     scheduler.clear(DAG, run)
     again(scheduler, run)
@@ -268,7 +240,7 @@ def test_storage_trouble_is_retried(scheduler: Airflow, hourly: HourlyEvents) ->
     scheduler.await_("a retry", retried)
     attempts.unlink()
     aside.rename(attempts)
-    (run,) = filled_of(scheduler, 8)
+    run = ended(scheduler, DAG, 8)[8]
     state, tries = states(scheduler, run)["ingest"]
     assert (state, tries > 1) == ("success", True)
     assert hourly.runs()[run_id(8)] == 100
@@ -318,15 +290,6 @@ def test_the_daily_upkeep(scheduler: Airflow, hourly: HourlyEvents) -> None:
     run = scheduler.ask("POST", "/dags/seglake_maintain/dagRuns", {"logical_date": None})[
         "dag_run_id"
     ]
-    path = f"/dags/seglake_maintain/dagRuns/{run.replace('+', '%2B')}"
-    ended = scheduler.await_(
-        "the upkeep",
-        lambda: (
-            state
-            if (state := scheduler.ask("GET", path)["state"]) in {"success", "failed"}
-            else None
-        ),
-    )
-    assert ended == "success"
+    assert again(scheduler, run, "seglake_maintain") == "success"
     assert hourly.runs() == before
     assert [hourly.records(hour) for hour in range(3)] == [100, 150, 100]

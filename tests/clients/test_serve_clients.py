@@ -1,13 +1,13 @@
-"""Clients that people use read from `seglake serve` what the lake has: each against the records."""
+"""librdkafka and kcat read from `seglake serve` what the lake has: each against the records.
 
-import asyncio
+The programs of test_matrix.py read whole topics with these and all other clients.
+"""
+
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from aiokafka import AIOKafkaConsumer
-from aiokafka import TopicPartition as AioPartition
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
@@ -15,7 +15,6 @@ from seglake.maintain.tagging import tag
 from tests.harness.debian import NoPackageError
 from tests.harness.kcat import run_kcat
 from tests.harness.lake_server import Serving, serving
-from tests.harness.tiers import rest_but
 from tests.makers.lakes import Event, LakeMaker, Written
 from tests.makers.served import SPAN_MS, T, rich_lake, time_name, window_of
 
@@ -209,36 +208,7 @@ def test_a_consumer_goes_on_when_its_tag_names_a_later_version(tmp_path: Path, s
     assert found == [1]
 
 
-# aiokafka
-
-
-@pytest.mark.parametrize("name", rest_but(NAMES, NAMES[0]))
-def test_aiokafka(server: Serving, maker: LakeMaker, name: str) -> None:
-    async def read() -> list[Row]:
-        consumer = AIOKafkaConsumer(
-            bootstrap_servers=str(server), enable_auto_commit=False, check_crcs=True
-        )
-        await consumer.start()
-        try:
-            places = [AioPartition(name, partition) for partition in range(3)]
-            consumer.assign(places)
-            await consumer.seek_to_beginning()
-            ends = await consumer.end_offsets(places)
-            found = list[Row]()
-            deadline = time.monotonic() + PATIENCE_S
-            while any([await consumer.position(place) < ends[place] for place in places]):
-                assert time.monotonic() < deadline
-                batches = await consumer.getmany(timeout_ms=200)
-                found += [(m.partition, m.offset, m.timestamp, m.key, m.value)
-                          for batch in batches.values() for m in batch]  # fmt: skip
-            return sorted(found, key=lambda row: row[:2])
-        finally:
-            await consumer.stop()
-
-    assert asyncio.run(read()) == rows(maker, name)
-
-
-# kcat, franz-go
+# kcat
 
 
 def kcat(*arguments: str) -> str:
@@ -246,20 +216,6 @@ def kcat(*arguments: str) -> str:
         return run_kcat(*arguments)
     except NoPackageError as reason:
         pytest.skip(f"kcat cannot judge: {reason}")
-
-
-@pytest.mark.parametrize("name", rest_but(NAMES, NAMES[0]))
-def test_kcat_ends_by_itself(server: Serving, maker: LakeMaker, name: str) -> None:
-    printed = kcat(
-        "-b", str(server), "-C", "-t", name, "-o", "beginning", "-e", "-q", "-Z",
-        "-f", r"%p %o %T %k %s\n",
-    )  # fmt: skip
-    null = b"NULL"
-    expected = [
-        f"{p} {o} {t} {(k or null).decode()} {(v or null).decode()}"
-        for p, o, t, k, v in rows(maker, name)
-    ]
-    assert sorted(printed.splitlines()) == sorted(expected)
 
 
 def test_kcat_between_times(server: Serving, maker: LakeMaker) -> None:

@@ -142,7 +142,7 @@ def test_a_window_arrives_whole_and_a_second_call_sends_nothing(
 def test_killed_at_any_moment_and_resumed(log: Log, lake: Path, broker: Broker, kills: int) -> None:
     """SIGKILL, again and again; the last call ends the work."""
     chance, topic = random.Random(3), f"killed-{kills}"
-    more = ["--topic", topic, "--max-rate", 1000, "--json"]
+    more = ["--topic", topic, "--speed", 5, "--json"]
     for _ in range(kills):
         before = ended(broker, topic)
         with subprocess.Popen(command(lake, broker, *more), stdout=subprocess.PIPE) as process:
@@ -202,7 +202,7 @@ def test_the_speed_is_that_of_event_time(log: Log, broker: Broker) -> None:
 
 @pytest.mark.rest
 def test_a_second_one_of_the_same_name_takes_over(log: Log, lake: Path, broker: Broker) -> None:
-    more = ["--topic", "fenced", "--max-rate", 1000]
+    more = ["--topic", "fenced", "--speed", 5]
     with subprocess.Popen(command(lake, broker, *more), stderr=subprocess.PIPE) as first:
         until(partial(grown, broker, "fenced", 100))
         replay_window(log, START, END, Target(broker.address, "fenced", {}))

@@ -196,7 +196,6 @@ def replay(
     last: Last = None,
     zone: Zone = None,
     speed: float | None = None,
-    max_rate: Annotated[int | None, typer.Option(min=1)] = None,
     new_topic: Annotated[str | None, typer.Option("--topic")] = None,
     name: str | None = None,
     kafka: list[str] | None = None,
@@ -209,7 +208,6 @@ def replay(
     Args:
         to: Bootstrap servers of the target Kafka: HOST:PORT,…
         speed: 1 keeps the original pace, 10 is ten times as fast. Default: as fast as possible.
-        max_rate: Limit of records per second. Default: no limit.
         new_topic: Name of the target topic. Default: the name of the topic in the lake.
         name: Name of the replay. Another name sends everything again.
         kafka: KEY=VALUE, a setting of librdkafka. Repeatable.
@@ -233,7 +231,7 @@ def replay(
     target = Target(to, new_topic or topic, _client_settings(kafka or [], kafka_file))
     log = seglake.open(root, version).topic(topic)
     with log_lines(), line_every(_LINE_S):
-        report = replay_window(log, start, end, target, name=name, tempo=Tempo(speed, max_rate))
+        report = replay_window(log, start, end, target, name=name, tempo=Tempo(speed))
     rows, records = list(report.partitions()), counted(report.records, "record")
     if not json:
         show(f"{records} sent to {report.target}", Listing(_REPLAY_COLUMNS, rows))

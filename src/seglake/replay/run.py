@@ -24,6 +24,7 @@ from seglake.times.instants import Time, format_ms, to_epoch_ms
 
 _COLUMNS = ["offset", "timestamp", "key", "value", "headers"]
 _COMMIT_RECORDS, _COMMIT_S = 20_000, 1.0
+_STEP_RECORDS = 1000  # between two checks whether to commit
 _LEAST_MEMORY = 2 * 2**20  # bytes for a partition
 
 _log = logging.getLogger("seglake.replay")
@@ -81,7 +82,7 @@ def _send(
     tempo.start(waits_for)
     while streams:
         sent = 0
-        for partition, batch in take_due(streams, tempo.now_ms(), tempo.step):
+        for partition, batch in take_due(streams, tempo.now_ms(), _STEP_RECORDS):
             sender.send(partition, _rows(batch))
             report.sent[partition] = report.sent.get(partition, 0) + len(batch)
             sent += len(batch)
@@ -89,7 +90,6 @@ def _send(
             if uncommitted >= _COMMIT_RECORDS or sender.open_s > _COMMIT_S:
                 sender.commit()
                 uncommitted = 0
-            tempo.after(len(batch))
         streams = [stream for stream in streams if stream.has_next]
         if streams and not sent:
             following = next_due_ms(streams)
@@ -233,10 +233,9 @@ def take_due(
 
 
 # ---------------- tempo
-# Control the speed of a replay: event time relative to real time, and records per second.
+# Control the speed of a replay: event time relative to real time.
 
 _LONGEST_S = 0.5  # the longest sleep, so that progress is shown
-_SHARES = 10  # the records of a second are sent in this many steps
 
 
 class Tempo:
@@ -244,7 +243,6 @@ class Tempo:
 
     Args:
         speed: Milliseconds of event time per millisecond. None sends all records immediately.
-        rate: Limit of records per second. None sets no limit.
         clock: Returns the seconds of a monotonic clock.
         sleep: Waits for a number of seconds.
     """
@@ -252,17 +250,11 @@ class Tempo:
     def __init__(
         self,
         speed: float | None = None,
-        rate: int | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._speed, self._rate, self._clock, self._sleep = speed, rate, clock, sleep
-        self._begun, self._first_ms, self._sent = clock(), 0, 0
-
-    @property
-    def step(self) -> int:
-        """Return how many records may be sent between two calls of `after`."""
-        return 1000 if self._rate is None else max(1, min(1000, self._rate // _SHARES))
+        self._speed, self._clock, self._sleep = speed, clock, sleep
+        self._begun, self._first_ms = clock(), 0
 
     def start(self, first_ms: int) -> None:
         """Start the clock at the event time `first_ms`."""
@@ -285,11 +277,3 @@ class Tempo:
     def wait_for(self, time_ms: int) -> None:
         """Sleep until an event time, but at most half a second."""
         self._sleep(min(_LONGEST_S, max(0.001, self.seconds_until(time_ms))))
-
-    def after(self, records: int) -> None:
-        """Count records that were sent, and sleep if they were sent faster than `rate`."""
-        self._sent += records
-        if self._rate is not None:
-            early = self._begun + self._sent / self._rate - self._clock()
-            if early > 0:
-                self._sleep(early)

@@ -145,7 +145,7 @@ def _demo(it: Place) -> None:
 
 @TABLE.shows(
     "replay --to", "replay --start", "replay --end", "replay --last", "replay --zone",
-    "replay --speed", "replay --max-rate", "replay --topic", "replay --name",
+    "replay --speed", "replay --topic", "replay --name",
     "replay --kafka",
     "replay --kafka-file", "replay --version", "replay --json",
 )  # fmt: skip
@@ -155,8 +155,7 @@ def _replay(it: Place) -> None:
     file.write_text("# secrets\nsasl.password = x=y\n")
 
     def send(log: Any, start: Any, end: Any, target: Any, **how: Any) -> ReplayReport:
-        tempo = how["tempo"]._speed, how["tempo"]._rate
-        sent.append((log.version, *target, how["name"], start, end, *tempo))
+        sent.append((log.version, *target, how["name"], start, end, how["tempo"]._speed))
         return ReplayReport("n", log.topic, target[1], log.version, 1, 2, True, {0: 4}, {1: 5})
 
     replays: Any = SimpleNamespace(replay_window=send, Tempo=Tempo)
@@ -167,7 +166,7 @@ def _replay(it: Place) -> None:
         asked = ("replay", it.root, "events", "--to", "kafka:9")
         report = it.json(
             *asked, "--start", "2026-06-01T12:00", "--end", "2026-06-01T13:00", "--zone",
-            "Europe/Berlin", "--speed", "2.5", "--max-rate", "7", "--topic", "new", "--name",
+            "Europe/Berlin", "--speed", "2.5", "--topic", "new", "--name",
             "once", "--kafka", "client.rack=a", "--kafka-file", file, "--version", "1",
         )  # fmt: skip
         it.tell(*asked, "--last", "1h")
@@ -178,7 +177,7 @@ def _replay(it: Place) -> None:
     assert first[:3] == (1, "kafka:9", "new")
     assert (first[3]["client.rack"], first[3]["sasl.password"]) == ("a", "x=y")
     window = "2026-06-01T10:00:00.000Z", "2026-06-01T11:00:00.000Z"
-    assert first[4:] == ("once", *window, 2.5, 7)
+    assert first[4:] == ("once", *window, 2.5)
     assert second[2] == "events"
     assert to_epoch_ms(second[6]) - to_epoch_ms(second[5]) == 3_600_000
     assert (report["records"], report["created"]) == (5, True)

@@ -105,18 +105,6 @@ def test_without_a_speed_everything_is_due() -> None:
     assert tempo.seconds_until(10**15) == 0
 
 
-@examples(100)
-@given(st.integers(1, 100_000), st.lists(st.integers(1, 1000), min_size=1, max_size=30))
-def test_the_rate_holds_over_any_records(rate: int, sent: list[int]) -> None:
-    clock = Clock()
-    tempo = Tempo(rate=rate, clock=clock, sleep=clock.sleep)
-    tempo.start(0)
-    for count in sent:
-        tempo.after(count)
-    assert abs(clock.now - 100 - sum(sent) / rate) < 1e-6
-    assert 1 <= tempo.step <= 1000
-
-
 def test_a_long_wait_is_made_of_short_ones() -> None:
     clock = Clock()
     tempo = Tempo(1.0, clock=clock, sleep=clock.sleep)

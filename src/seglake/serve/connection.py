@@ -111,11 +111,10 @@ class Connection:
         peer = writer.get_extra_info("peername")
         self.host = str(peer[0]) if peer else "?"
         self.peer = f"{self.host}:{peer[1]}" if peer else "?"
-        self.secure = self._copies = writer.get_extra_info("ssl_object") is not None
-        if not self.secure:  # `drain` then waits until the socket has taken everything.
+        self._copies = writer.get_extra_info("ssl_object") is not None
+        if not self._copies:  # `drain` then waits until the socket has taken everything.
             writer.transport.set_write_buffer_limits(0)
         self.client_id: str | None = None
-        self.software = ""  # name and version, from ApiVersions
         self.principal: str | None = None if must_log_in else "ANONYMOUS"
         self.login: Any = None
         self.tokens: Callable[[bytes, Connection], Awaitable[bytes]] | None = None

@@ -36,19 +36,6 @@ _FRAMED_AT_ONCE = 1000  # an answer with more partitions and topics is framed on
 _FULL = (0, -1)  # session epochs of requests that name every partition
 
 
-class _Round(NamedTuple):
-    """One pass over all requested partitions.
-
-    `ends` has the fetch offset of each partition whose answer has no record. `size` is the bytes of
-    all answers. For a client that cannot skip empty batches, it excludes answers without a record.
-    """
-
-    topics: list[TopicAnswer]
-    size: int
-    ends: dict[tuple[str, int], int]
-    failed: bool
-
-
 def _error_of(request: Any) -> Code:
     """Return the error of a whole request, or NONE."""
     if request.session_epoch not in _FULL:
@@ -96,9 +83,9 @@ class FetchHandler:
             deadline += _ROUNDED_S
         while True:
             change = self._topics.change
-            look = await self._scan(request, connection)
+            topics, size, ends, failed = await self._scan(request, connection)
             left = deadline - loop.time()
-            if look.failed or look.size >= request.min_bytes or left <= 0:
+            if failed or size >= request.min_bytes or left <= 0:
                 break
             # The next request ends the wait for a new version, so that this one does not delay it.
             behind = connection.next_request
@@ -106,19 +93,26 @@ class FetchHandler:
             await asyncio.wait(until, timeout=left, return_when=asyncio.FIRST_COMPLETED)
             if not change.done():
                 break
-        connection.ends = look.ends
-        async for topic in in_turns(look.topics):
+        connection.ends = ends
+        async for topic in in_turns(topics):
             for answer in topic.partitions:
                 connection.count_error(answer.code)
         framing = partial(
-            encode_frame, look.topics, connection.version, connection.correlation_id,
+            encode_frame, topics, connection.version, connection.correlation_id,
             committed=request.isolation_level == 1,
         )  # fmt: skip
-        partitions = sum(len(topic.partitions) for topic in look.topics)
-        small = partitions + len(look.topics) <= _FRAMED_AT_ONCE
+        partitions = sum(len(topic.partitions) for topic in topics)
+        small = partitions + len(topics) <= _FRAMED_AT_ONCE
         return framing() if small else await self._topics.batch_ranges.run(framing)
 
-    async def _scan(self, request: Any, connection: Connection) -> _Round:
+    async def _scan(
+        self, request: Any, connection: Connection
+    ) -> tuple[list[TopicAnswer], int, dict[tuple[str, int], int], bool]:
+        """Pass once over all requested partitions. Return (answers, bytes, ends, is one an error).
+
+        The ends are the fetch offsets of the partitions whose answer has no record. For a client
+        that cannot skip empty batches, the bytes exclude answers without a record.
+        """
         room = min(request.max_bytes, self._fetch_bytes)
         wrong_request = _error_of(request)
         answers, size, failed = list[TopicAnswer](), 0, False
@@ -151,7 +145,7 @@ class FetchHandler:
                         again += answer.taken.size
                 parts.append(answer)
             answers.append(TopicAnswer(name, asked.topic_id or NO_ID, parts))
-        return _Round(answers, size - again, ends, failed)
+        return answers, size - again, ends, failed
 
     async def _topic(self, asked: Any, version: int) -> tuple[str, ServedTopic | None, Code]:
         try:

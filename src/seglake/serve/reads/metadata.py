@@ -242,9 +242,7 @@ async def _handle(request: Any, connection: Connection) -> Any:
         error = Code.UNSUPPORTED_VERSION
     elif connection.version >= 3:
         names = (request.client_software_name, request.client_software_version)
-        if all(map(_SOFTWARE.fullmatch, names)):
-            connection.software = " ".join(names)
-        else:
+        if not all(map(_SOFTWARE.fullmatch, names)):
             error = Code.INVALID_REQUEST
     connection.count_error(error)
     one = schema.ApiVersionsResponse.ApiVersion

@@ -324,11 +324,6 @@ def _sink(output: Path | None, *, binary: bool) -> Iterator[IO[bytes]]:
         sys.stdout.buffer.flush()
 
 
-def _is_shown(output: Path | None) -> bool:
-    """Return whether records are printed to a terminal."""
-    return output is None and sys.stdout.isatty()
-
-
 @contextmanager
 def _progress(
     what: str, output: Path | None, written: _Records, stats: ReadStats, planned: Plan | None = None
@@ -338,7 +333,7 @@ def _progress(
     With an output file, show a bar. With a pipe, show only lines, because a program such as `jq`
     may write to the same terminal. A search has no total.
     """
-    if not sys.stderr.isatty() or _is_shown(output):
+    if not sys.stderr.isatty() or (output is None and sys.stdout.isatty()):
         yield
         return
 

@@ -42,15 +42,8 @@ class Rejects(NamedTuple):
     runs: Mapping[str, RunRow | FailedRun]
     expired: Collection[str]
 
-    def table(self, sample: Counter[str] | None) -> Listing:
-        """Return a row for each reject, or for the first `sample[reason]` rejects of each reason.
-
-        The rows use up `sample`.
-        """
-        return Listing(_COLUMNS, self._rows(sample))
-
     def counts(self) -> Counter[str]:
-        """Return the count of rejects of each reason that `table` returns."""
+        """Return the count of rejects of each reason that `_rows` yields."""
         counts = Counter(row["reason"] for run in self._failed() for row in run.rejects)
         for table in self._tables():
             counts.update(table["reason"].to_pylist())
@@ -67,22 +60,25 @@ class Rejects(NamedTuple):
             hint = "To see a sample of the rejects of a failed run, give --run-id"
             print(f"{self.topic}: committed runs have no open rejects. {hint}", file=sys.stderr)
         if as_json and limit is None:
-            stream_json(self.table(None).rows)
+            stream_json(self._rows(None))
             said = describe_hidden_rows(Counter(), 0, self.unkept())
         else:
             counts = self.counts()
             sample = divide_limit(counts, _LIMIT if limit is None else limit)
             shown = sample.total()
             said = describe_hidden_rows(counts, shown, self.unkept())
-            rows = self.table(sample)
-            if not as_json:
-                rows = _with_ends([*map(_of_member, rows.rows)])
+            rows = self._rows(sample) if as_json else _for_people([*self._rows(sample)])
             if as_json or shown or not counts:
-                show(f"rejected rows of {self.topic}", rows, as_json=as_json)
+                title = f"rejected rows of {self.topic}"
+                show(title, Listing(_COLUMNS, rows), as_json=as_json)
         for sentence in said:
             print(sentence, file=sys.stderr if as_json else sys.stdout)
 
     def _rows(self, sample: Counter[str] | None) -> Iterator[dict[str, Any]]:
+        """Yield a row for each reject, or for the first `sample[reason]` rejects of each reason.
+
+        The rows use up `sample`.
+        """
         for run in self._failed():
             for row in run.rejects:
                 if _takes(sample, row["reason"]):
@@ -138,17 +134,15 @@ def _takes(sample: Counter[str] | None, reason: str) -> bool:
     return sample[reason] >= 0
 
 
-def _of_member(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row with its file and line. For an archive, these are the member and its line."""
-    file, line = describe_place(row)
-    return {**row, "source_file": file, "line": line}
+def _for_people(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the rows with their file and line. For an archive, these are the member and its line.
 
-
-def _with_ends(rows: list[dict[str, Any]]) -> Listing:
-    """Return a table of `rows`. On a terminal, only the differing ends of paths are shown."""
-    whole = terminal_width() is None
-    end = str if whole else path_ends(row["source_file"] for row in rows)
-    return Listing(_COLUMNS, [{**row, "source_file": end(row["source_file"])} for row in rows])
+    On a terminal, only the differing ends of paths are shown.
+    """
+    places = [describe_place(row) for row in rows]
+    end = str if terminal_width() is None else path_ends(file for file, _ in places)
+    ends = ({"source_file": end(file), "line": line} for file, line in places)
+    return [{**row, **place} for row, place in zip(rows, ends, strict=True)]
 
 
 def _cut(raw: str | dict[str, str]) -> str:

@@ -218,7 +218,10 @@ class TopicIntake:
         self._extents = [max(extents, key=lambda extent: extent.end) for _, extents in by_partition]
         for extent in self._extents:
             self._way.check(extent)
-        self._report()
+            self.report.partitions.append(_partition_report(extent))
+            self.report.notes += [*extent.notes, *_notes(extent)]
+        self.report.segments = sum(part.segments for part in self.report.partitions)
+        self.report.log_bytes = sum(part.log_bytes for part in self.report.partitions)
 
     def _write_recent_markers(self) -> None:
         """Write missing success markers of earlier calls that may have died before writing them."""
@@ -280,14 +283,6 @@ class TopicIntake:
         """Return the partition in a version, or an empty one if it does not exist there."""
         view = base.find_partition(self._name, partition)
         return PartitionView(self._name, partition, Segments.empty()) if view is None else view
-
-    def _report(self) -> None:
-        report = self.report
-        for extent in self._extents:
-            report.partitions.append(_partition_report(extent))
-            report.notes += [*extent.notes, *_notes(extent)]
-        report.segments = sum(part.segments for part in report.partitions)
-        report.log_bytes = sum(part.log_bytes for part in report.partitions)
 
     # ------------------------------------------------------------------ the second pass
 

@@ -132,9 +132,12 @@ def are_live(base: Snapshot, rows: Sequence[SegmentRow]) -> bool:
 Answer = TypeVar("Answer")
 
 
-def retry(call: Callable[[], Answer], tries: int, on: type[Exception]) -> Answer:
-    """Return `call()`. If it raises `on`, call again, up to `tries` times in total."""
-    for _ in range(tries - 1):
+_TRIES = 20  # while other commits delete the objects that a call reads
+
+
+def retry(call: Callable[[], Answer], on: type[Exception]) -> Answer:
+    """Return `call()`. If it raises `on`, call again, up to 20 times in total."""
+    for _ in range(_TRIES - 1):
         with suppress(on):
             return call()
     return call()
@@ -233,11 +236,10 @@ class Clock:
         return self.machine_ms if self._store is None else storage_time_ms(self._store)
 
 
-def check_hours(name: str, hours: float) -> float:
-    """Return `hours`. Raises UsageError with the option's name if they are negative or infinite.
+def check_hours(name: str, hours: float) -> None:
+    """Raise UsageError with the option's name if `hours` are negative or infinite.
 
     A negative number would select a time in the future.
     """
-    if math.isfinite(hours) and hours >= 0:
-        return hours
-    raise UsageError(f"{name} must be a number of hours, 0 or more, not {hours:g}")
+    if not math.isfinite(hours) or hours < 0:
+        raise UsageError(f"{name} must be a number of hours, 0 or more, not {hours:g}")

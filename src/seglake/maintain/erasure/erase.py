@@ -108,7 +108,6 @@ if TYPE_CHECKING:
 # ended if it stored a report of its failure, or was abandoned. An attempt with only blobs may be at
 # any topic.
 
-_TRIES = 20  # of a search for attempts, while other commits delete objects
 _QUARANTINED = re.compile(rf"{layout.QUARANTINE_TABLE}/topic=([^/]+)/")
 
 
@@ -163,7 +162,7 @@ def _find(
         )
 
     # An object is missing if a commit has just named it.
-    unnamed, named = retry(unnamed_objects, _TRIES, MissingObject)
+    unnamed, named = retry(unnamed_objects, MissingObject)
     committed = named.attempts
     attempts = TopicAttempts({}, set(), committed, [], set(), named.rejects or ())
     for owner, objects in unnamed.items():

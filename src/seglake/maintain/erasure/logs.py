@@ -225,8 +225,6 @@ class TagErasure:
 # ---------------- rejects
 # Rejected rows are removed from the quarantine and from the samples of failed runs.
 
-_TRIES = 20  # of a commit to the quarantine, if other commits remove the same files
-
 
 class _FileRejects(NamedTuple):
     """The rejects to erase in a quarantine file, and the number of all its rejects by attempt."""
@@ -300,7 +298,7 @@ class RejectErasure:
                 parts = self._engine.map(keep, keys)
                 self._table.replace_files(base, keys, [*chain.from_iterable(parts)], attempt_id)
 
-        retry(replace, _TRIES, CommitConflict)
+        retry(replace, CommitConflict)
 
     def _live(self) -> dict[str, _FileRejects]:
         """Return the rejects in each file that the quarantine names now, by key."""

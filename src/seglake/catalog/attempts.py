@@ -44,6 +44,7 @@ from typing import Any, NamedTuple, get_args
 import zstandard
 
 from seglake import layout
+from seglake.catalog.delta.commit_log import highest_version
 from seglake.catalog.delta.data_files import read_at_once
 from seglake.catalog.schema import Row, SegmentId, SegmentRow
 from seglake.errors import (
@@ -473,10 +474,15 @@ def end_rebuild(store: Store, first_version: int) -> None:
     store.delete([REBUILDING])
 
 
-def replaced_version(store: Store) -> int:
-    """Return the last version of a catalog in a rebuild, or -1 without one. Raises StoreError."""
-    version = _version(store, REBUILDING, "last_version")
-    return max(version, -1) if version < _UNREADABLE else -1
+def last_known_version(store: Store) -> int:
+    """Return the highest version of the catalog that storage has or a rebuild recorded, or -1.
+
+    The version that a killed rebuild recorded counts, because its files may have lower numbers than
+    those of the catalog that it replaces. Raises StoreError.
+    """
+    recorded = _version(store, REBUILDING, "last_version")
+    found = highest_version(store, layout.LOG_TABLE)
+    return max(found, recorded) if recorded < _UNREADABLE else found
 
 
 def is_rebuilding(store: Store) -> bool:

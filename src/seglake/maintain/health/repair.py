@@ -19,10 +19,9 @@ from seglake.catalog.attempts import (
     attempts_without_marker,
     begin_rebuild,
     end_rebuild,
+    last_known_version,
     mark_committed,
-    replaced_version,
 )
-from seglake.catalog.delta.commit_log import highest_version
 from seglake.catalog.published import highest_shown
 from seglake.catalog.retention import committed_attempts
 from seglake.catalog.schema import Row, SegmentRow, TableRow
@@ -321,12 +320,8 @@ def _recreate(store: Store, topics: Mapping[str, list[Row]], first_version: int,
 
 
 def _last_version(store: Store, manifests: Iterable[Manifest]) -> int:
-    """Return the highest version that the lost catalog may have had, or -1 if none is known.
-
-    The version that a killed rebuild recorded also counts, because its files may have lower numbers
-    than the lost catalog.
-    """
-    highest = max(highest_version(store, layout.LOG_TABLE), replaced_version(store))
+    """Return the highest version that the lost catalog may have had, or -1 if none is known."""
+    highest = last_known_version(store)
     if highest >= 0:
         return highest
     by_manifests = max((manifest.version for manifest in manifests), default=-1)

@@ -39,8 +39,8 @@ class _NoCatalog:
     def run(self, *_: Any) -> None:
         return None
 
-    def next_sequence(self, *_: Any) -> int:
-        return 0
+    def run_rows(self, *_: Any) -> list[Any]:
+        return []
 
     def sources_at(self, *_: Any) -> Any:
         return FILE_SCHEMAS["source"].empty_table()

@@ -47,11 +47,11 @@ def web(name: str, codec: str, order: str, **more: Any) -> Tables:
 def of_lines() -> Iterator[Run]:
     """JSON lines in both orders."""
     yield Run(web("web", "none", "time", index_interval_bytes=300), interval=(START, START + 60))
-    arrival = web("arrived", "snappy", "arrival", index_interval_records=7)
+    arrival = web("arrived", "snappy", "arrival", index_interval_bytes=700)
     headers = {"fields": ["level", "absent"], "source": True}
     columns = {"from": "columns", "columns": ["n", "text"]}
     yield Run({**arrival, "headers": headers, "value": columns})
-    placed = web("placed", "zstd", "time", index_interval_ms=5000, max_message_bytes=700)
+    placed = web("placed", "zstd", "time", index_interval_bytes=500, max_message_bytes=700)
     named = {**placed["topic"], "partition_field": "p", "batch.size": 300}
     keyed = {"fields": ["user"], "required": True}
     text = {"from": "field", "field": "text"}
@@ -66,7 +66,7 @@ def of_tables() -> Iterator[Run]:
             "csv", "csv/*", "csv", **csv, input={"multiline": False},
             key={"fields": ["user", "level"], "separator": "|"},
             value={"from": "columns", "columns": ["n", "text"]},
-            topic=topic("lz4", index_interval_ms=4000),
+            topic=topic("lz4", index_interval_bytes=400),
         )
     )  # fmt: skip
     dense = topic("zstd", 2, index_interval_bytes=0, compression_zstd_level=9)
@@ -97,7 +97,7 @@ def of_races() -> Iterator[Run]:
     """Runs that lose a race, under both clocks."""
     clocks = {"raced": "CreateTime", "stamped": "LogAppendTime"}
     for name, clock in clocks.items():
-        settings = topic("lz4", 2, message_timestamp_type=clock, index_interval_records=5)
+        settings = topic("lz4", 2, message_timestamp_type=clock, index_interval_bytes=250)
         mine, other = (tables(name, f"more/{file}.jsonl", "jsonl", topic=settings) for file in "ef")
         other["pipeline"] = {**other["pipeline"], "name": "rival"}
         yield Run(mine, interval=(START, START + 9), rival=Run(other))
@@ -124,7 +124,7 @@ def of_ticks() -> Iterator[Run]:
 
 def of_gzip() -> Iterator[Run]:
     """JSON lines in both orders with the codec whose bytes depend on the machine's zlib."""
-    roomy = {"segment_bytes": 2**30, "index_interval_records": 10}
+    roomy = {"segment_bytes": 2**30, "index_interval_bytes": 900}
     whole = {"task": {**CUT, "piece_bytes": 2**28}}  # nothing is cut by its compressed size
     yield Run({**web("gzip-time", "gzip", "time", **roomy), **whole})
     arrival = web("gzip-arrival", "gzip", "arrival", **roomy, compression_gzip_level=9)

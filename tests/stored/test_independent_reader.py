@@ -145,7 +145,7 @@ def test_rows_of_the_manifests(lake: Lake, answers: dict[str, Any], kind: str) -
 def test_settings_of_a_topic(lake: Lake) -> None:
     newest = max(lake.of("topic", "arrived"), key=lambda each: each["sequence"])
     settings = json.loads(newest["settings"])
-    assert (settings["compression.type"], settings["index.interval.records"]) == ("snappy", 7)
+    assert (settings["compression.type"], settings["index.interval.bytes"]) == ("snappy", 700)
 
 
 @pytest.mark.parametrize("pattern", ["topics/web-0/*/*.zonemap", "topics/web-0/*/*.log",

@@ -18,7 +18,7 @@ JOB = """
 import sys
 from seglake.cli.submit import submit
 
-def report():
+def report(json: bool = False):
     print("{}")
 
 sys.exit(submit(report, []))

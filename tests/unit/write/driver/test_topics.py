@@ -26,16 +26,14 @@ LAYOUT: dict[str, st.SearchStrategy[Any]] = {
     "batch.size": st.sampled_from([300, 16_384]),
     "max.message.bytes": st.sampled_from([20_000, 1_048_588]),
     "segment.index.bytes": st.sampled_from([2400, 10_485_760]),
+    "index.interval.bytes": st.integers(1, 9),
 }
-UNITS = ["bytes", "records", "ms"]
 
 
 @st.composite
 def said(draw: st.DrawFn) -> dict[str, Any]:
     """Layout settings that a pipeline may say."""
     chosen = {name: draw(each) for name, each in LAYOUT.items() if draw(st.booleans())}
-    if draw(st.booleans()):
-        chosen[f"index.interval.{draw(st.sampled_from(UNITS))}"] = draw(st.integers(1, 9))
     if draw(st.booleans()):
         codec = chosen["compression.type"] = draw(st.sampled_from(["none", "lz4", "gzip", "zstd"]))
         if codec in {"gzip", "zstd"} and draw(st.booleans()):
@@ -56,8 +54,6 @@ def after(snapshot: Snapshot, pipeline: Pipeline) -> Snapshot:
 def holds(model: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     """The settings once `new` ones are said: some replace others."""
     kept = dict(model)
-    if any(key.startswith("index.interval.") for key in new):
-        kept = {key: value for key, value in kept.items() if not key.startswith("index.interval.")}
     codec = new.get("compression.type", kept.get("compression.type", "zstd"))
     for other in {"zstd", "gzip"} - {codec}:
         kept.pop(f"compression.{other}.level", None)

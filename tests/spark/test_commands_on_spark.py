@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from seglake.errors import CorruptData
 from seglake.format.index import IndexPolicy
 from seglake.maintain.compaction.compact import compact
 from seglake.maintain.erasure.erase import erase
@@ -57,19 +56,3 @@ def test_spark_and_threads_write_the_same_bytes(
     assert seen == sorted(seen)
     assert all(done == total for done, total in seen[-1:])
     assert not list(maker.root.glob("attempts/*/blobs/*"))
-
-
-@pytest.mark.parametrize("name", rest_but(COMMANDS, "reindex"))
-def test_damage_that_a_task_of_spark_finds_is_named(
-    spark: SparkSession, maker: LakeMaker, name: str
-) -> None:
-    key = live_rows(maker)[0].key("log")
-    data = (maker.root / key).read_bytes()
-    (maker.root / key).write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
-    if name == "merge":  # it leaves the segments out
-        (damage,) = merge(str(maker.root), "events", everything=True, spark=spark).damaged
-        assert Path(key).name in damage.file
-        return
-    with pytest.raises(CorruptData) as found:
-        COMMANDS[name](str(maker.root), spark=spark)
-    assert found.value.file == key

@@ -136,12 +136,6 @@ def test_an_error_in_a_task_is_one_sentence(spark: SparkSession, tmp_path: Path)
     assert "fetch.py" not in str(caught.value)  # where it was noticed
 
 
-def test_it_is_found_by_its_name(spark: SparkSession, maker: LakeMaker) -> None:
-    assert spark.newSession().read.format("SEGLAKE").load(
-        str(maker.root), subscribe="events", columns="offset"
-    ).count() == 2502  # fmt: skip
-
-
 def test_finding_it_imports_nothing_heavy() -> None:
     program = (
         "import sys, pyspark.sql.datasource, pyspark.sql.types; before = set(sys.modules);"

@@ -16,7 +16,7 @@ from seglake.catalog.delta import commit_log, file_merges
 from seglake.catalog.schema import Kind
 from seglake.config import Pipeline
 from seglake.engine import Item, Result, SparkEngine, Task
-from seglake.errors import CorruptData, InputError, QuarantineLimit
+from seglake.errors import CorruptData
 from seglake.layout import SUFFIXES
 from seglake.write.api import run_pipeline
 from seglake.write.driver.report import Report
@@ -144,20 +144,6 @@ def test_tasks_that_fail_at_first_change_nothing(
     ingest(again)
     assert bytes_of(settings.root) == bytes_of(again.root)
     assert quarantined(settings.root) == quarantined(again.root)
-
-
-@pytest.mark.rest
-def test_an_error_in_a_task_is_the_one_that_was_raised(
-    spark: SparkSession, tmp_path: Path, inbox: Path
-) -> None:
-    damaged = inbox / "000.jsonl.gz"
-    damaged.write_bytes(damaged.read_bytes()[:-30])
-    with pytest.raises(InputError, match=r"000\.jsonl\.gz") as raised:
-        on_spark(spark, pipeline_of(tmp_path / "lake", inbox))
-    assert "Traceback" not in str(raised.value)
-    damaged.unlink()
-    with pytest.raises(QuarantineLimit, match="not parseable"):
-        on_spark(spark, pipeline_of(tmp_path / "lake", inbox, max_quarantine_ratio=0.001), "2")
 
 
 def test_damage_that_a_task_finds_keeps_its_place(spark: SparkSession) -> None:

@@ -3,7 +3,6 @@
 import json
 
 import pytest
-from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 import seglake
@@ -57,21 +56,6 @@ def test_a_key_and_conditions(spark: SparkSession, maker: LakeMaker) -> None:
     some = load(spark, maker, key="ann", where='{"n":[3,"4"]}', columns="partition,offset")
     assert offsets(some) == [record[:2] for record in ann if has(record, 3, 4)]
     assert len(ann) > some.count() > 0
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"key": ""}, "UsageError: option key: a key is empty"),
-        ({"where": "n=3"}, 'UsageError: option where must be JSON such as {"status"'),
-    ],
-)
-def test_wrong_options_are_one_sentence(
-    spark: SparkSession, maker: LakeMaker, options: dict[str, str], words: str
-) -> None:
-    with pytest.raises(AnalysisException) as caught:
-        load(spark, maker, **options)
-    assert words in str(caught.value)
 
 
 @pytest.mark.rest

@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeout  # another class before Python 3.11
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from confluent_kafka import (
     Consumer,
@@ -296,19 +296,6 @@ _FIRST_SEARCH = 1000
 _WAIT_S = 0.2  # wait between two requests
 
 
-class OffsetSearch(NamedTuple):
-    """A search of the offsets [start, end) of a partition. Its log starts at `low`."""
-
-    low: int
-    start: int
-    end: int
-
-    @classmethod
-    def before(cls, low: int, end: int, size: int) -> OffsetSearch:
-        """Return a search of the last `size` offsets below `end`."""
-        return cls(low, max(low, end - size), end)
-
-
 class ReplaySearch:
     """Searches a topic from its end backwards for records of a replay."""
 
@@ -325,15 +312,11 @@ class ReplaySearch:
         offsets, ends = dict[int, int](), self._ends(partitions)
         lows = self._offsets(partitions, OffsetSpec.earliest(), IsolationLevel.READ_COMMITTED)
         size = _FIRST_SEARCH
-        searches = {p: OffsetSearch.before(lows[p], ends[p], size) for p in partitions}
-        while searches := {p: each for p, each in searches.items() if each.start < each.end}:
-            offsets.update(self._in(name, searches))
+        while left := [p for p in partitions if p not in offsets and lows[p] < ends[p]]:
+            starts = {p: max(lows[p], ends[p] - size) for p in left}
+            offsets.update(self._in(name, starts, ends))
             size *= 4
-            searches = {
-                p: OffsetSearch.before(each.low, each.start, size)
-                for p, each in searches.items()
-                if p not in offsets
-            }
+            ends |= starts
         return offsets
 
     def _ends(self, partitions: Collection[int]) -> dict[int, int]:
@@ -371,12 +354,12 @@ class ReplaySearch:
                     raise
                 time.sleep(_WAIT_S)
 
-    def _in(self, name: str, searches: Mapping[int, OffsetSearch]) -> Iterator[tuple[int, int]]:
-        """Yield partition and lake offset of the replay's records in these searches, in order."""
-        self._consumer.assign(
-            [TopicPartition(self._topic, p, each.start) for p, each in searches.items()]
-        )
-        left, quiet_since = set(searches), time.monotonic()
+    def _in(
+        self, name: str, starts: Mapping[int, int], ends: Mapping[int, int]
+    ) -> Iterator[tuple[int, int]]:
+        """Yield partition and lake offset of the replay's records from starts to ends, in order."""
+        self._consumer.assign([TopicPartition(self._topic, p, at) for p, at in starts.items()])
+        left, quiet_since = {*starts}, time.monotonic()
         while left:
             if time.monotonic() - quiet_since > self._patience_s:
                 raise StoreError(
@@ -387,7 +370,7 @@ class ReplaySearch:
                 quiet_since, partition = time.monotonic(), message.partition()
                 if partition not in left:
                     continue
-                if _is_end(message) or (message.offset() or 0) >= searches[partition].end:
+                if _is_end(message) or (message.offset() or 0) >= ends[partition]:
                     left.discard(partition)
                 elif (offset := _lake_offset(message, name)) is not None:
                     yield partition, offset

@@ -7,9 +7,7 @@ import struct
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-_FIXED = {
-    "int8": 1, "int16": 2, "uint16": 2, "int32": 4, "int64": 8, "bool": 1, "float64": 8, "uuid": 16,
-}  # fmt: skip
+_FIXED = {"int8": 1, "int16": 2, "int32": 4, "int64": 8, "bool": 1, "uuid": 16}
 Path = tuple[str, ...]
 
 
@@ -31,8 +29,6 @@ def paths(schema: Any, version: int, above: Path = ()) -> Iterator[Path]:
             yield here
         if field.is_struct_array():
             yield from paths(field.array_of, version, here)
-        elif field.is_struct():
-            yield from paths(field, version, here)
 
 
 def frame(kind: Any, version: int, shape: Shape) -> bytes:
@@ -59,9 +55,6 @@ class _Writer:
                 count = 0  # only what leads to the large array is there
             items = (self._item(field, path) for _ in range(count))
             return self._size(count, ">i") + b"".join(items)
-        if field.is_struct():
-            there = b"\1" if field.nullable_for_version_q(self._version) else b""
-            return there + self.message(field, path, 0)
         return self._value(field.type_str, field.name)
 
     def _item(self, field: Any, path: Path) -> bytes:

@@ -3,7 +3,8 @@
 The decoder uses kafka-python's schemas and creates its messages. kafka-python's own decoder is not
 safe for requests of unknown clients: a varint may be as long as the frame, each list of tagged
 fields copies the rest of the frame, texts that end after the frame are cut, and null is accepted
-everywhere. This decoder reads each byte once, and creates at most one item for each byte.
+everywhere. This decoder reads each byte once, and creates at most one item for each byte. It reads
+the types of the served versions, in which a message is never a field outside of an array.
 """
 
 from __future__ import annotations
@@ -20,10 +21,7 @@ _HEAD = struct.Struct(">hhih")
 _LENGTH, _COUNT = struct.Struct(">h"), struct.Struct(">i")
 _VARINT_BYTES = 5  # the longest form of an unsigned 32-bit number
 MOST_ITEMS = 2**16  # limit of the items in all arrays of a request
-_NUMBERS = {
-    "int8": "b", "int16": "h", "uint16": "H", "int32": "i", "int64": "q", "float64": "d",
-    "bool": "?",
-}  # fmt: skip
+_NUMBERS = {"int8": "b", "int16": "h", "int32": "i", "int64": "q", "bool": "?"}
 
 
 class MalformedRequest(Exception):
@@ -171,7 +169,7 @@ def _fills(fields: list[Any], version: int, compact: bool) -> list[_Fill]:
     """Return functions that read the fields. Adjacent numbers are unpacked in one call."""
     fills, numbers = list[_Fill](), list[Any]()
     for field in fields:
-        if _is_number(field):
+        if not field.is_array() and field.type_str in _NUMBERS:
             numbers.append(field)
             continue
         if numbers:
@@ -179,10 +177,6 @@ def _fills(fields: list[Any], version: int, compact: bool) -> list[_Fill]:
             numbers = []
         fills.append(_one(field, version, compact))
     return [*fills, _numbers(numbers)] if numbers else fills
-
-
-def _is_number(field: Any) -> bool:
-    return not (field.is_array() or field.is_struct()) and field.type_str in _NUMBERS
 
 
 def _numbers(fields: list[Any]) -> _Fill:
@@ -218,16 +212,7 @@ def _nullable(field: Any, version: int, compact: bool) -> _Read:
         if kind in _NUMBERS:
             return _array_of_numbers(_NUMBERS[kind], compact)
         return _array(_item(field.name, _simple(kind, compact)), compact)
-    if field.is_struct():
-        return _struct(_message(field, field.data_class, version, compact), field, version)
     return _simple(field.type_str, compact)
-
-
-def _struct(message: _Read, field: Any, version: int) -> _Read:
-    if not field.nullable_for_version_q(version):
-        return message
-    there = struct.Struct(">b")
-    return lambda source: message(source) if source.unpack(there)[0] >= 0 else None
 
 
 def _item(name: str, read: _Read) -> _Read:

@@ -22,11 +22,11 @@ def jobs(name: Annotated[str | None, typer.Argument()] = None, json: Json = Fals
     """Show the files of the jobs, for spark-submit.
 
     Args:
-        name: Print only this job's file.
+        name: Print only the path of this job, as in spark-submit "$(seglake jobs ingest)".
 
     Examples:
         seglake jobs
-        seglake jobs ingest > ingest.py
+        seglake jobs ingest
     """
     folder = Path(seglake.__file__).resolve().parent / "jobs"
     files = {path.stem: str(path) for path in sorted(folder.glob("[a-z]*.py"))}

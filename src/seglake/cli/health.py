@@ -200,3 +200,4 @@ def warm() -> None:
     print(said, file=sys.stderr)
     # The module is in a higher layer, which also imports this module, so it is run by name.
     run_module("seglake.warm", run_name="__main__")
+    print("All kernels are compiled.", file=sys.stderr)

@@ -316,11 +316,9 @@ FAULTS: dict[str, Put] = {
 # `python -m tests.simulation --find` looks for a new one when code that it plays has moved.
 SEARCHED = {
     "a repeated command writes no success marker": 30_112,
-    "a refresh takes moved rows twice": 30_089,
     "a commit names files of the catalog that a vacuum deleted": 3_100_285,
     "a refresh treats a rebuilt catalog as the old one": 30_784,
     "an erasure takes logs that came after its commit": 30_045,
-    "a vacuum takes who paused between rows for committed": 150_007_513,
     "a refresh goes on in a rebuilt catalog behind a late write": 30_062,
     "an empty segment covers reserved offsets that others took": 30_294,
     "an abandoned erasure leaves what it wrote for tags": 34_579,

@@ -477,8 +477,8 @@ def end_rebuild(store: Store, first_version: int) -> None:
 def last_known_version(store: Store) -> int:
     """Return the highest version of the catalog that storage has or a rebuild recorded, or -1.
 
-    The version that a killed rebuild recorded counts, because its files may have lower numbers than
-    those of the catalog that it replaces. Raises StoreError.
+    The version that a killed rebuild recorded counts, because the files of its new catalog may have
+    lower numbers than the files of the replaced catalog. Raises StoreError.
     """
     recorded = _version(store, REBUILDING, "last_version")
     found = highest_version(store, layout.LOG_TABLE)

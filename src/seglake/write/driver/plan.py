@@ -19,13 +19,7 @@ import pyarrow as pa
 from seglake.engine import TASKS_PER_CORE, share_out
 from seglake.format.records import Int64s
 from seglake.write.driver.attempt import Attempt, end_offsets
-from seglake.write.reduce.tasks import (
-    CountSpanningBlobs,
-    PieceBounds,
-    PieceInput,
-    ReducePiece,
-    SpanningBlob,
-)
+from seglake.write.reduce.tasks import CountSpanningBlobs, PieceBounds, PieceInput, SpanningBlob
 from seglake.write.spool.sorted_records import FIRST, LAST, Place
 from seglake.write.spool.spool import pack_rows, rows_at
 
@@ -210,12 +204,9 @@ def plan_tasks(attempt: Attempt, spooled: pa.Table) -> list[list[PieceInput]]:
         offsets = list(zip(bases, fixed_ends, strict=True))
 
     def piece_input(number: int, members: Int64s) -> PieceInput:
-        (base, end), partition = offsets[number], pieces[number].partition
-        writer, now_ms = attempt.attempt_id, attempt.started_ms
-        piece = ReducePiece(attempt.topic, partition, writer, base, now_ms, end)
         rows = rows_at(spooled, members)
         records = counts[number] if counts else int(rows["records"].to_numpy().sum())
-        return PieceInput(piece, pieces[number], pack_rows(rows), records)
+        return PieceInput(pieces[number], *offsets[number], pack_rows(rows), records)
 
     most = TASKS_PER_CORE * attempt.engine.cores_for(int(blobs.size_bytes.sum()))
     tasks = share_pieces(blobs, routes, len(pieces), most)

@@ -421,9 +421,15 @@ def _write_segments(attempt: Attempt, spooled: pa.Table) -> list[SegmentRow]:
         tasks = plan_tasks(attempt, spooled)
     if not tasks:
         return []
-    settings, order_column = attempt.settings, attempt.input.order_column
-    merge_bytes, append_time_ms = settings.task.merge_bytes, attempt.append_time_ms
-    write = WritePieces(attempt.store, settings.topic, append_time_ms, merge_bytes, order_column)
+    write = WritePieces(
+        store=attempt.store,
+        topic=attempt.settings.topic,
+        attempt_id=attempt.attempt_id,
+        created_at_ms=attempt.started_ms,
+        append_time_ms=attempt.append_time_ms,
+        merge_bytes=attempt.settings.task.merge_bytes,
+        order_column=attempt.input.order_column,
+    )
     with attempt.step("write segments", f"writing {counted(attempt.report.records, 'record')}"):
         segments = list(chain.from_iterable(attempt.engine.map(write, tasks)))
     written = sum(row.record_count for row in segments)

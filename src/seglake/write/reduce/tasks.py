@@ -27,7 +27,7 @@ from seglake.write.spool.sorted_records import (
     join_sorted,
     require_unique,
 )
-from seglake.write.spool.spool import BATCHES, SpooledBlob, read_blobs, unpack_batches, unpack_rows
+from seglake.write.spool.spool import BATCHES, read_blobs, unpack_batches, unpack_rows
 
 
 class PieceBounds(NamedTuple):
@@ -38,37 +38,18 @@ class PieceBounds(NamedTuple):
     end: Place
 
 
-class ReducePiece(NamedTuple):
-    """A piece of a log partition, with its attempt and its offsets.
+class PieceInput(NamedTuple):
+    """A piece of a log partition, and the packed SPOOLED rows of its blobs in total order.
 
     If `end_offset` (exclusive) is not None, the segments must cover all offsets up to it, because
     another piece follows and records keep their offsets. Otherwise the piece ends after its last
-    record.
+    record. `records` is the number of records of the piece or, if records keep their offsets, of
+    its blobs, which may have records of other pieces.
     """
 
-    topic: str
-    partition: int
-    attempt_id: str
-    base_offset: int
-    created_at_ms: int
-    end_offset: int | None = None
-
-    @property
-    def first_segment(self) -> SegmentId:
-        """Return the id of the first segment of the piece."""
-        writer = self.attempt_id
-        return SegmentId(self.topic, self.partition, self.base_offset, writer, writer)
-
-
-class PieceInput(NamedTuple):
-    """A piece, and the packed SPOOLED rows of its blobs in total order.
-
-    `records` is the number of records of the piece or, if records keep their offsets, of its blobs,
-    which may have records of other pieces.
-    """
-
-    piece: ReducePiece
     bounds: PieceBounds
+    base_offset: int
+    end_offset: int | None
     packed: bytes
     records: int
 
@@ -105,12 +86,14 @@ class CountSpanningBlobs(NamedTuple):
 class WritePieces(NamedTuple):
     """The task that writes the blobs of pieces as segments, and returns their catalog rows.
 
-    `merge_bytes` is the memory for a merge. `order_column` is the order column of a DataFrame, or
-    None for files.
+    `attempt_id` and `created_at_ms` become part of the segments' names and rows. `merge_bytes` is
+    the memory for a merge. `order_column` is the order column of a DataFrame, or None for files.
     """
 
     store: Store
     topic: Topic
+    attempt_id: str
+    created_at_ms: int
     append_time_ms: int
     merge_bytes: int
     order_column: str | None
@@ -118,11 +101,12 @@ class WritePieces(NamedTuple):
     def __call__(self, inputs: Sequence[PieceInput]) -> list[SegmentRow]:
         """Write the segments of the pieces, and return their catalog rows."""
         rows: list[SegmentRow] = []
-        for piece, bounds, packed, _ in inputs:
-            blobs = read_blobs(self.store, unpack_rows([packed]))
-            first, now_ms = piece.first_segment, piece.created_at_ms
-            with SegmentWriter(self.store, first, self.topic, now_ms) as writer:
-                for batches in self._batches(blobs, bounds, piece):
+        topic, writer_id = self.topic.name, self.attempt_id
+        for piece in inputs:
+            partition, base_offset = piece.bounds.partition, piece.base_offset
+            first = SegmentId(topic, partition, base_offset, writer_id, writer_id)
+            with SegmentWriter(self.store, first, self.topic, self.created_at_ms) as writer:
+                for batches in self._batches(piece):
                     writer.append(batches)
                 rows += writer.close()
         return rows
@@ -131,19 +115,18 @@ class WritePieces(NamedTuple):
         """Return the number of records in each item's pieces."""
         return Amounts("records", [sum(piece.records for piece in pieces) for pieces in inputs])
 
-    def _batches(
-        self, blobs: Iterator[SpooledBlob], bounds: PieceBounds, piece: ReducePiece
-    ) -> Iterator[EncodedBatches]:
+    def _batches(self, piece: PieceInput) -> Iterator[EncodedBatches]:
+        blobs = read_blobs(self.store, unpack_rows([piece.packed]))
         base_offset, first = piece.base_offset, next(blobs)
         blobs = chain([first], blobs)
         if first.row["kind"] == BATCHES:
             return consecutive((unpack_batches(blob.data) for blob in blobs), base_offset)
-        inside = (_within(blob.placed(), bounds) for blob in blobs)
+        inside = (_within(blob.placed(), piece.bounds) for blob in blobs)
         encoding = encoding_of(self.topic, self.append_time_ms)
         if self.topic.offset_field is None:
             merged = merge(inside, self.merge_bytes, self.order_column)
             return encode(merged, encoding, base_offset)
-        name = f"{piece.topic}-{piece.partition}"
+        name = f"{self.topic.name}-{piece.bounds.partition}"
         covered = CoveredOffsets(name, base_offset, piece.end_offset)
         return encode_at(merge(inside, self.merge_bytes), encoding, covered)
 

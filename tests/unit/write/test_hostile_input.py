@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 import seglake
 from seglake.errors import InputError, SeglakeError, UsageError
 from seglake.write.api import run_pipeline
-from seglake.write.map.unit import UnitSummary, _joined, group_splits, read_every_row
+from seglake.write.map.unit import Summary, _joined, group_splits, read_every_row
 from tests.harness.bounded import MIB, TASK_BYTES, measure, write_lines
 from tests.harness.tiers import of_today, rest_but
 from tests.makers.forged import FORGED
@@ -163,7 +163,7 @@ def test_what_lines_leave_behind_counts_as_what_it_holds(tmp_path: Path) -> None
     groups = [
         sum(chunk.line_count for _, chunk in g)
         for g in _joined(
-            unit, store_of(settings), map_settings(settings), UnitSummary(), read_every_row
+            unit, store_of(settings), map_settings(settings), Summary(), read_every_row
         )
     ]
     assert sum(groups) == 500

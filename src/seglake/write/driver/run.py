@@ -376,8 +376,8 @@ def count_splits(attempt: Attempt, spooled: pa.Table) -> SplitCounts:
     """Return split number → counts from the summaries in `spooled`, and fill in the report."""
     report = attempt.report
     summaries: list[Any] = filter_kinds(spooled, SUMMARY)["text"].to_pylist()
-    totals = combine_summaries(summaries)
-    report.reasons, report.max_lateness_ms = totals.reasons, totals.max_lateness_ms
+    totals, report.max_lateness_ms = combine_summaries(summaries)
+    report.reasons = dict(sorted(totals.reasons.items()))
     report.skipped_records, report.interval_records = totals.skipped, totals.times.inside
     report.comment_lines = totals.comment_lines
     report.input_rows = sum(split.rows for split in totals.splits.values()) - totals.skipped

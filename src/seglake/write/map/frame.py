@@ -22,7 +22,7 @@ from seglake.engine import original_errors, run_task
 from seglake.errors import ConfigError, InputError
 from seglake.format.partitioner import partition_of
 from seglake.format.records import Int32s, Int64s
-from seglake.write.map.unit import BlobMaker, MapSettings, UnitSummary, reject_blob
+from seglake.write.map.unit import BlobMaker, MapSettings, SplitCount, Summary, reject_blob
 from seglake.write.rows.arrow import ArrowRows, cut_batch
 from seglake.write.rows.records import ExtractedChunk, RejectedRows, extract
 from seglake.write.rows.rows import MOST_ROWS
@@ -123,12 +123,11 @@ class MapFrame(NamedTuple):
     def blobs(self, batches: Iterable[pa.RecordBatch], unit: int = 0) -> Iterator[Blob]:
         """Yield the blobs of one unit: records, rejects and, at the end, a summary."""
         pipeline, limits = self.settings.pipeline, self.settings.limits
-        summary = UnitSummary(self.settings.interval)
-        summary.begin(unit)
+        summary = Summary({unit: SplitCount()})
         with BlobMaker(pipeline, self.settings.sizes, unit) as maker:
             for batch in _together(batches, pipeline.task.chunk_bytes):
                 chunk = extract(ArrowRows(FRAME, batch), pipeline, limits, FRAME, 0)
-                summary.add(unit, chunk)
+                summary.add(Summary.from_chunk(unit, chunk, self.settings.interval))
                 yield from self._blobs_of(chunk, _orders(batch, self.order_column), maker, unit)
             yield from maker.rest()
         yield summary.blob(unit)

@@ -11,6 +11,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -38,7 +39,6 @@ from seglake.write.rows.records import (
     ExtractedChunk,
     RejectedRows,
     RowLimits,
-    join_broker_fields,
     read_split,
 )
 from seglake.write.rows.rows import MOST_ROWS, REASON_TEXTS
@@ -184,7 +184,7 @@ def make_blobs(
     pipeline = settings.pipeline
     in_order = pipeline.order == "arrival" and pipeline.topic.offset_field is None
     encoding = encoding_of(pipeline.topic, settings.append_time_ms) if in_order else None
-    summary = UnitSummary(settings.interval)
+    summary = Summary()
     paths = {split.number: split.file.path for split in unit.splits}
     with BlobMaker(pipeline, settings.sizes, unit.number, encoding) as maker:
         for chunks in _joined(unit, files, settings, summary, read):
@@ -208,22 +208,23 @@ def _blobs_of(
         chosen = [chunk.partitions for chunk in full if chunk.partitions is not None]
         fields = [chunk.broker_fields for chunk in full if chunk.broker_fields is not None]
         partitions = np.concatenate(chosen) if chosen else None
-        yield from maker.blobs(records, partitions, broker_fields=join_broker_fields(fields))
+        kept = BrokerFields(*map(np.concatenate, zip(*fields, strict=True))) if fields else None
+        yield from maker.blobs(records, partitions, broker_fields=kept)
     for split, chunk in chunks:
         if len(chunk.rejects):
             yield reject_blob(unit, split, chunk.rejects, paths[split])
 
 
 def _joined(
-    unit: Unit, files: InputStore, settings: MapSettings, summary: UnitSummary, read: Reader
+    unit: Unit, files: InputStore, settings: MapSettings, summary: Summary, read: Reader
 ) -> Iterator[SplitChunks]:
     """Yield the chunks of a unit as lists of (split number, chunk). Small chunks share a list."""
     together = SplitChunks()
     size = rows = 0
     for split in unit.splits:
-        summary.begin(split.number)
+        summary.splits[split.number] = SplitCount()  # a split may have no chunks
         for chunk in read(split, files, settings):
-            summary.add(split.number, chunk)
+            summary.add(Summary.from_chunk(split.number, chunk, settings.interval))
             together.append((split.number, chunk))
             size += chunk.memory_bytes
             rows += chunk.row_count
@@ -302,16 +303,6 @@ def map_sizes_for_frame(pipeline: Pipeline) -> MapSizes:
     return sizes._replace(gather_bytes=2 * _UNIT_BYTES) if is_spread else sizes
 
 
-class GroupedRecords(NamedTuple):
-    """Records grouped by log partition. Partition p has the positions from ends[p - 1] to ends[p].
-
-    The end is exclusive, and partition 0 begins at position 0.
-    """
-
-    records: SortedRecords
-    ends: Int64s
-
-
 class ChunkBuffer:
     """A buffer of one unit's chunks, in memory or, if they are large, on disk."""
 
@@ -322,13 +313,17 @@ class ChunkBuffer:
         self._counts: list[Int32s] = []  # number of records of each chunk by log partition
         self.size_bytes = 0  # size of the bodies of the records
 
-    def add(self, chunk: GroupedRecords) -> None:
-        """Spill a chunk. Raises StoreError if the machine's disk is full or not writable."""
-        bounds = pairwise(np.append(0, chunk.ends)[self._edges].tolist())
-        parts = (chunk.records.part(*each) for each in bounds)
+    def add(self, records: SortedRecords, ends: Int64s) -> None:
+        """Spill a chunk, whose records are grouped by log partition.
+
+        Partition p has the positions from ends[p - 1], or 0, to ends[p] (exclusive). Raises
+        StoreError if the machine's disk is full or not writable.
+        """
+        bounds = pairwise(np.append(0, ends)[self._edges].tolist())
+        parts = (records.part(*each) for each in bounds)
         self._scratch.add([compress_records(part) if len(part) else b"" for part in parts])
-        self._counts.append(np.diff(chunk.ends, prepend=0).astype(np.int32))
-        self.size_bytes += int(chunk.records.bodies.sizes.sum())
+        self._counts.append(np.diff(ends, prepend=0).astype(np.int32))
+        self.size_bytes += int(records.bodies.sizes.sum())
 
     def take(self) -> Iterator[tuple[SortedRecords, Int32s]]:
         """Yield (records, log partition of each record), then delete all chunks.
@@ -416,11 +411,11 @@ class BlobMaker(AbstractContextManager["BlobMaker"]):
         timestamps = records.timestamps[order]
         ordered = timestamps if sort_keys is records.timestamps else sort_keys[order]
         ties = None if tie_breakers is None else tie_breakers[order]
-        chunk = GroupedRecords(SortedRecords(ordered, ties, timestamps, bodies), ends)
+        grouped = SortedRecords(ordered, ties, timestamps, bodies)
         if not gathers:
-            yield from self._divided(chunk)
+            yield from self._divided(grouped, ends)
             return
-        self._gather.add(chunk)
+        self._gather.add(grouped, ends)
         if self._gather.size_bytes >= self._sizes.gather_bytes:
             yield from self.rest()
 
@@ -430,13 +425,13 @@ class BlobMaker(AbstractContextManager["BlobMaker"]):
             order, ends = _grouped(partitions, self._partitions)
             if self._encoding is None:
                 _sort_groups(order, ends, records.sort_keys, records.tie_breakers)
-            yield from self._divided(GroupedRecords(records.take(order).detached(), ends))
+            yield from self._divided(records.take(order).detached(), ends)
 
-    def _divided(self, chunk: GroupedRecords) -> Iterator[Blob]:
+    def _divided(self, records: SortedRecords, ends: Int64s) -> Iterator[Blob]:
         start = 0
-        for partition, end in enumerate(chunk.ends.tolist()):
+        for partition, end in enumerate(ends.tolist()):
             if start < end:
-                group = chunk.records.part(start, end)
+                group = records.part(start, end)
                 parts = [group] if self._encoding else _parts(group, self._sizes.blob_bytes)
                 yield from (self._blob(partition, part) for part in parts)
             start = end
@@ -549,9 +544,14 @@ _MOST_FINDINGS = 100  # per unit; a finding is about one kind of problem, or one
 class SplitCount(NamedTuple):
     """The number of lines and of rows in a split, and the times of its records."""
 
-    lines: int
-    rows: int
+    lines: int = 0
+    rows: int = 0
     times: FileTimes = FileTimes()
+
+    def merge(self, later: SplitCount) -> SplitCount:
+        """Add the counts of rows that follow."""
+        times = self.times.merge(later.times)
+        return SplitCount(self.lines + later.lines, self.rows + later.rows, times)
 
 
 class IntervalTimes(NamedTuple):
@@ -565,10 +565,10 @@ class IntervalTimes(NamedTuple):
     high_ms: int = -1
 
     @staticmethod
-    def from_timestamps(timestamps: Int64s, interval: Interval) -> IntervalTimes:
+    def from_timestamps(timestamps: Int64s, interval: Interval | None) -> IntervalTimes:
         """Count the timestamps in the interval [start, end). Find the range of all timestamps."""
-        if not len(timestamps):
-            return IntervalTimes(0)
+        if interval is None or not len(timestamps):
+            return IntervalTimes(None if interval is None else 0)
         chosen = (timestamps >= interval[0]) & (timestamps < interval[1])
         return IntervalTimes(int(chosen.sum()), int(timestamps.min()), int(timestamps.max()))
 
@@ -581,94 +581,81 @@ class IntervalTimes(NamedTuple):
         return IntervalTimes(self.inside + other.inside, min(lows, default=-1), high_ms)
 
 
-class UnitSummary:
-    """A collector of one unit's counts, missing fields and findings, for the driver."""
+@dataclass
+class Summary:
+    """The counts, missing fields and findings of a chunk, a unit or a run.
 
-    def __init__(self, interval: Interval | None = None) -> None:
-        self._interval, self._times = interval, IntervalTimes()
-        self._splits: dict[int, SplitCount] = {}
-        self._reasons: Counter[str] = Counter()
-        self._absent = AbsentFields()
-        self._skipped = self._comment_lines = 0
-        self._findings: list[Finding] = []
+    `splits` has the counts of each split, by its number, and `reasons` the number of rejects for
+    each reason. `absent` has the fields that no row has. `skipped` counts the rows whose offset is
+    already in the log, and `comment_lines` the lines that begin with `input.comment`. `times` has
+    the number of records in the run's interval.
+    """
 
-    def begin(self, split: int) -> None:
-        """Begin a split. Must be called before `add`, and for splits without chunks, too."""
-        self._splits[split] = SplitCount(0, 0)
+    splits: dict[int, SplitCount] = field(default_factory=dict)
+    reasons: Counter[str] = field(default_factory=Counter)
+    absent: AbsentFields = field(default_factory=AbsentFields)
+    skipped: int = 0
+    comment_lines: int = 0
+    findings: Sequence[Finding] = ()
+    times: IntervalTimes = field(default_factory=IntervalTimes)
 
-    def add(self, split: int, chunk: ExtractedChunk) -> None:
-        """Add the counts and findings of a chunk of a split that has begun."""
-        before, times = self._splits[split], chunk.records.timestamps
-        lines, rows = before.lines + chunk.line_count, before.rows + chunk.row_count
-        file_times = before.times.merge(FileTimes.from_timestamps(times))
-        self._splits[split] = SplitCount(lines, rows, file_times)
-        if self._interval is not None:
-            inside = IntervalTimes.from_timestamps(times, self._interval)
-            self._times = self._times.merge(inside)
-        reasons, counts = np.unique(chunk.rejects.reasons, return_counts=True)
-        texts = REASON_TEXTS[reasons].tolist()
-        self._reasons.update(dict(zip(texts, counts.tolist(), strict=True)))
-        self._absent = self._absent.merge(chunk.absent)
-        self._skipped += chunk.skipped
-        self._comment_lines += chunk.comment_lines
-        self._findings = merge_findings([*self._findings, *chunk.findings])[:_MOST_FINDINGS]
+    @staticmethod
+    def from_chunk(split: int, chunk: ExtractedChunk, interval: Interval | None) -> Summary:
+        """Summarize a chunk of the split with the number `split`."""
+        timestamps = chunk.records.timestamps
+        count = SplitCount(chunk.line_count, chunk.row_count, FileTimes.from_timestamps(timestamps))
+        codes, counts = np.unique(chunk.rejects.reasons, return_counts=True)
+        return Summary(
+            splits={split: count},
+            reasons=Counter(dict(zip(REASON_TEXTS[codes].tolist(), counts.tolist(), strict=True))),
+            absent=chunk.absent,
+            skipped=chunk.skipped,
+            comment_lines=chunk.comment_lines,
+            findings=chunk.findings,
+            times=IntervalTimes.from_timestamps(timestamps, interval),
+        )
+
+    def add(self, other: Summary) -> None:
+        """Add the summary of the rows that follow."""
+        for split, count in other.splits.items():
+            self.splits[split] = self.splits.get(split, SplitCount()).merge(count)
+        self.reasons.update(other.reasons)
+        self.absent = self.absent.merge(other.absent)
+        self.skipped += other.skipped
+        self.comment_lines += other.comment_lines
+        self.findings = merge_findings([*self.findings, *other.findings])[:_MOST_FINDINGS]
+        self.times = self.times.merge(other.times)
 
     def blob(self, unit: int, arrivals: Arrivals | None = None) -> Blob:
-        """Return the summary as a blob with JSON text.
+        """Return the summary of a unit as a blob with JSON text.
 
         `arrivals` is None if the records have no order of arrival.
         """
-        summary = {
+        values = {
             "unit": unit,
-            "splits": self._splits,
-            "reasons": self._reasons,
-            "absent": self._absent,
-            "skipped": self._skipped,
-            "comment_lines": self._comment_lines,
-            "times": self._times,
-            "findings": [each.as_dict() for each in self._findings],
             "arrivals": None if arrivals is None else arrivals.ranges(),
+            "summary": {**vars(self), "findings": [each.as_dict() for each in self.findings]},
         }
-        return Blob(SUMMARY, unit, text=json.dumps(summary))
+        return Blob(SUMMARY, unit, text=json.dumps(values))
 
 
-class Summary(NamedTuple):
-    """The combined summaries of all units.
+def combine_summaries(texts: Iterable[str]) -> tuple[Summary, int | None]:
+    """Combine the JSON summaries of all units, which may be in any order.
 
-    `splits` has the counts of each split, by its number, and `reasons` the number of rejects for
-    each reason. `max_lateness_ms` is None if records have no order of arrival. `absent` has the
-    fields that no row has. `skipped` counts the rows whose offset is already in the log, and
-    `comment_lines` the lines that begin with `input.comment`. `times` has the number of records in
-    the run's interval.
+    Return (summary, largest lateness in ms). The lateness is None if records have no order of
+    arrival.
     """
-
-    splits: dict[int, SplitCount]
-    reasons: dict[str, int]
-    max_lateness_ms: int | None
-    absent: AbsentFields
-    skipped: int
-    comment_lines: int
-    findings: list[Finding]
-    times: IntervalTimes
-
-
-def combine_summaries(texts: Iterable[str]) -> Summary:
-    """Combine the JSON summaries of all units. `texts` may be in any order."""
-    splits: dict[int, SplitCount] = {}
-    reasons: Counter[str] = Counter()
-    absent, findings, times = AbsentFields(), list[Finding](), IntervalTimes()
-    summaries = sorted(map(json.loads, texts), key=lambda summary: int(summary["unit"]))
-    for summary in summaries:
-        counts = summary["splits"].items()
-        splits |= {int(n): SplitCount(lines, rows, FileTimes(*t)) for n, (lines, rows, t) in counts}
-        reasons.update(summary["reasons"])
-        absent = absent.merge(AbsentFields(*summary["absent"]))
-        times = times.merge(IntervalTimes(*summary["times"]))
-        found = (Finding(**each) for each in summary["findings"])
-        findings = merge_findings([*findings, *found])[:_MOST_FINDINGS]
-    arrivals = [summary["arrivals"] for summary in summaries]
-    lateness = None if None in arrivals else largest_lateness_ms(arrivals)
-    skipped = sum(summary["skipped"] for summary in summaries)
-    comments = sum(summary["comment_lines"] for summary in summaries)
-    by_reason = dict(sorted(reasons.items()))
-    return Summary(splits, by_reason, lateness, absent, skipped, comments, findings, times)
+    total = Summary()
+    units = sorted(map(json.loads, texts), key=lambda unit: int(unit["unit"]))
+    arrivals = [unit["arrivals"] for unit in units]
+    for values in (unit["summary"] for unit in units):
+        counts = values["splits"].items()
+        splits = {int(n): SplitCount(lines, rows, FileTimes(*t)) for n, (lines, rows, t) in counts}
+        typed = {
+            "splits": splits,
+            "absent": AbsentFields(*values["absent"]),
+            "findings": [Finding(**each) for each in values["findings"]],
+            "times": IntervalTimes(*values["times"]),
+        }
+        total.add(Summary(**values | typed))
+    return total, None if None in arrivals else largest_lateness_ms(arrivals)

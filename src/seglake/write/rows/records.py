@@ -85,13 +85,6 @@ class BrokerFields(NamedTuple):
         return BrokerFields(self.offsets[rows], self.stamped[rows])
 
 
-def join_broker_fields(parts: Sequence[BrokerFields]) -> BrokerFields | None:
-    """Concatenate the offsets and flags of all parts. Return None if `parts` is empty."""
-    if not parts:
-        return None
-    return BrokerFields(*map(np.concatenate, zip(*parts, strict=True)))
-
-
 @dataclass(frozen=True)
 class ExtractedChunk:
     """The records and rejects of one chunk of a split.

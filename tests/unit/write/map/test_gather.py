@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from seglake.config import Pipeline
 from seglake.errors import StoreError
+from seglake.format.records import Int64s
 from seglake.write.map import unit
 from seglake.write.map.frame import MapFrame
 from seglake.write.map.unit import (
     Arrivals,
     ChunkBuffer,
-    GroupedRecords,
     MapUnits,
     group_splits,
     largest_lateness_ms,
@@ -71,14 +71,14 @@ chunks = st.lists(
 )
 
 
-def grouped(chunk: Sequence[tuple[int, int]], number: int) -> GroupedRecords:
+def grouped(chunk: Sequence[tuple[int, int]], number: int) -> tuple[SortedRecords, Int64s]:
     in_order = sorted(enumerate(chunk), key=lambda each: each[1][0])
     records = run_of(
         [Item(key, 0, key, f"{number} {at}".encode()) for at, (_, key) in in_order],
         seconds=False, same=True,
     )  # fmt: skip
     partitions = [partition for _, (partition, _) in in_order]
-    return GroupedRecords(records, np.cumsum(np.bincount(partitions, minlength=7)))
+    return records, np.cumsum(np.bincount(partitions, minlength=7))
 
 
 @given(chunks, st.integers(1, 2_000))
@@ -89,7 +89,7 @@ def test_what_is_gathered_comes_back_in_order(
     with large_runs():
         kept = ChunkBuffer(7, gather_bytes)
         for number, chunk in enumerate(given_chunks):
-            kept.add(grouped(chunk, number))
+            kept.add(*grouped(chunk, number))
             for at, (partition, _) in enumerate(chunk):
                 wanted.setdefault(partition, []).append(f"{number} {at}")
         found: dict[int, list[str]] = {}
@@ -158,13 +158,11 @@ def test_memory_does_not_grow_with_what_is_gathered(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(unit, "_RANGE_BYTES", 2**20)
     monkeypatch.setattr(spill_buffer, "_MEMORY_BYTES", 2**20)
     body = np.random.default_rng(1).bytes(1_000)
-    chunk = GroupedRecords(
-        run_of([Item(T, 0, T, body)] * 1_000, seconds=False, same=True), np.array([400, 400, 1_000])
-    )
+    records = run_of([Item(T, 0, T, body)] * 1_000, seconds=False, same=True)
     tracemalloc.start()
     kept = ChunkBuffer(3, 30 * 2**20)
     for _ in range(30):
-        kept.add(chunk)
+        kept.add(records, np.array([400, 400, 1_000]))
     for _ in kept.take():
         pass
     _, peak = tracemalloc.get_traced_memory()
@@ -180,7 +178,7 @@ def test_a_disk_that_does_not_take_it_is_named(
         kept = ChunkBuffer(7, 10**6)
         chunk = grouped([(number % 7, number) for number in range(200)], 0)
         with pytest.raises(StoreError, match=r"gone .No such file .* spark\.local\.dir"):
-            kept.add(chunk)
+            kept.add(*chunk)
 
 
 # Lateness of events in order of arrival, against one pass over all of them.

@@ -1,6 +1,6 @@
 """Read the rows of an Arrow batch, from a Parquet file or a DataFrame."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -74,6 +74,7 @@ class ArrowRows(Rows):
         self.line_count = batch.num_rows
         self.numbers = np.arange(batch.num_rows, dtype=np.int64)
         self.reasons = np.zeros(batch.num_rows, np.int8)
+        self.all_names = batch.schema.names
 
     @cached_property
     def raw(self) -> Spans:
@@ -141,11 +142,9 @@ class ArrowRows(Rows):
         nameless = np.append(0, np.cumsum(keys.lengths < 0))
         return Headers(firsts, keys, values), np.diff(nameless[firsts]) > 0
 
-    def objects(self, names: Sequence[str]) -> Spans:
-        """Return one JSON object per row with these columns. An empty `names` selects all."""
-        names = names or self._batch.schema.names
-        texts = [column_json(self._column(each), f"{self._path}: column {each}") for each in names]
-        return json_objects(names, texts, self.line_count)
+    def json(self, name: str) -> Spans:
+        """Return the values of a column as JSON; see `column_json`."""
+        return column_json(self._column(name), f"{self._path}: column {name}")
 
     def _column(self, name: str) -> Any:
         """Return the column `name`. Without such a column, "a.b" is field b of struct column a.

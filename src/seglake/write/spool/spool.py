@@ -128,9 +128,7 @@ class SpoolWriter(AbstractContextManager["SpoolWriter"]):
         self._held_bytes = 0
         self._rows: list[dict[str, Any]] = []
         self._objects = [new_blobs_key(attempt_id)]
-        self._all, self._open = ExitStack(), ExitStack()
-        self._all.push(self._open)
-        self._all.push(self._release_last)
+        self._open = ExitStack()
         self._sink: Any = None
         self._end = 0  # end of the last object
         self._before = 0  # size of the other objects
@@ -184,12 +182,12 @@ class SpoolWriter(AbstractContextManager["SpoolWriter"]):
         """Return the SPOOLED rows of all blobs. Their data can be read after the `with` block."""
         return pa.Table.from_pylist(self._rows, SPOOLED)
 
-    def _release_last(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None:
+    def __exit__(self, kind: Any, *error: Any) -> None:
+        if kind is not None:
+            self._open.__exit__(kind, *error)
+            return
+        with self._open:
             self._release()
-
-    def __exit__(self, *error: Any) -> None:
-        self._all.__exit__(*error)
 
 
 def _size(parts: Sequence[Buffer]) -> int:

@@ -58,13 +58,17 @@ def topic_rows(snapshot: Snapshot, pipeline: Pipeline, seed: Seed = dict) -> lis
     """
     topic = current_topic(snapshot, pipeline, seed)
     row = snapshot.find_topic(topic.name)
-    if row is None:
-        return [_row(topic, 1, {})]
-    stored = json.loads(row.settings)
-    new = _row(topic, row.sequence + 1, stored)
-    if (row.partitions, stored) == (new.partitions, json.loads(new.settings)):
-        return []
-    return [new]
+    stored = {} if row is None else json.loads(row.settings)
+    new = TopicRow(
+        topic=topic.name,
+        sequence=1 if row is None else row.sequence + 1,
+        partitions=topic.partitions,
+        partitioner=_partitioner(topic),
+        timestamp_type=topic.message_timestamp_type,
+        settings=settings_json(topic, stored),
+    )
+    known = row is not None and row.partitions == new.partitions
+    return [] if known and stored == json.loads(new.settings) else [new]
 
 
 def partition_growth_finding(snapshot: Snapshot, topic: Topic) -> list[Finding]:
@@ -142,17 +146,6 @@ def settings_json(topic: Topic, stored: Mapping[str, Any]) -> str:
     """
     others = {key: value for key, value in stored.items() if key not in DEFAULTS}
     return json.dumps({**topic.settings, **others})
-
-
-def _row(topic: Topic, sequence: int, stored: Mapping[str, Any]) -> TopicRow:
-    return TopicRow(
-        topic=topic.name,
-        sequence=sequence,
-        partitions=topic.partitions,
-        partitioner=_partitioner(topic),
-        timestamp_type=topic.message_timestamp_type,
-        settings=settings_json(topic, stored),
-    )
 
 
 def _partitioner(topic: Topic) -> str:

@@ -17,8 +17,6 @@ from seglake.engine import Amounts, Engine
 from seglake.format.records import Int64s
 from seglake.store import Store
 from seglake.text.json import text_or_base64
-from seglake.write.input.files import Split
-from seglake.write.map.unit import SplitCount
 from seglake.write.rows.rows import REASON_TEXTS
 from seglake.write.spool.spool import read_blobs, unpack_rejects
 
@@ -35,18 +33,6 @@ class SplitOrigin(NamedTuple):
 
     path: str
     lines_before: int
-
-
-def split_origins(splits: list[Split], counts: Mapping[int, SplitCount]) -> dict[int, SplitOrigin]:
-    """Return split number → origin. `counts` has the number of lines in each split."""
-    by_split: dict[int, SplitOrigin] = {}
-    path, lines_before = "", 0
-    for split in splits:
-        lines_before = lines_before if split.file.path == path else 0
-        path = split.file.path
-        by_split[split.number] = SplitOrigin(path, lines_before)
-        lines_before += counts[split.number].lines
-    return by_split
 
 
 class Quarantine(NamedTuple):

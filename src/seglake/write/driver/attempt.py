@@ -7,6 +7,7 @@ from functools import cache
 from typing import NamedTuple, Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from seglake.cached import cached_property
 from seglake.catalog.schema import RunRow
@@ -19,7 +20,7 @@ from seglake.engine import Engine
 from seglake.layout import new_attempt
 from seglake.store import Store
 from seglake.write.driver.report import Progress, Report
-from seglake.write.driver.run_input import RunInput, without_attempts
+from seglake.write.driver.run_input import RunInput
 from seglake.write.driver.topics import Seed, append_time, current_topic
 from seglake.write.map.unit import MapSettings, map_sizes
 from seglake.write.rows.records import RowLimits
@@ -144,9 +145,11 @@ def remaining_sources(
     paths: Collection[str],
 ) -> pa.Table:
     """Return the topic's source rows of `paths`, without rows of the runs that are replaced."""
-    replaced = replacement.runs(base) if replacement else []
     sources = table.sources_at(base, topic, paths)
-    return without_attempts(sources, {run.attempt_id for run in replaced})
+    if replacement is None:
+        return sources
+    replaced = pa.array([run.attempt_id for run in replacement.runs(base)], pa.string())
+    return sources.filter(pc.invert(pc.is_in(sources["attempt_id"], replaced)))
 
 
 def end_offsets(snapshot: Snapshot, topic: str) -> dict[int, int]:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -51,14 +51,7 @@ from seglake.catalog.transaction import announce, write_marker
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.config import Pipeline
 from seglake.engine import Amounts, Engine
-from seglake.errors import (
-    CommitConflict,
-    ConfigError,
-    MissingObject,
-    QuarantineLimit,
-    StoreError,
-    UsageError,
-)
+from seglake.errors import CommitConflict, ConfigError, QuarantineLimit, UsageError
 from seglake.format.records import Flags, Headers, Int64s, Spans
 from seglake.layout import new_attempt
 from seglake.limits import REQUESTS
@@ -69,9 +62,9 @@ from seglake.times.grammar import TimeFormat
 from seglake.times.readers import Times
 from seglake.write.driver.attempt import Attempt, DeclaredRun, ReplanRequired
 from seglake.write.driver.report import Progress, RejectSample, Report, silent, store_failure
-from seglake.write.driver.run import check_input, count_splits, execute_attempt
+from seglake.write.driver.run import count_splits, execute_attempt
 from seglake.write.driver.run_input import FileInput, InputSelection, Sources, plan_splits
-from seglake.write.input.content import InputStore, unreadable_error
+from seglake.write.input.content import InputStore
 from seglake.write.input.encodings import UTF_8, decode_rows, encode_rows
 from seglake.write.input.files import SourceFile, Split
 from seglake.write.input.listing import FileList
@@ -236,8 +229,7 @@ class _RedriveCall:
         """Return the open rejects of the run in a catalog version. Raises UsageError."""
         topic = self._pipeline.topic.name
         history = self._table.run_history(version, topic)
-        failed = partial(failed_runs, self._store, topic, self._run_id)
-        run = _committed_run(history, self._pipeline, self._run_id, failed)
+        run = _committed_run(history, self._pipeline, self._run_id, self._store)
         chain = redrive_chain(run, committed_runs(history))
         upkeep, attempt_id = self._table.maintenance(version, topic), chain.last.attempt_id
         expired = attempt_id in expired_attempts(upkeep)
@@ -290,7 +282,8 @@ class _RedriveCall:
         with attempt.step("read and sort", f"reading {report.input_size}"):
             spooled = rejects.spool(attempt.map_settings)
         count_splits(attempt, spooled)
-        check_input(attempt)
+        report.check_rejects(self._pipeline, None)
+        report.check_times(self._pipeline)
         _count_refused(report, rejects)
         report.status = "dry run"
         return report
@@ -306,12 +299,12 @@ def _count_refused(report: RedriveReport, rejects: RedriveInput) -> None:
 
 
 def _committed_run(
-    history: Sequence[RunRow], pipeline: Pipeline, run_id: str, failed: Callable[[], Sized]
+    history: Sequence[RunRow], pipeline: Pipeline, run_id: str, store: Store
 ) -> RunRow:
     """Return the committed run with the id `run_id`, of `pipeline` or else of another pipeline.
 
-    `history` has every run row of the topic, and `failed` returns the failed runs with this id.
-    Raises UsageError if there is no such run, or if its rows cannot be read again.
+    `history` has every run row of the topic in the lake `store`. Raises UsageError if there is no
+    such run, or if its rows cannot be read again.
     """
     rows = [run for run in history if run.run_id == run_id]
     runs = committed_runs(rows)
@@ -319,7 +312,7 @@ def _committed_run(
     topic = pipeline.topic.name
     if not runs:
         last = max(rows, key=lambda run: run.sequence, default=None)
-        if last is None and failed():
+        if last is None and failed_runs(store, topic, run_id):
             raise UsageError(
                 f"run {run_id!r} of topic {topic!r} failed, so it has no rejects to redrive. See "
                 f"why with `seglake run-status`, and ingest again with this run id"
@@ -423,7 +416,6 @@ class RedriveInput(FileInput):
     ) -> None:
         self._engine, self._pipeline, self._store = engine, pipeline, store
         self._chain, self._have_left, self._dry_run = chain, have_left, dry_run
-        self.keeps_rejects = not dry_run
         self.refused: Counter[str] = Counter()
         self._refused_lines: dict[str, list[Int64s]] = {}
         topic, attempt_id = chain.first.topic, chain.last.attempt_id
@@ -552,12 +544,8 @@ def _present(rows: Sequence[SourceRow], files: InputStore) -> list[SourceFile]:
 
 
 def _is_same(file: SourceFile, files: InputStore) -> bool:
-    try:
-        return file.version.is_same(files.stat(file.path))
-    except MissingObject:
-        return False
-    except StoreError as error:
-        raise unreadable_error(file.path, error) from error
+    version = files.find(file.path)
+    return version is not None and file.version.is_same(version)
 
 
 # ---------------- rejects

@@ -309,7 +309,8 @@ def execute_attempt(
             rejects = filter_kinds(spooled, REJECTS).cast(SPOOLED)
             spooled = combine_chunks(filter_kinds(spooled, *WITH_RECORDS))
             try:
-                check_input(attempt)
+                report.check_rejects(attempt.pipeline, store.uri)
+                report.check_times(attempt.pipeline)
                 segments = _write_segments(attempt, spooled)
                 if report.quarantined:
                     with attempt.step("write quarantine"):
@@ -343,13 +344,6 @@ def execute_attempt(
         f"{report.quarantined} rejected"
     )
     return report
-
-
-def check_input(attempt: Attempt) -> None:
-    """Raise QuarantineLimit or InputError if the rejects or the times forbid a commit."""
-    root = attempt.store.uri if attempt.input.keeps_rejects else None
-    attempt.report.check_rejects(attempt.pipeline, root)
-    attempt.report.check_times(attempt.pipeline)
 
 
 def _delete_own_rejects(attempt: Attempt, failure: Exception) -> None:

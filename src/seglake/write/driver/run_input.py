@@ -42,7 +42,7 @@ from seglake.write.map.unit import (
     shared_units,
     size_bytes,
 )
-from seglake.write.quarantine import SplitOrigin, split_origins
+from seglake.write.quarantine import SplitOrigin
 from seglake.write.rows.formats.registry import FORMATS
 from seglake.write.spool.spool import unpack_rows
 
@@ -93,18 +93,6 @@ class InputSelection(NamedTuple):
         left_out = {**self.left_out, BY_LINK: count} if count else self.left_out
         return self._replace(files=files, changed=again, left_out=left_out)
 
-    def apply_policy(self, on_changed: str) -> InputSelection:
-        """Apply the setting `on_changed_source`, whose value is `on_changed`.
-
-        If it is "ingest-as-new", return a selection that also reads the changed files. Raises
-        ChangedFiles if a file changed and the value is "fail".
-        """
-        if self.changed and on_changed == "fail":
-            raise ChangedFiles([file.path for file in self.changed])
-        if on_changed == "ingest-as-new":
-            return self._replace(files=sorted([*self.files, *self.changed]))
-        return self
-
 
 class Differences(NamedTuple):
     """The paths of files that are new, changed or gone since a run was committed.
@@ -118,12 +106,6 @@ class Differences(NamedTuple):
     gone: list[str]
 
 
-def without_attempts(sources: pa.Table, attempts: Collection[str]) -> pa.Table:
-    """Return the source rows, without the rows of `attempts`."""
-    dropped = pc.is_in(sources["attempt_id"], pa.array(sorted(attempts), pa.string()))
-    return sources.filter(pc.invert(dropped)) if attempts else sources
-
-
 def known_versions(sources: pa.Table) -> dict[str, list[FileVersion]]:
     """Return, for each path in the catalog's source rows, the versions that were ingested."""
     versions: dict[str, list[FileVersion]] = {}
@@ -132,18 +114,6 @@ def known_versions(sources: pa.Table) -> dict[str, list[FileVersion]]:
     for path, *version in zip(*columns, strict=True):
         versions.setdefault(path, []).append(FileVersion(*version))
     return versions
-
-
-def select_files(files: FileList, versions_of: Mapping[str, list[FileVersion]]) -> InputSelection:
-    """Divide files into new, skipped and changed files, by the topic's versions of each path."""
-    new, changed, skips = list[SourceFile](), list[SourceFile](), list[bool]()
-    for file in files:
-        versions = versions_of.get(file.path)
-        known = versions is not None and any(map(file.version.is_same, versions))
-        skips.append(known)
-        if not known:
-            (new if versions is None else changed).append(file)
-    return InputSelection(new, files.filter(skips), changed)
 
 
 class KnownFiles(NamedTuple):
@@ -164,12 +134,13 @@ class KnownFiles(NamedTuple):
         new, changed, skipped = list[SourceFile](), list[SourceFile](), list[FileList]()
         owners, digests = set[str](), list[int]()
         for some in files.parts(_AT_ONCE):
-            sources = source_rows([*some.paths])
+            sources, skips = source_rows([*some.paths]), list[bool]()
             versions = known_versions(sources)
-            selection = select_files(some, versions)
-            new += selection.files
-            changed += selection.changed
-            skipped.append(selection.skipped)
+            for file in some:
+                skips.append(any(map(file.version.is_same, versions.get(file.path, ()))))
+                if not skips[-1]:
+                    (changed if file.path in versions else new).append(file)
+            skipped.append(some.filter(skips))
             owners.update(map(str, pc.unique(sources["attempt_id"]).to_pylist()))
             digests.append(_digest(versions))
         return KnownFiles(InputSelection(new, FileList.joined(skipped), changed), owners, digests)
@@ -230,12 +201,11 @@ class RunInput(ABC):
 
     `selection` has the files that are read, skipped and changed. `owners` are the attempts that
     ingested the skipped and changed files before. `order_column` is the order column of a
-    DataFrame. If `keeps_rejects`, a sample of the rejects is stored when the attempt fails.
+    DataFrame.
     """
 
     selection = InputSelection([], FileList.from_files([]), [])
     owners: Collection[str] = ()
-    keeps_rejects = True
     order_column: str | None = None
 
     def is_empty(self) -> bool:
@@ -311,7 +281,14 @@ class FileInput(RunInput):
 
     def origins(self, counts: SplitCounts) -> dict[int, SplitOrigin]:
         """Return, by split number, the file of the split and the number of lines before it."""
-        return split_origins(self.splits, counts)
+        by_split: dict[int, SplitOrigin] = {}
+        path, lines_before = "", 0
+        for split in self.splits:
+            lines_before = lines_before if split.file.path == path else 0
+            path = split.file.path
+            by_split[split.number] = SplitOrigin(path, lines_before)
+            lines_before += counts[split.number].lines
+        return by_split
 
 
 class InputFiles(FileInput):
@@ -330,7 +307,12 @@ class InputFiles(FileInput):
         counts = Counter(listed.left_out.values())
         selection = self._known.selection._replace(missing=listed.missing, left_out=counts)
         selection = selection.one_name_each(listed.one_file)
-        self.selection = selection.apply_policy(pipeline.on_changed_source)
+        if selection.changed and pipeline.on_changed_source == "fail":
+            raise ChangedFiles([file.path for file in selection.changed])
+        if pipeline.on_changed_source == "ingest-as-new":
+            files = sorted([*selection.files, *selection.changed])
+            selection = selection._replace(files=files)
+        self.selection = selection
         store = InputStore(pipeline.storage, pipeline.input.compression, pipeline.input.encoding)
         self.splits, self._files = plan_splits(self.selection.files, store, pipeline), store
 

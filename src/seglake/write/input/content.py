@@ -67,6 +67,15 @@ class InputStore:
                 raise InputError(f"{path} is a {kind}. Write its data to a file first") from None
             raise
 
+    def find(self, path: str) -> FileVersion | None:
+        """Return the current version of a file, or None if it is missing. Raises InputError."""
+        try:
+            return self.stat(path)
+        except MissingObject:
+            return None
+        except StoreError as problem:
+            raise unreadable_error(path, problem) from problem
+
     def raw(self, file: SourceFile, start: int = 0, head: bytes = b"") -> RawFile:
         """Open the stored bytes of a file, from byte `start` on, as a stream.
 
@@ -85,8 +94,7 @@ class InputStore:
             InputError: The compression is not supported, or bytes are damaged. Reads of the streams
                 may raise it, too.
         """
-        head = self._head(file)
-        codec = self._codec(file, head)
+        head, codec = self._head(file)
         content = decompress_stream(self.raw(file, head=head), codec, file.path)
         if self._is_archive(file, codec, head):
             yield from read_members(file.path, content)
@@ -132,8 +140,7 @@ class InputStore:
 
         Raises InputError.
         """
-        head = self._head(file)
-        codec = self._codec(file, head)
+        head, codec = self._head(file)
         archive = "tar" if self._is_archive(file, codec, head) else None
         return " ".join(filter(None, [codec, archive]))
 
@@ -149,22 +156,18 @@ class InputStore:
                 "have ended"
             )
 
-    def _head(self, file: SourceFile) -> bytes:
-        """Return the first bytes of a file, or b"" if the compression is "none".
+    def _head(self, file: SourceFile) -> tuple[bytes, Codec | None]:
+        """Return the first bytes of a file, and its codec. Both are empty for compression "none".
 
         More bytes are read from a bucket than from a disk, so that a small file needs one request.
         """
         if self._compression == "none":
-            return b""
+            return b"", None
         raw = self.raw(file)
-        return raw.read(FIRST_BYTES if raw.remote else BLOCK_BYTES) or b""
-
-    def _codec(self, file: SourceFile, head: bytes) -> Codec | None:
-        if self._compression == "none":
-            return None
+        head = raw.read(FIRST_BYTES if raw.remote else BLOCK_BYTES) or b""
         if self._compression != "auto":
-            return self._compression
-        return detect_codec(head[:HEAD_BYTES], file.path)
+            return head, self._compression
+        return head, detect_codec(head[:HEAD_BYTES], file.path)
 
     def _is_archive(self, file: SourceFile, codec: Codec | None, head: bytes) -> bool:
         if codec is not None:

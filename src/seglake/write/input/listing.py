@@ -42,7 +42,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seglake.config import Input
-from seglake.errors import InputError, MissingObject, StoreError
+from seglake.errors import InputError, StoreError
 from seglake.layout import FOLDERS
 from seglake.limits import REQUESTS
 from seglake.terminal.wording import counted
@@ -366,7 +366,7 @@ def _plain(path: str, store: InputStore, logs: dict[str, str]) -> Iterator[_Foun
     """
     root, key = locate(path)
     absolute = _join(root, key)
-    if key and not key.endswith("/") and _is_file(path, store):
+    if key and not key.endswith("/") and store.find(path) is not None:
         yield _Found(SourceFile(absolute, *UNKNOWN), None)
         return
     for each in _below(absolute, store, logs):
@@ -382,20 +382,10 @@ def _below(folder: str, store: InputStore, logs: dict[str, str]) -> Iterator[_Fo
             logs[_join(folder, listed.key[: log.start()])] = log[1] or "metadata"
         known = listed.etag is not None  # otherwise the version is requested after the listing
         # obstore lists the marker of a folder, an empty object "d/", as "d", which does not exist.
-        if known and not (listed.size or _HIDDEN.search(listed.key) or _is_file(path, store)):
+        if known and not (listed.size or _HIDDEN.search(listed.key) or store.find(path)):
             continue
         version = listed[1:] if known else UNKNOWN
         yield _Found(SourceFile(path, *version), listed.key, is_empty=not listed.size)
-
-
-def _is_file(path: str, store: InputStore) -> bool:
-    try:
-        store.stat(path)
-    except MissingObject:
-        return False
-    except StoreError as problem:
-        raise unreadable_error(path, problem) from problem
-    return True
 
 
 def is_glob(path: str, store: InputStore) -> bool:
@@ -403,7 +393,7 @@ def is_glob(path: str, store: InputStore) -> bool:
     if "://" in path and _WILDCARD.search(locate(path)[0]):
         return True
     try:
-        return _WILDCARD.search(path) is not None and not _is_file(path, store)
+        return _WILDCARD.search(path) is not None and store.find(path) is None
     except InputError:  # the storage does not allow such a name
         return True
 

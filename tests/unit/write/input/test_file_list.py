@@ -15,7 +15,7 @@ from seglake.config import Input
 from seglake.errors import MissingObject
 from seglake.store.interface import Listed
 from seglake.write.driver import run_input
-from seglake.write.driver.run_input import KnownFiles, select_files
+from seglake.write.driver.run_input import KnownFiles
 from seglake.write.input import listing
 from seglake.write.input.content import InputStore
 from seglake.write.input.files import UNKNOWN, FileVersion, SourceFile
@@ -75,7 +75,6 @@ def test_files_are_new_known_or_changed(files: list[SourceFile], known: list[Sou
     versions: dict[str, list[FileVersion]] = {}
     for file in known:
         versions.setdefault(file.path, []).append(file.version)
-    found = select_files(listed, versions)
     rows = [
         {"path": path, "size_bytes": size, "modified_ms": ms, "etag": etag, "attempt_id": "a"}
         for path, size, ms, etag in known
@@ -85,7 +84,7 @@ def test_files_are_new_known_or_changed(files: list[SourceFile], known: list[Sou
         asked = [row for row in rows if row["path"] in paths]
         return pa.Table.from_pylist(asked, FILE_SCHEMAS["source"])
 
-    assert KnownFiles.from_files(listed, source_rows).selection == found
+    found = KnownFiles.from_files(listed, source_rows).selection
     assert sorted([*found.files, *found.skipped, *found.changed], key=lambda f: f.path) == listed
     assert {file.path for file in found.files} == {*listed.paths} - {*versions}
     for file in found.skipped:

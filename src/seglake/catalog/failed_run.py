@@ -9,10 +9,11 @@ so the time to find a failure does not grow with the lake. `seglake vacuum` dele
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, Literal, TypeVar
+from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from seglake.errors import CorruptData, MissingObject, UsageError
+from seglake.errors import CorruptData, MissingObject
 from seglake.layout import ATTEMPTS, failed_folder, failed_key, report_key
 from seglake.store import Store
 
@@ -42,7 +43,7 @@ class FailedRun(_Stored):
 
 
 class _Name(_Stored):
-    attempt_id: str
+    attempt_id: UUID
 
 
 _AnyStored = TypeVar("_AnyStored", FailedRun, _Name)
@@ -52,7 +53,7 @@ def write_failed_run(store: Store, failed: FailedRun) -> None:
     """Store a failed attempt, and make it the last failure of its run. Raises StoreError."""
     rewrite_failed_run(store, failed)
     key = failed_key(failed.topic, failed.pipeline, failed.run_id)
-    store.put(key, _Name(attempt_id=failed.attempt_id).model_dump_json().encode())
+    store.put(key, _Name(attempt_id=UUID(failed.attempt_id)).model_dump_json().encode())
 
 
 def rewrite_failed_run(store: Store, failed: FailedRun) -> None:
@@ -79,19 +80,12 @@ def failed_runs(store: Store, topic: str, run_id: str) -> list[FailedRun]:
     Failures that `seglake vacuum` has deleted are not returned. Raises CorruptData if an object is
     damaged, and StoreError.
     """
-    keys = [item.key for item in store.list(failed_folder(topic, run_id))]
-    failures = (_failed_run(store, key) for key in keys)
-    return sorted(filter(None, failures), key=lambda failed: failed.pipeline)
-
-
-def _failed_run(store: Store, key: str) -> FailedRun | None:
-    try:
-        name = _read(store, key, _Name)
-        return _read(store, report_key(name.attempt_id), FailedRun)
-    except MissingObject:
-        return None
-    except UsageError as error:
-        raise CorruptData(str(error), file=key) from None
+    failures = list[FailedRun]()
+    for item in store.list(failed_folder(topic, run_id)):
+        with suppress(MissingObject):
+            attempt_id = str(_read(store, item.key, _Name).attempt_id)
+            failures.append(_read(store, report_key(attempt_id), FailedRun))
+    return sorted(failures, key=lambda failed: failed.pipeline)
 
 
 def _read(store: Store, key: str, what: type[_AnyStored]) -> _AnyStored:

@@ -148,7 +148,7 @@ class Input(Section):
     def _contradictions(self) -> Iterator[str]:
         keys = chain.from_iterable(kind.own_keys for kind in INPUT_FORMATS.values())
         for key in (key for key in keys if key not in self.kind.own_keys):
-            if self._is_set(key) and getattr(self, key) is not None:
+            if key in self.model_fields_set and getattr(self, key) is not None:
                 yield f"input.{key} contradicts input.format = {self.format!r}. Remove one"
         for key in ("paths", "include", "exclude") if not self.kind.in_files else ():
             if getattr(self, key):
@@ -157,7 +157,7 @@ class Input(Section):
             yield "input.paths is missing. Name the files to read"
         if self.kind.columnar and self.compression not in {"auto", "none"}:
             yield f"input.compression contradicts input.format = {self.format!r}. Remove it"
-        if self.kind.columnar and self._is_set("encoding"):
+        if self.kind.columnar and "encoding" in self.model_fields_set:
             yield f"input.encoding contradicts input.format = {self.format!r}. Remove it"
         marks = ("delimiter", "quote", "escape", "comment")
         for one, other in combinations((key for key in marks if getattr(self, key)), 2):

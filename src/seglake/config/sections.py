@@ -32,9 +32,6 @@ class Section(BaseModel):
         """Yield a message (problem and remedy) for each contradiction between values."""
         yield from ()
 
-    def _is_set(self, key: str) -> bool:
-        return key in self.model_fields_set
-
 
 class Timestamp(Section):
     """The input fields that contain the time of an event, and the format and zone of the time."""
@@ -163,7 +160,7 @@ class Key(Section):
     def _contradictions(self) -> Iterator[str]:
         if self.required and not self.fields:
             yield "key.required needs key.fields. Add the fields or remove required"
-        if self._is_set("separator") and len(self.fields) < 2:
+        if "separator" in self.model_fields_set and len(self.fields) < 2:
             yield "key.separator needs two or more key.fields. Remove one"
 
 

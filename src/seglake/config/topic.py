@@ -218,7 +218,8 @@ class Topic(Section):
         if self.offset_field is not None and self.partition_field is None:
             yield "topic.offset_field needs topic.partition_field. Add it"
         for codec in ("zstd", "gzip"):
-            if self._is_set(f"compression_{codec}_level") and self.compression_type != codec:
+            is_set = f"compression_{codec}_level" in self.model_fields_set
+            if is_set and self.compression_type != codec:
                 yield (
                     f"topic.compression.{codec}.level contradicts topic.compression.type = "
                     f"{self.compression_type!r}. Remove one"

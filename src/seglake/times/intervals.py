@@ -11,12 +11,7 @@ Interval = tuple[int, int]
 
 def covers(intervals: Iterable[Interval], start: int, end: int) -> bool:
     """Return whether the intervals together cover all of [start, end). They may be in any order."""
-    reached = start
-    for low, high in sorted(intervals):
-        if low > reached:
-            break
-        reached = max(reached, high)
-    return reached >= end
+    return not without([(start, end)], united(intervals))
 
 
 def united(intervals: Iterable[Interval]) -> list[Interval]:

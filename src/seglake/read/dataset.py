@@ -25,7 +25,7 @@ from seglake.read.filters import Part, Selection, fields_of
 from seglake.read.where import Where, sought_texts
 from seglake.read.window.find import Criteria, search_records, searches_of
 from seglake.read.window.plan import pieces_of
-from seglake.read.window.reader import window_table
+from seglake.read.window.reader import first_rows, window_table
 from seglake.terminal.tables import ShowsTable, Table
 
 Columns = Sequence[str] | Mapping[str, pc.Expression] | None
@@ -146,17 +146,13 @@ class LogDataset(ShowsTable, ds.UnionDataset):
         """Return batches of all records for which `where` may be true, and perhaps others."""
         kinds = {} if self._fields is None else self._fields.kinds
         beside = [name for name in schema.names if name not in kinds]
-        if len(beside) == len(schema):
+        if self._fields is None or len(beside) == len(schema):
             return self._records(schema, where)
         chosen = {name: kinds[name] for name in schema.names if name in kinds}
-        fields = Fields(chosen, strict=self._strict)
+        fields = Fields(chosen, strict=self._fields.strict)
         reader = FieldReader(fields, beside, self._log.value_format)
         misfits = None if self._stats is None else self._stats.misfits
         return reader.batches(self._records(schema_of(reader.wanted), where), misfits)
-
-    @property
-    def _strict(self) -> bool:
-        return self._fields is not None and self._fields.strict
 
     def _records(self, schema: pa.Schema, where: pc.Expression | None) -> Iterator[pa.RecordBatch]:
         """Yield the batches that `_batches` is based on, with columns of the log and no fields."""
@@ -238,11 +234,7 @@ class LogScanner:
 
     def head(self, num_rows: int) -> pa.Table:
         """Return the first `num_rows` records, and stop reading there."""
-        batches, left = list[pa.RecordBatch](), num_rows
-        stream = self.to_batches()
-        while left > 0 and (batch := next(stream, None)) is not None:
-            batches.append(batch.slice(0, left))
-            left -= len(batches[-1])
+        batches = first_rows(self.to_batches(), num_rows)
         return pa.Table.from_batches(batches, self.projected_schema)
 
     def count_rows(self) -> int:

@@ -111,12 +111,13 @@ class Fields:
     `float32`, `float64` or `timestamp` (ISO 8601, UTC without a zone). In a list of names,
     each field is a string. A missing field is null. A misfit is a value that does not fit the
     type, or a record value that is not of the topic's `value.format`. It is null and counted in
-    `ReadStats.misfits`, or an error if `strict`. Raises UsageError for an unknown type.
+    `ReadStats.misfits`, or an error if `strict`. `kinds` maps each field to its type, a key of
+    `TYPES`. Raises UsageError for an unknown type.
     """
 
     types: Mapping[str, str] | Sequence[str]
     strict: bool = False
-    _kinds: dict[str, str] = field(init=False, repr=False, compare=False)
+    kinds: Mapping[str, str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if isinstance(self.types, str):
@@ -128,7 +129,7 @@ class Fields:
         kinds = {name: _kind(name, kind) for name, kind in pairs.items()}
         if not kinds:
             raise UsageError("fields is empty. Leave it out to read whole values")
-        object.__setattr__(self, "_kinds", kinds)
+        object.__setattr__(self, "kinds", kinds)
 
     @staticmethod
     def from_any(fields: AnyFields) -> Fields:
@@ -142,14 +143,9 @@ class Fields:
         return Fields({name or kind: kind if name else "string" for name, _, kind in pairs})
 
     @property
-    def kinds(self) -> Mapping[str, str]:
-        """Return the type of each field's column, a key of `TYPES`."""
-        return self._kinds
-
-    @property
     def columns(self) -> list[Any]:
         """Return the Arrow columns, in the order of the fields."""
-        return [pa.field(name, TYPES[kind]) for name, kind in self._kinds.items()]
+        return [pa.field(name, TYPES[kind]) for name, kind in self.kinds.items()]
 
     def read(self, values: Array, find: Finder) -> Read:
         """Return the columns for `values`, and for each field a mask of the values that do not fit.
@@ -159,7 +155,7 @@ class Fields:
         texts = from_arrow(values)
         found = find(texts)
         broken = ~found.fine & (texts.lengths >= 0)
-        read = {name: _reader(kind)(found, name) for name, kind in self._kinds.items()}
+        read = {name: _reader(kind)(found, name) for name, kind in self.kinds.items()}
         return [array for array, _ in read.values()], {n: b | broken for n, (_, b) in read.items()}
 
 

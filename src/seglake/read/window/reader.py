@@ -406,13 +406,12 @@ def records_from(
     pieces = pieces_of([(reader, Window(start_offset=offset))])
     memory_bytes = min(MEMORY_BYTES, 8 * reader.bytes_of(max_records))
     batches = execute(reader.fetch, pieces, schema, memory_bytes=memory_bytes)
-    return pa.Table.from_batches(_first(batches, max_records), schema)
+    return pa.Table.from_batches(first_rows(batches, max_records), schema)
 
 
-def _first(batches: Iterator[pa.RecordBatch], count: int) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        if count <= 0:
-            return
+def first_rows(batches: Iterator[pa.RecordBatch], count: int) -> Iterator[pa.RecordBatch]:
+    """Yield the first `count` rows, without reading a batch that has none of them."""
+    while count > 0 and (batch := next(batches, None)) is not None:
         yield batch.slice(0, count)
         count -= len(batch)
 

@@ -104,6 +104,9 @@ _log = logging.getLogger(__name__)
 class CatalogTable:
     """The existing catalog of the lake in a store. `log` has its commits. Not thread-safe.
 
+    `id` is the identity of this catalog, a UUID. A rebuilt catalog has a new identity. `lake` is
+    the lake's identity, a random UUID, which a rebuild keeps.
+
     The constructor and methods that read a newer version raise MissingObject without a table,
     UsageError if the table has another format, and CorruptData if another program has made a change
     that the table's contract forbids.
@@ -113,6 +116,7 @@ class CatalogTable:
         self.store = store
         self.log = DeltaLog(store, layout.LOG_TABLE, CONTRACT)
         self.handle = delta_rs.TableHandle(self.log)
+        self.id, self.lake = self.handle.id, self.handle.lake
         self._tags: tuple[frozenset[DataFile], list[TagRow]] = (frozenset(), [])
         self._recent_runs: dict[tuple[int, str, str, str], list[RunRow]] = {}
 
@@ -151,16 +155,6 @@ class CatalogTable:
         """
         delta_rs.create_table(store, layout.LOG_TABLE, TABLE_SCHEMA, PARTITION_COLUMNS, lake)
         return CatalogTable(store)
-
-    @property
-    def lake(self) -> str:
-        """Return the lake's identity, a random UUID. A rebuild of the catalog keeps it."""
-        return self.handle.lake
-
-    @property
-    def id(self) -> str:
-        """Return the identity of this catalog, a UUID. A rebuilt catalog has a new identity."""
-        return self.handle.id
 
     def snapshot(
         self, version: int | str | None = None, topics: Collection[str] | None = None

@@ -156,15 +156,6 @@ class Segments(NamedTuple):
         """Return whether these segments, which were made from `others`, begin with `others`."""
         return np.array_equal(self.base_offsets[: others.size][-1:], others.base_offsets[-1:])
 
-    def running_max_timestamps(self) -> Int64s:
-        """Return, for each segment, the largest timestamp in it and in all earlier segments.
-
-        The values never decrease, so they can be searched by bisection.
-        """
-        if self.append_buffer is None:
-            return np.maximum.accumulate(self.max_timestamps)
-        return self.append_buffer.running_max_timestamps(self.size)
-
 
 class AppendBuffer:
     """Columns that several versions share, with free rows for new segments. Thread-safe."""

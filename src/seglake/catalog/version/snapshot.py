@@ -127,8 +127,14 @@ class PartitionView:
 
     @cached_property
     def running_max_timestamps(self) -> Int64s:
-        """Return, for each segment, the largest timestamp in it and in all earlier segments."""
-        return self.segments.running_max_timestamps()
+        """Return, for each segment, the largest timestamp in it and in all earlier segments.
+
+        The values never decrease, so they can be searched by bisection.
+        """
+        shared = self.segments.append_buffer
+        if shared is None:
+            return np.maximum.accumulate(self.segments.max_timestamps)
+        return shared.running_max_timestamps(len(self))
 
     @cached_property
     def extents(self) -> tuple[Int64s, Int64s, Int64s, Int64s]:

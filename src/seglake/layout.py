@@ -244,8 +244,7 @@ def new_blobs_key(attempt_id: str) -> str:
 
 
 def _attempt_key(attempt_id: str, name: str) -> str:
-    check_attempt(attempt_id)
-    return f"{ATTEMPTS}/{attempt_id}/{name}"
+    return f"{attempt_objects(attempt_id)}/{name}"
 
 
 def tag_folder(attempt_id: str) -> str:

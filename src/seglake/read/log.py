@@ -61,6 +61,8 @@ MAX_RECORDS = 500  # records of one fetch, like Kafka's max.poll.records
 class Log(ShowsTable):
     """The log of one topic in one version; obtained from `Lake.topic`. Safe for threads.
 
+    `topic` is the name of the topic, and `settings` are its settings in this version.
+
     A time is an aware datetime, an ISO 8601 string with a zone, or integer milliseconds since the
     epoch. Methods raise UnknownTopic for a partition that does not exist, CorruptData for a damaged
     file, and StoreError if the storage fails. The message of CorruptData names the file.
@@ -74,8 +76,8 @@ class Log(ShowsTable):
 
     def __init__(self, snapshot: Snapshot, topic: str, origin: Origin) -> None:
         self._snapshot, self._origin = snapshot, origin
-        self._settings = snapshot.topic(topic)
-        self.topic = self._settings.topic
+        self.settings = snapshot.topic(topic)
+        self.topic = self.settings.topic
         self._readers: dict[int, PartitionReader] = {}
         self._forgotten = origin.reads.forgotten
 
@@ -147,16 +149,6 @@ class Log(ShowsTable):
         return Log(self._origin.snapshot(version), self.topic, self._origin)
 
     @property
-    def settings(self) -> TopicRow:
-        """Return the topic's settings in this version.
-
-        Example:
-            >>> log.settings.partitions
-            2
-        """
-        return self._settings
-
-    @property
     def value_format(self) -> str:
         """Return how fields are found in the values, from the topic's settings in this version.
 
@@ -164,7 +156,7 @@ class Log(ShowsTable):
             >>> log.value_format
             ''
         """
-        return self._settings.value_format
+        return self.settings.value_format
 
     # bounds
 
@@ -175,7 +167,7 @@ class Log(ShowsTable):
             >>> log.partitions()
             [0, 1]
         """
-        return list(range(self._settings.partitions))
+        return list(range(self.settings.partitions))
 
     def beginning_offsets(self, partitions: Iterable[int] | None = None) -> dict[int, int]:
         """Return the log start offset of each partition: the first offset that can be read.
@@ -620,7 +612,7 @@ class Log(ShowsTable):
         log: Log = self.at(version)
         criteria = Criteria.parse(key, keys, where, headers)
         searches = log._searches(criteria, open_window(start, end), partitions)
-        return FindPlan.from_searches(log.version, criteria, searches)
+        return FindPlan(log.version, str(criteria), [search.planned() for search in searches])
 
     def last(
         self,
@@ -871,7 +863,7 @@ class Log(ShowsTable):
             self._forgotten = self._origin.reads.forgotten
             self._snapshot, self._readers = self._origin.standing(self._snapshot), {}
         readers = list[PartitionReader]()
-        for partition in range(self._settings.partitions) if partitions is None else partitions:
+        for partition in range(self.settings.partitions) if partitions is None else partitions:
             reader = self._readers.get(partition)
             if reader is None:
                 view = self._snapshot.partition(self.topic, partition)

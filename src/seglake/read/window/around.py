@@ -65,7 +65,10 @@ class Around:
 
     def check(self, row_schema: pa.Schema, added: Iterable[str]) -> None:
         """Raise UsageError if `row_schema` misses a column, or has a column of `added`."""
-        self._require_columns(row_schema.names)
+        for name in filter(None, (self._at, self._key)):
+            if name not in row_schema.names:
+                columns = ", ".join(row_schema.names)
+                raise UsageError(f"there is no column {name!r}. The columns are {columns}")
         names = {name.lower() for name in row_schema.names}  # Spark ignores case in names
         for name in added:
             if name.lower() in names:
@@ -76,11 +79,6 @@ class Around:
         _times(pa.array([], row_schema.field(self._at).type))
         if self._key:
             _bytes(pa.array([], row_schema.field(self._key).type))
-
-    def _require_columns(self, names: Sequence[str]) -> None:
-        for name in filter(None, (self._at, self._key)):
-            if name not in names:
-                raise UsageError(f"there is no column {name!r}. The columns are {', '.join(names)}")
 
     def schema(self, row_schema: pa.Schema) -> pa.Schema:
         """Return the schema of the result for rows of `row_schema`."""

@@ -168,6 +168,18 @@ class Search:
             left -= sum(map(len, part))
         return chain.from_iterable(reversed(parts))
 
+    def planned(self) -> dict[str, int]:
+        """Read key indexes and zone maps, and return a row of a `FindPlan`."""
+        pieces = [*self.blocks.pieces()]
+        return {
+            "partition": self.blocks.reader.view.partition,
+            "by_index": self.blocks.by_index,
+            "scanned": self.blocks.scanned,
+            "ranges": sum(len(piece.starts) for piece in pieces),
+            "bytes": sum(piece.size_bytes for piece in pieces),
+            "records_at_most": sum(piece.records_at_most for piece in pieces),
+        }
+
 
 def searches_of(
     reads: Sequence[tuple[PartitionReader, Window]],
@@ -265,11 +277,6 @@ class FindPlan(ShowsTable):
     criteria: str
     rows: Sequence[Mapping[str, int]]
 
-    @staticmethod
-    def from_searches(version: int, criteria: Criteria, searches: Sequence[Search]) -> FindPlan:
-        """Read key indexes and zone maps, and return the plan of the searches."""
-        return FindPlan(version, str(criteria), [_plan_row(search) for search in searches])
-
     @property
     def by_index(self) -> int:
         """Return the number of segments that are searched with a key index."""
@@ -298,15 +305,3 @@ class FindPlan(ShowsTable):
         )
         rows = [tuple(row.values()) for row in self.rows[:_SHOWN]]
         return Table(title, FIND_COLUMNS, rows, len(self.rows))
-
-
-def _plan_row(search: Search) -> dict[str, int]:
-    pieces = [*search.blocks.pieces()]
-    return {
-        "partition": search.blocks.reader.view.partition,
-        "by_index": search.blocks.by_index,
-        "scanned": search.blocks.scanned,
-        "ranges": sum(len(piece.starts) for piece in pieces),
-        "bytes": sum(piece.size_bytes for piece in pieces),
-        "records_at_most": sum(piece.records_at_most for piece in pieces),
-    }

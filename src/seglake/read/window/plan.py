@@ -66,20 +66,19 @@ class BlockPlan:
     def pieces(self) -> Iterator[Piece]:
         """Return the pieces to read, in offset order."""
         make = partial(self._piece, joined=True)
-        return _made(make, self._rows(), remote=self.reader.store.remote)
+        rows = _rows(self.reader, self.window, self.windows)
+        return _made(make, rows, remote=self.reader.store.remote)
 
     def newest_pieces(self) -> Iterator[Piece]:
         """Yield the pieces to read, a few blocks at a time, in descending order."""
         make = partial(self._piece, joined=False)
-        for piece in _made(make, reversed([*self._rows()]), remote=False):
+        rows = [*_rows(self.reader, self.window, self.windows)]
+        for piece in _made(make, reversed(rows), remote=False):
             end, step = len(piece.starts), _FIRST_RANGES
             while end:
                 start = max(0, end - step)
                 yield piece.take(slice(start, end)).joined()
                 end, step = start, 2 * step
-
-    def _rows(self) -> Iterator[_Row]:
-        return _rows(self.reader, self.window, self.windows)
 
     def _piece(
         self, reader: PartitionReader, window: Window, index: int, whole: int, records: int, *,

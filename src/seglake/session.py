@@ -106,8 +106,12 @@ def spark_session(
         SeglakeError: The master does not answer, or Spark does not start. A retry may help.
     """
     require_version(pyspark.__version__)
-    if delta:
-        require_spark_4("Delta's tables in Spark")
+    if delta and int(pyspark.__version__.partition(".")[0]) < 4:
+        raise ConfigError(
+            f"Delta's tables in Spark needs Spark 4.0 or newer, and this is {pyspark.__version__}."
+            f" Use pyspark {SPARKS[-1]}. Spark 3.5 can only ingest files, run maintenance, and read"
+            " in tasks"
+        )
     running = SparkSession.getActiveSession()
     if running is None:
         settings = _settings(master, conf or {}, delta=delta)
@@ -126,15 +130,6 @@ def require_version(version: str) -> None:
             f"Seglake works with Spark {', '.join(SPARKS)}, but this is Spark {version} with "
             f"pyspark {pyspark.__version__}. Use pyspark {SPARKS[-1]} or an older one of these, "
             f"and unset SPARK_HOME or set it to the same Spark"
-        )
-
-
-def require_spark_4(what: str) -> None:
-    """Raise ConfigError if pyspark is older than 4.0, which `what` needs."""
-    if int(pyspark.__version__.partition(".")[0]) < 4:
-        raise ConfigError(
-            f"{what} needs Spark 4.0 or newer, and this is {pyspark.__version__}. Use pyspark"
-            f" {SPARKS[-1]}. Spark 3.5 can only ingest files, run maintenance, and read in tasks"
         )
 
 

@@ -75,8 +75,16 @@ class SeglakeDataSource(DataSource):
 
     @PlainErrors()
     def streamReader(self, schema: StructType) -> SparkStreamReader:  # noqa: N802  # Spark's name
-        """Return the reader of a streaming query. Raises UsageError for options of batches."""
-        _require_streams()
+        """Return the reader of a streaming query. Raises UsageError for options of batches.
+
+        Raises ConfigError below Spark 4.2, which passes the start offset to `latestOffset`.
+        """
+        if pyspark.__version__ < "4.2":
+            raise ConfigError(
+                "a stream of the format seglake needs Spark 4.2, and this is"
+                f" {pyspark.__version__}. Use pyspark 4.2, or read batches with spark.read and the"
+                " options startTime and endTime"
+            )
         from seglake.datasource.stream import SparkStreamReader  # noqa: PLC0415  # see above
 
         self._require_own(schema)
@@ -88,16 +96,6 @@ class SeglakeDataSource(DataSource):
                 "the format seglake has a fixed schema. Leave out .schema(…), and use the options"
                 " columns and includeHeaders"
             )
-
-
-def _require_streams() -> None:
-    """Raise ConfigError below Spark 4.2, which passes the start offset to `latestOffset`."""
-    if pyspark.__version__ < "4.2":
-        raise ConfigError(
-            "a stream of the format seglake needs Spark 4.2, and this is"
-            f" {pyspark.__version__}. Use pyspark 4.2, or read batches with spark.read and the"
-            " options startTime and endTime"
-        )
 
 
 def spark_struct(columns: Iterable[str]) -> StructType:

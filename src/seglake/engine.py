@@ -16,10 +16,9 @@ import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, closing, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -288,25 +287,17 @@ def is_connected(spark: SparkSession) -> bool:
 
 def _queried(spark: SparkSession, task: Task[Item, Result], items: Sequence[Item]) -> list[Result]:
     """Return `task(item)` for every item. Each item is a row in a separate partition."""
-    rows = spark.range(0, len(items), 1, len(items))
-    done = rows.mapInArrow(_OfRows(task, items).__call__, "number long, result binary").collect()
-    ordered = sorted(done, key=lambda row: row["number"])
-    return [pickle.loads(row["result"]) for row in ordered]  # noqa: S301  our tasks made them
 
-
-@dataclass(frozen=True)
-class _OfRows(Generic[Item, Result]):
-    """A function for `mapInArrow` that runs a task for the items with the numbers in its rows."""
-
-    task: Task[Item, Result]
-    items: Sequence[Item]
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the result of each row's item, pickled."""
+    def results(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             numbers: list[Any] = batch.column(0).to_pylist()
-            results = [pickle.dumps(_in_worker(self.task, self.items[n])) for n in numbers]
-            yield pa.record_batch({"number": numbers, "result": results})
+            pickled = [pickle.dumps(_in_worker(task, items[number])) for number in numbers]
+            yield pa.record_batch({"number": numbers, "result": pickled})
+
+    rows = spark.range(0, len(items), 1, len(items))
+    done = rows.mapInArrow(results, "number long, result binary").collect()
+    ordered = sorted(done, key=lambda row: row["number"])
+    return [pickle.loads(row["result"]) for row in ordered]  # noqa: S301  our tasks made them
 
 
 def _tasks_done(context: SparkContext, total: int) -> int:

@@ -62,8 +62,7 @@ def main(progress: Callable[[int, int], None] = lambda _done, _total: None) -> N
     After each kernel, `progress` is called with the numbers of compiled kernels and of all kernels.
     """
     os.environ[fallback.WAITS] = "wait"
-    kernels = _Kernels(progress)
-    with tempfile.TemporaryDirectory(prefix="seglake-warm-") as name, kernels.watched():
+    with tempfile.TemporaryDirectory(prefix="seglake-warm-") as name, _watched(progress):
         folder = Path(name)
         with fallback.long_way():  # the code that small work runs until all kernels are compiled
             _round_trip(folder / "lake", {**_parquet_settings(folder), "order": "arrival"})
@@ -95,27 +94,21 @@ def _second_process() -> Iterator[None]:
             raise
 
 
-class _Kernels:
-    """Reports how many of Seglake's kernels are compiled."""
+@contextmanager
+def _watched(progress: Callable[[int, int], None]) -> Iterator[None]:
+    """Report the number of compiled kernels after each kernel in the block, and all at the end."""
+    modules = [module for name, module in sys.modules.items() if name.startswith("seglake.")]
+    values = [value for module in modules for value in vars(module).values()]
+    kernels = {id(value): value for value in values if hasattr(value, "py_func")}
 
-    def __init__(self, progress: Callable[[int, int], None]) -> None:
-        modules = [module for name, module in sys.modules.items() if name.startswith("seglake.")]
-        values = [value for module in modules for value in vars(module).values()]
-        self._kernels = {id(value): value for value in values if hasattr(value, "py_func")}
-        self._progress = progress
+    def tell() -> None:
+        progress(sum(bool(kernel.signatures) for kernel in kernels.values()), len(kernels))
 
-    @contextmanager
-    def watched(self) -> Iterator[None]:
-        """Report progress after each kernel in the block, and all kernels at the end."""
-        cache.WATCHERS.append(self._tell)
-        self._tell()
-        yield
-        cache.WATCHERS.remove(self._tell)
-        self._progress(len(self._kernels), len(self._kernels))
-
-    def _tell(self) -> None:
-        done = sum(bool(kernel.signatures) for kernel in self._kernels.values())
-        self._progress(done, len(self._kernels))
+    cache.WATCHERS.append(tell)
+    tell()
+    yield
+    cache.WATCHERS.remove(tell)
+    progress(len(kernels), len(kernels))
 
 
 def _pipelines(folder: Path) -> Iterator[Settings]:

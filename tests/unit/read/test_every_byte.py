@@ -35,7 +35,7 @@ EVENTS = [
 SHAPES = {
     "none": Shape("none", batch_bytes=140, policy=IndexPolicy(200), segment_bytes=600),
     "dense": Shape("none", batch_bytes=140, policy=IndexPolicy(0), segment_bytes=600),
-    "zstd": Shape("zstd", batch_bytes=200, policy=IndexPolicy(360)),
+    "zstd": Shape("zstd", batch_bytes=200, policy=IndexPolicy(150)),
 }
 SMALL = 11  # in the short form, one byte in so many
 

@@ -251,7 +251,7 @@ def _stop_without_package() -> None:
 
 
 if __name__ == "__main__":
-    # numba makes so many objects that the garbage collector takes a seventh of the time by default.
+    # With the default thresholds, the garbage collector takes a seventh of the time of numba.
     gc.set_threshold(50_000, 20, 50)
     # Other processes do not wait for this process, see `seglake.compile.fallback`.
     if "--beside" in sys.argv:

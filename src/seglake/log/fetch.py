@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from itertools import repeat
+from itertools import count, starmap
 from operator import itemgetter
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -39,7 +39,7 @@ from seglake.format.codecs.payload import Payload, payload_of
 from seglake.format.decode import Damage, Decoded, check_crcs, decode, scan
 from seglake.format.records import Int32s, Int64s, read_only
 from seglake.limits import GAP_BYTES, REQUESTS
-from seglake.log.fetch_kernels import BAD_OFFSETS, place_batches
+from seglake.log.fetch_kernels import BAD_OFFSETS, STRETCH, Stretches, place_batches
 from seglake.log.links import LINKED, LakeLogs
 from seglake.log.segment import LogSegment, Piece
 from seglake.store import Reader
@@ -164,20 +164,21 @@ class LogFetch:
     ) -> Iterator[Chunk]:
         """Yield chunks, see `Fetch.chunks`. Small ranges share a chunk; large ranges are cut."""
         fetched, size, least, requested, transferred = list[_Fetched](), 0, fetch_bytes, 0, 0
-        piece, last_offset, begun = None, -1, list[_Request]()
-        requests, store = _requests(pieces, fetch_bytes, self.gap_bytes), self._store
-        results: Iterator[_Fetched] = map(self._fetch, requests, repeat(begun))
+        piece, last_offset, begun = None, -1, list[int]()
+        parts, store = _cut(pieces, fetch_bytes, self.gap_bytes), self._store
+        results: Iterator[_Fetched] = starmap(partial(self._fetch, begun=begun), parts)
         if store.remote and ahead_bytes:
-            calls = ((each.transferred_bytes, partial(self._fetch, each)) for each in requests)
+            calls = ((self._cost(part[1])[1], partial(self._fetch, *part)) for part in parts)
             results = ahead(calls, ahead_bytes)
-        for request, data in results:
-            fetched.append((request, data))
+        for result in results:
+            fetched.append(result)
+            owner, ranges, data = result
             size += len(data)
-            requested += request.requests
-            transferred += request.transferred_bytes
+            requests, transferred_bytes = self._cost(ranges)
+            requested, transferred = requested + requests, transferred + transferred_bytes
             if size < least:
                 continue
-            last = last_offset if fetched[0][0].piece is piece else -1
+            last = last_offset if fetched[0][0] is piece else -1
             chunk, rest = self._chunk_of(fetched, last, requested, transferred)
             if len(chunk.table):
                 piece = chunk.pieces[chunk.owner_of[-1]]
@@ -187,20 +188,29 @@ class LogFetch:
             if rest is not None:
                 least = max(least, rest.size)
                 if store.remote:
-                    fetched, size = [(rest.begun, rest.data)], len(rest.data)
+                    fetched, size = [(owner, [rest.begun], rest.data)], len(rest.data)
                 else:
                     # The next request reads the beginning of the batch again. This reads a few KiB
                     # twice, while joining the parts would copy all fetched bytes.
-                    begun.append(rest.begun)
+                    begun.append(rest.begun[1])
         if fetched:
-            last = last_offset if fetched[0][0].piece is piece else -1
+            last = last_offset if fetched[0][0] is piece else -1
             yield self._chunk_of(fetched, last, requested, transferred)[0]
 
     def chunk_of(self, piece: Piece) -> Chunk:
         """Return the batches of a piece as one chunk."""
-        starts, ends, size = piece.starts.tolist(), piece.ends.tolist(), piece.size_bytes
-        request = _Request(piece, range(len(starts)), starts, ends, ends[-1], len(starts), size)
-        return self._chunk_of([self._fetch(request)], -1, len(starts), size)[0]
+        fetched = self._fetch(piece, [*zip(count(), piece.starts.tolist(), piece.ends.tolist())])
+        return self._chunk_of([fetched], -1, *self._cost(fetched[1]))[0]
+
+    def _cost(self, ranges: Sequence[_Range]) -> tuple[int, int]:
+        """Return how many requests fetch the ranges of a part, and how many bytes they transfer."""
+        requests, transferred_bytes, at = 0, 0, ranges[0][1]
+        for _, start, end in ranges:
+            joined = requests > 0 and start - at <= self.gap_bytes
+            requests += not joined
+            transferred_bytes += end - (at if joined else start)
+            at = end
+        return requests, transferred_bytes
 
     def _chunk_of(
         self, fetched: Sequence[_Fetched], last_offset: int, requests: int, transferred_bytes: int
@@ -210,29 +220,34 @@ class LogFetch:
         `last_offset` is the last offset of the preceding batch in the same piece, or -1. For damage
         in a linked log, the error also names the outside object.
         """
-        data = fetched[0][1] if len(fetched) == 1 else b"".join(map(itemgetter(1), fetched))
+        data = fetched[0][2] if len(fetched) == 1 else b"".join(map(itemgetter(2), fetched))
         table, damage = scan(data)
-        stretches = _DataStretches.from_fetched(fetched)
+        pieces, stretches = _stretches_of(fetched)
         try:
             # CRCs first, because a wrong length is only noticed at the end of the batch.
             check_crcs(data, table)
             owner_of, log_positions = _placed(table, stretches, last_offset)
-            rest = damage and _rest(data, stretches, fetched[-1][0], damage)
+            rest = damage and _rest(data, stretches, *fetched[-1][:2], damage)
         except CorruptData as error:
-            raise self._links.located(stretches.in_file(error)) from error
-        pieces = stretches.pieces
+            owner, _, shift, *_ = _stretch_at(stretches, error.position).item()
+            log_key = pieces[owner].segment.log_key
+            raise self._links.located(error.within(log_key, shift)) from error
         chunk = Chunk(data, table, owner_of, log_positions, pieces, requests, transferred_bytes)
         return chunk, rest
 
-    def _fetch(self, request: _Request, begun: list[_Request] | None = None) -> _Fetched:
+    def _fetch(
+        self, piece: Piece, ranges: Sequence[_Range], begun: list[int] | None = None
+    ) -> _Fetched:
+        """Fetch a part. It begins at the position in `begun`, if there is one."""
+        segment = piece.segment
         if begun:
-            request = request.going_on(begun.pop())
-        (segment, *_), starts, ends = request.piece, request.starts, request.ends
+            ranges = [(ranges[0][0], begun.pop(), ranges[0][2]), *ranges[1:]]
         store = self._links if segment.log_key.endswith(LINKED) else self._store
+        _, starts, ends = zip(*ranges, strict=True)
         try:
             if len(starts) == 1:
-                return request, store.read(segment.log_key, starts[0], ends[0])
-            return request, b"".join(store.read_ranges(segment.log_key, starts, ends))
+                return piece, ranges, store.read(segment.log_key, starts[0], ends[0])
+            return piece, ranges, b"".join(store.read_ranges(segment.log_key, starts, ends))
         except MissingObject as error:
             self.explain(segment, error)
             raise
@@ -255,157 +270,113 @@ class LogFetch:
             raise meaning from error
 
 
-class _Request(NamedTuple):
-    """Bytes of a piece that are fetched together: [starts[i], ends[i]) in its range ranges[i].
+_Range = tuple[int, int, int]
+"""Bytes to fetch of one range of a piece: the number of the range, and the first and end byte."""
 
-    The last range extends to byte `until`: the next request fetches the rest. The fetch makes
-    `requests` requests to storage, which transfer `transferred_bytes`, gaps included.
-    """
-
-    piece: Piece
-    ranges: Sequence[int]
-    starts: Sequence[int]
-    ends: Sequence[int]
-    until: int
-    requests: int
-    transferred_bytes: int
-
-    def going_on(self, begun: _Request) -> _Request:
-        """Return this request, but from the beginning of the batch that `begun` has a part of."""
-        again = self.transferred_bytes + begun.ends[0] - begun.starts[0]
-        starts = [begun.starts[0], *self.starts[1:]]
-        return self._replace(starts=starts, transferred_bytes=again)
-
-
-_Fetched = tuple[_Request, Any]  # the bytes of a request
+_Fetched = tuple[Piece, Sequence[_Range], Any]
+"""A part of a piece that is fetched at once: ranges or parts of ranges, and their bytes."""
 
 
 class _Rest(NamedTuple):
-    """The beginning of a batch of `size` bytes. The next request fetches the end of the batch."""
+    """The beginning of a batch of `size` bytes. The next part has the end of the batch."""
 
-    begun: _Request
+    begun: _Range
     data: memoryview
     size: int
 
 
-def _requests(pieces: Iterable[Piece], limit: int, gap_bytes: int) -> Iterator[_Request]:
-    """Yield the ranges of the pieces, cut and grouped into requests of at most `limit` bytes.
+def _cut(
+    pieces: Iterable[Piece], limit: int, gap_bytes: int
+) -> Iterator[tuple[Piece, Sequence[_Range]]]:
+    """Cut pieces into parts of at most `limit` bytes.
 
-    Ranges that are at most `gap_bytes` apart are joined, with the bytes between them.
+    Ranges that are at most `gap_bytes` apart are requested together, with the bytes between them.
     """
     for piece in pieces:
-        numbers, starts, ends, asked, size = list[int](), list[int](), list[int](), 0, 0
-        ranges = zip(piece.starts.tolist(), piece.ends.tolist(), strict=True)
-        for number, (start, end) in enumerate(ranges):
+        part, size = list[_Range](), 0
+        for number, start, end in zip(count(), piece.starts.tolist(), piece.ends.tolist()):
+            if part and (gap := start - part[-1][2]) <= gap_bytes:
+                size += gap
+                if size >= limit:
+                    yield piece, part
+                    part, size = [], 0
             at = start
-            if ends and at - ends[-1] <= gap_bytes and size + at - ends[-1] < limit:
-                size += at - ends[-1]
-            elif ends and at - ends[-1] <= gap_bytes:
-                yield _Request(piece, numbers, starts, ends, ends[-1], asked, size)
-                numbers, starts, ends, asked, size = [], [], [], 1, 0
-            else:
-                asked += 1
             while at < end:
                 stop = min(end, at + limit - size)
-                numbers.append(number)
-                starts.append(at)
-                ends.append(stop)
+                part.append((number, at, stop))
                 at, size = stop, size + stop - at
                 if size == limit:
-                    yield _Request(piece, numbers, starts, ends, end, asked, size)
-                    numbers, starts, ends, asked, size = [], [], [], int(at < end), 0
-        if starts:
-            yield _Request(piece, numbers, starts, ends, ends[-1], asked, size)
+                    yield piece, part
+                    part, size = [], 0
+        if part:
+            yield piece, part
 
 
-class _DataStretches(NamedTuple):
-    """Maps fetched data to logs, by stretches. A stretch is data that is contiguous in one log.
-
-    Stretch i begins at starts[i] of the data, and at starts[i] + shifts[i] of the log of
-    pieces[owners[i]]. Its batches have offsets first_offsets[i] to end_offsets[i], exclusive.
-    """
-
-    pieces: Sequence[Piece]
-    owners: Int64s
-    starts: Int64s
-    shifts: Int64s
-    first_offsets: Int64s
-    end_offsets: Int64s
-
-    @staticmethod
-    def from_fetched(fetched: Iterable[_Fetched]) -> _DataStretches:
-        pieces, at, last = list[Piece](), 0, -1
-        rows = list[tuple[int, int, int, int, int]]()
-        for (piece, numbers, starts, ends, *_), _ in fetched:
-            if not pieces or pieces[-1] is not piece:
-                pieces.append(piece)
-                last = -1
-            owner = len(pieces) - 1
-            for number, start, end in zip(numbers, starts, ends, strict=True):
-                if start != last:
-                    low, high = piece.first_offsets[number], piece.end_offsets[number]
-                    rows.append((owner, at, start - at, int(low), int(high)))
-                at, last = at + end - start, end
-        return _DataStretches(pieces, *np.array(rows, np.int64).T.copy())
-
-    def number_at(self, position: int) -> int:
-        """Return the stretch that contains this byte of the data."""
-        return int(self.starts.searchsorted(position, "right")) - 1
-
-    def log_position(self, position: int) -> int:
-        """Return the position in its log of the byte at `position` of the data."""
-        return position + int(self.shifts[self.number_at(position)])
-
-    def in_file(self, damage: CorruptData) -> CorruptData:
-        """Return the error with the log file and the position in it, not in the fetched data."""
-        segment = self.pieces[self.owners[self.number_at(damage.position)]].segment
-        position = self.log_position(damage.position)
-        return CorruptData(damage.what, file=segment.log_key, position=position)
+def _stretches_of(fetched: Iterable[_Fetched]) -> tuple[list[Piece], Stretches]:
+    """Return the pieces of fetched data, and the stretches of the data, see `STRETCH`."""
+    pieces, at, last = list[Piece](), 0, -1
+    rows = list[tuple[int, int, int, int, int]]()
+    for piece, ranges, _ in fetched:
+        if not pieces or pieces[-1] is not piece:
+            pieces.append(piece)
+            last = -1
+        owner = len(pieces) - 1
+        for number, start, end in ranges:
+            if start != last:
+                low, high = piece.first_offsets[number], piece.end_offsets[number]
+                rows.append((owner, at, start - at, int(low), int(high)))
+            at, last = at + end - start, end
+    return pieces, np.array(rows, STRETCH)
 
 
-def _placed(
-    table: BatchTable, stretches: _DataStretches, last_offset: int
-) -> tuple[Int32s, Int64s]:
+def _stretch_at(stretches: Stretches, position: int) -> Any:
+    """Return the stretch that contains the byte at `position` of the data."""
+    return stretches[stretches["start"].searchsorted(position, "right") - 1]
+
+
+def _placed(table: BatchTable, stretches: Stretches, last_offset: int) -> tuple[Int32s, Int64s]:
     """Return, for each batch, the number of its piece and its position in the log.
 
     Raises CorruptData if a batch has wrong offsets, which the CRC does not cover.
     """
     owner_of, log_positions = np.empty(len(table), np.int32), np.empty(len(table), np.int64)
-    _, owners, starts, shifts, lows, highs = stretches
-    row, problem = place_batches(
-        table, starts, shifts, owners, lows, highs, last_offset, owner_of, log_positions
-    )
+    row, problem = place_batches(table, stretches, last_offset, owner_of, log_positions)
     if not problem:
         return owner_of, log_positions
     batch = table[row]
     what = "the record batch is longer than its part of the log"
     if problem == BAD_OFFSETS:
-        number = stretches.number_at(batch["position"])
+        stretch = _stretch_at(stretches, batch["position"])
         what = (
             f"the record batch has offsets {batch['base_offset']} to {batch['last_offset']}, but "
-            f"the index allows {max(lows[number], last_offset + 1)} to {highs[number] - 1} here"
+            f"the index allows {max(stretch['first_offset'], last_offset + 1)} to "
+            f"{stretch['end_offset'] - 1} here"
         )
     raise CorruptData(what, position=int(batch["position"]))
 
 
-def _rest(data: Any, stretches: _DataStretches, last: _Request, damage: Damage) -> _Rest:
-    """Return the bytes after the last whole batch, if the next request fetches the batch's end.
+def _rest(
+    data: Any, stretches: Stretches, piece: Piece, ranges: Sequence[_Range], damage: Damage
+) -> _Rest:
+    """Return the bytes after the last whole batch, if the next part has the end of the batch.
 
-    Otherwise raise `damage`.
+    Otherwise raise `damage`. `piece` and `ranges` are of the last part in the data.
     """
     position = damage.error.position
-    start, tail = stretches.log_position(position), memoryview(data)[position:]
+    start = position + int(_stretch_at(stretches, position)["shift"])
+    tail = memoryview(data)[position:]
     length = int.from_bytes(tail[LENGTH_AT:LOG_OVERHEAD], "big")
     size = length + LOG_OVERHEAD if len(tail) >= LOG_OVERHEAD else 0
-    goes_on = last.until > last.ends[-1] and position >= stretches.starts[-1]
-    if not damage.cut_short or not goes_on or start + size > last.until:
+    number, _, end = ranges[-1]
+    until = int(piece.ends[number])
+    goes_on = until > end and position >= stretches[-1]["start"]
+    if not damage.cut_short or not goes_on or start + size > until:
         raise damage.error
     if size > MAX_BATCH_BYTES + OVERHEAD:
         raise CorruptData(
             f"the record batch has {size} bytes, more than a reader accepts", position=position
         )
-    begun = _Request(last.piece, last.ranges[-1:], [start], last.ends[-1:], last.until, 0, 0)
-    return _Rest(begun, tail, size)
+    return _Rest((number, start, end), tail, size)
 
 
 _pools: dict[str, ThreadPoolExecutor] = {}

@@ -13,41 +13,54 @@ _MIXING, _SLOT_SHIFT = np.uint64(0x9E3779B97F4A7C15), np.uint64(48)
 _ONCE, _AGAIN = np.uint64(0), np.uint64(1)
 SEEN_SLOTS = 2**16
 
+STRETCH = np.dtype(
+    [
+        ("owner", "i8"),  # the number of its piece
+        ("start", "i8"),  # where it begins in the data
+        ("shift", "i8"),  # added to a position in the data, gives the position in the log
+        ("first_offset", "i8"),  # its batches have offsets from this one
+        ("end_offset", "i8"),  # to this one, exclusive
+    ]
+)
+"""A part of fetched data that is contiguous in one log."""
+
+Stretches = npt.NDArray[np.void]  # of dtype STRETCH
+
 
 @njit(cache=True, nogil=True)
 @meanwhile(INTERPRETED)
 def place_batches(
-    table: BatchTable, starts: Int64s, shifts: Int64s, owners: Int64s, lows: Int64s, highs: Int64s,
-    last_offset: int, owner_of: Int32s, log_positions: Int64s,
+    table: BatchTable, stretches: Stretches, last_offset: int, owner_of: Int32s,
+    log_positions: Int64s,
 ) -> tuple[int, int]:  # fmt: skip
     """Find the stretch of the data that contains each batch, and check the batch's offsets.
 
-    Stretch s begins at starts[s] of the data and at starts[s] + shifts[s] of its log. It belongs to
-    piece owners[s], and has offsets lows[s] to highs[s] (exclusive). The kernel fills in the piece
-    and the log position of each batch. It returns (0, 0), or the row of the first bad batch and its
-    problem. BAD_OFFSETS: the offsets of the batch are outside the stretch, or do not ascend from
-    `last_offset` on (offsets are outside the checksum). BAD_BOUNDARY: the batch has bytes of the
-    next stretch.
+    The kernel fills in the piece and the log position of each batch. It returns (0, 0), or the row
+    of the first bad batch and its problem. BAD_OFFSETS: the offsets of the batch are outside the
+    stretch, or do not ascend from `last_offset` on (offsets are outside the checksum).
+    BAD_BOUNDARY: the batch has bytes of the next stretch.
     """
     current = 0
     last = last_offset
     for i in range(len(table)):
         position, base = table[i].position, table[i].base_offset
-        if current + 1 < len(starts) and position >= starts[current + 1]:
+        if current + 1 < len(stretches) and position >= stretches[current + 1].start:
             current += 1
-            if position != starts[current]:
+            if position != stretches[current].start:
                 return max(i - 1, 0), BAD_BOUNDARY
-            if owners[current] != owners[current - 1]:
+            if stretches[current].owner != stretches[current - 1].owner:
                 last = -1
-        if base <= last or base < lows[current] or table[i].last_offset >= highs[current]:
-            return i, BAD_OFFSETS
+        stretch, above = stretches[current], last
         last = table[i].last_offset
-        owner_of[i] = owners[current]
-        log_positions[i] = position + shifts[current]
-    unmet = len(starts) - current - 1
+        if base <= above or base < stretch.first_offset or last >= stretch.end_offset:
+            return i, BAD_OFFSETS
+        owner_of[i] = stretch.owner
+        log_positions[i] = position + stretch.shift
+    unmet = len(stretches) - current - 1
     if unmet and len(table):
         end = table[-1].position + table[-1].size
-        if unmet > 1 or end != starts[current + 1]:  # else only the last stretch has no whole batch
+        # Otherwise only the last stretch has no whole batch.
+        if unmet > 1 or end != stretches[current + 1].start:
             return len(table) - 1, BAD_BOUNDARY
     return 0, 0
 

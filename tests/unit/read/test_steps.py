@@ -10,16 +10,15 @@ Steps call each other in one direction.
 A type carries data if a step makes its values from the caller's window, from rows of the catalog
 or from bytes of the log, and the next step gets them. Other types of ours do not get into a record:
 the log, its caches, stores and index files, locks, unused memory, the caller's object, errors,
-counts and constants. The carriers are:
+counts and constants. Columns keep their arrays in a tuple, `Buffers`, which is the only kind of
+object that a kernel takes; the two count as one. The carriers are:
 
     LogSegment              a row of the catalog, as object keys and sizes
     Window                  what is asked of it
     Piece                   which bytes of a segment can have a wanted record
-    _Request                bytes of a piece that are fetched together
-    _DataStretches          where the fetched bytes are in logs
     Chunk                   batches whose checksums and offsets were checked
     Payload                 where their records are
-    Buffers, Columns        the wanted records: what a kernel fills, and what becomes Arrow arrays
+    Columns                 the wanted records, which become Arrow arrays
 """
 
 import sys
@@ -38,11 +37,8 @@ from seglake.format.index import IndexPolicy
 from tests.makers.lakes import Event, LakeMaker, Shape
 
 T, PARTITIONS = 1_700_000_000_000, 4
-CALLS, STEPS, LEAVES, OTHER_TYPES = 135, 8, 7, 18
-CARRIERS = {
-    "LogSegment", "Window", "Piece", "_Request", "_DataStretches", "Chunk", "Payload", "Buffers",
-    "Columns",
-}  # fmt: skip
+CALLS, STEPS, LEAVES, OTHER_TYPES = 134, 8, 7, 19
+CARRIERS = {"LogSegment", "Window", "Piece", "Chunk", "Payload", "Columns"}
 CACHED = {"CachedChunk", "CachedRecords"}  # instead of requests, if batches are cached
 
 

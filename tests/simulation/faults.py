@@ -33,9 +33,9 @@ from seglake.log import execute, zone_maps
 from seglake.log.segment import Window, window_limits
 from seglake.maintain import merge, tagging, undo, vacuum
 from seglake.maintain.compaction import compact
-from seglake.maintain.erasure import criteria, erase, logs
+from seglake.maintain.erasure import criteria, erase, rewrites
 from seglake.maintain.erasure.erase import OldObjects, _Erasure
-from seglake.maintain.erasure.logs import RejectErasure, TagErasure
+from seglake.maintain.erasure.rewrites import RejectErasure, TagErasure
 from seglake.maintain.health import reindex, repair, verify
 from seglake.maintain.publish import publish
 from seglake.read import tables
@@ -200,7 +200,7 @@ FAULTS: dict[str, Put] = {
     "an erasure takes logs that came after its commit": lambda: [
         edited(RejectErasure, "files", ("not self._counted.isdisjoint(file.go)", "file.go")),
         edited(
-            logs._WriteRest,
+            rewrites._WriteRest,
             "__call__",
             ("pc.and_(is_counted, self.goes(key, rows))", "self.goes(key, rows)"),
         ),

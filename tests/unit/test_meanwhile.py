@@ -182,10 +182,10 @@ def test_what_is_no_small_work_is_compiled(tmp_path: Path) -> None:
 def test_numbers_of_an_interpreted_kernel_are_those_of_machine_code(tmp_path: Path) -> None:
     """Rows have 64 bits and integers wrap; results are Python's numbers."""
     source = COUNTED + COMES + "import numpy as np\nfrom seglake.format.batch import TABLE\n"
-    source += "from seglake.format.decode_kernels import survey\n"
+    source += "from seglake.format.decode_kernels import check_positions as check\n"
     source += "table = np.zeros(2, TABLE)\ntable['size'] = 2**31 - 1\n"
     source += "table['position'] = 2**31\n"
-    source += "print(survey(table, 2**62), [type(n).__name__ for n in survey(table, 5)])"
+    source += "print(check(table, 2**62), [type(n).__name__ for n in check(table, 5)])"
     assert fresh(tmp_path, source) == ("(-1, 0) ['int', 'int']\n", "")
 
 

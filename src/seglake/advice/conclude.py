@@ -76,7 +76,7 @@ def conclude(pipeline: Pipeline, observed: Observations) -> list[Finding]:
     return [finding for rule in RULES for finding in rule(pipeline, observed)]
 
 
-def merge_files(parts: Iterable[tuple[str, FileTimes]]) -> dict[str, FileTimes]:
+def merge_times(parts: Iterable[tuple[str, FileTimes]]) -> dict[str, FileTimes]:
     """Return path → times of the file, from pairs (path, times of a part of the file).
 
     The parts of a file must be in the order of the file.

@@ -255,7 +255,7 @@ class _Transaction:
         """Return a version with the commit, or None. Withdraw if this ends without a commit."""
         version = None
         try:
-            version = self._try(plan, base)
+            version = self._retry_until_committed(plan, base)
         finally:
             if version is None and self._owners:
                 version = self._withdraw()
@@ -286,7 +286,7 @@ class _Transaction:
             return made[0] if made else None
         return None
 
-    def _try(self, plan: Plan, base: Snapshot | None) -> int | None:
+    def _retry_until_committed(self, plan: Plan, base: Snapshot | None) -> int | None:
         base = base or self._table.snapshot(topics=[self._topic])
         while True:
             change = plan(base)

@@ -146,7 +146,7 @@ def decode_batches(
             position of the batch.
     """
     log, table = read_only(data), fixed(table)
-    outside, bits = decode_kernels.survey(table, len(log))
+    outside, bits = decode_kernels.check_positions(table, len(log))
     if outside >= 0:
         position = int(table["position"][outside])
         raise CorruptData(f"the batch is not within the {len(log)} bytes read", position=position)

@@ -219,7 +219,7 @@ def read_headers(data, base_position, unknown, table):
 
 @njit(cache=True, nogil=True)
 @meanwhile(INTERPRETED)
-def survey(table, length):
+def check_positions(table, length):
     """Return (first batch outside of `length` bytes or -1, bitwise or of all attributes)."""
     bits = np.int64(0)
     for i in range(len(table)):

@@ -60,7 +60,7 @@ class LookupRoom(NamedTuple):
 
 @njit(cache=True, nogil=True)
 @meanwhile(lambda *_: False)
-def survey(data, first_offset, end_offset, addresses, outline):
+def put_outline(data, first_offset, end_offset, addresses, outline):
     """Put the batch headers of a block into `outline`. Return whether the block is valid.
 
     Returns False if a checksum or a header is wrong, if offsets do not ascend from `first_offset`
@@ -129,7 +129,7 @@ def read_first_reaching(
     # 1. Outline the block, which checks it, unless an earlier call did.
     for number in range(len(before)):  # see `seglake.compile.jit`
         outline[number] = before[number]
-    if len(before) == 0 and not survey(data, first_offset, end_offset, addresses, outline):
+    if len(before) == 0 and not put_outline(data, first_offset, end_offset, addresses, outline):
         return unknown
     # 2. Search the outline, and read the times of a batch when the search needs them.
     state, place, record_time = first_reaching(outline, timestamp, from_offset)

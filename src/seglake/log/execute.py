@@ -505,7 +505,7 @@ def _side_by_side(shares: Iterator[Iterator[_Item]], others: int) -> Iterator[_I
             future.cancel()
 
 
-def worked(
+def map_side_by_side(
     items: Iterator[_Given], work: Callable[[_Given], _Item]
 ) -> Iterator[tuple[_Given, _Item]]:
     """Yield each item with the result of `work`, in order, concurrently like `side_by_side`.

@@ -144,7 +144,7 @@ class Fetch(Protocol):
         """
 
 
-Meaning = Callable[[LogSegment], SeglakeError | None]
+ExplainMissing = Callable[[LogSegment], SeglakeError | None]
 """Why the log of a segment does not exist: the error to raise, or None if the file was lost."""
 
 
@@ -155,7 +155,7 @@ class LogFetch:
     error is raised; otherwise the store's MissingObject is raised.
     """
 
-    def __init__(self, store: Reader, missing: Meaning | None = None) -> None:
+    def __init__(self, store: Reader, missing: ExplainMissing | None = None) -> None:
         self._store, self._links, self._missing = store, LakeLogs(store), missing
         self.gap_bytes = GAP_BYTES if store.remote else 0  # see `Fetch.gap_bytes`
 
@@ -169,7 +169,7 @@ class LogFetch:
         results: Iterator[_Fetched] = starmap(partial(self._fetch, begun=begun), parts)
         if store.remote and ahead_bytes:
             calls = ((self._cost(part[1])[1], partial(self._fetch, *part)) for part in parts)
-            results = ahead(calls, ahead_bytes)
+            results = run_ahead(calls, ahead_bytes)
         for result in results:
             fetched.append(result)
             owner, ranges, data = result
@@ -382,7 +382,7 @@ def _rest(
 _pools: dict[str, ThreadPoolExecutor] = {}
 
 
-def ahead(calls: Iterable[tuple[int, Callable[[], T]]], limit: int) -> Iterator[T]:
+def run_ahead(calls: Iterable[tuple[int, Callable[[], T]]], limit: int) -> Iterator[T]:
     """Yield the results of the calls, in order. Each call has a weight.
 
     Calls run on the threads that wait for storage. A call starts early if its weight, plus the
@@ -404,7 +404,7 @@ def ahead(calls: Iterable[tuple[int, Callable[[], T]]], limit: int) -> Iterator[
             future.cancel()
 
 
-def after(first: Callable[[], object], then: Callable[..., T]) -> Callable[..., T]:
+def run_after(first: Callable[[], object], then: Callable[..., T]) -> Callable[..., T]:
     """Start `first` now on another thread, and return `then`, which waits for it first.
 
     An error of `first` is raised when the returned function is called.

@@ -30,7 +30,7 @@ from seglake.format.records import Bytes, Int64s, read_only
 from seglake.log import block_kernels as kernels
 from seglake.log.caches import ByteCache
 from seglake.log.execute import take_spare
-from seglake.log.fetch import Chunk, LogFetch, Meaning
+from seglake.log.fetch import Chunk, ExplainMissing, LogFetch
 from seglake.log.key_indexes import KeyIndexes
 from seglake.log.record_cache import CachedFetch, RecordCache
 from seglake.log.segment import LogSegment
@@ -107,7 +107,7 @@ class BlockSearch:
         outline: Int64s | None = self._cache.get(name)
         if outline is None:
             data = self._fetch.read(segment, block.position, block.end)
-            outline = self._surveyed(segment, block, read_only(data))
+            outline = self._outline_in(segment, block, read_only(data))
             self._cache.put(name, outline, outline.nbytes + _OWN_BYTES)
         batches = _batches_of(outline)
         row = int(batches[:, kernels.LAST_OFFSET].searchsorted(offset))
@@ -121,11 +121,11 @@ class BlockSearch:
             self._cache.put(key, decoded, _size_of(decoded))
         return decoded
 
-    def _surveyed(self, segment: LogSegment, block: Block, data: Bytes) -> Int64s:
+    def _outline_in(self, segment: LogSegment, block: Block, data: Bytes) -> Int64s:
         """Return the outline of a block with these bytes, without times."""
         room = take_spare(_SPARE_ROOMS) or kernels.LookupRoom.new()
         addresses = native.addresses()
-        if kernels.survey(data, block.first_offset, block.end_offset, addresses, room.outline):
+        if kernels.put_outline(data, block.first_offset, block.end_offset, addresses, room.outline):
             outline = room.outline[: room.outline[kernels.USED]].copy()
             _SPARE_ROOMS.append(room)
             return outline
@@ -315,7 +315,7 @@ class SharedReads:
     """
 
     def __init__(
-        self, store: Store, cache_bytes: int = CACHE_BYTES, missing: Meaning | None = None
+        self, store: Store, cache_bytes: int = CACHE_BYTES, missing: ExplainMissing | None = None
     ) -> None:
         self.store, self.cache_bytes = store, cache_bytes
         cache = ByteCache(cache_bytes // 2)

@@ -20,7 +20,7 @@ import pyarrow.compute
 from seglake.errors import UsageError
 from seglake.format.records import Flags, Spans
 from seglake.format.value_format import ValueFormat
-from seglake.log.execute import SCHEMA, ReadStats, worked
+from seglake.log.execute import SCHEMA, ReadStats, map_side_by_side
 from seglake.read.window.reader import WindowReader
 from seglake.terminal.wording import counted
 from seglake.text.spans import from_arrow, signed_integers, to_arrow
@@ -210,7 +210,7 @@ class FieldReader:
         UsageError for a misfit if `strict`.
         """
         counts = Counter[str]() if misfits is None else misfits
-        for batch, (arrays, left) in worked(read, self._read):
+        for batch, (arrays, left) in map_side_by_side(read, self._read):
             for name, which in left.items():
                 self._note(batch, name, which, counts)
             beside = [batch[name] for name in self._beside]

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from seglake.advice.conclude import AbsentFields, Observations, conclude, is_blocking, merge_files
+from seglake.advice.conclude import AbsentFields, Observations, conclude, is_blocking, merge_times
 from seglake.advice.file_times import FileTimes
 from seglake.advice.finding import Finding, merge_findings
 from seglake.clock import now_ms
@@ -198,7 +198,7 @@ class _Sampler(NamedTuple):
                     ):
                         members.append(Finding("archive-member", split.file.path, {"member": path}))
                     break
-        observed = Observations(found, records, absent, merge_files(times))
+        observed = Observations(found, records, absent, merge_times(times))
         return rows, [*conclude(self.pipeline, observed), *members]
 
     def _chunks(

@@ -107,7 +107,7 @@ def check_heads(data: Any, decoded: Decoded) -> None:
     addresses, known, limits = native.addresses(), room.outline, (-INT64_MAX, INT64_MAX)
     if (table["base_offset"][1:] <= table["last_offset"][:-1]).any():
         return  # as in no log
-    assert kernels.survey(log, *limits, addresses, known)
+    assert kernels.put_outline(log, *limits, addresses, known)
     batches = known[kernels.FIRST :][: len(table) * kernels.FIELDS].reshape(-1, kernels.FIELDS)
     for number, row in enumerate(table):
         names = {"position": kernels.POSITION, "size": kernels.SIZE, "count": kernels.RECORDS,

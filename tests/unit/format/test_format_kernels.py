@@ -45,7 +45,7 @@ def test_one_compilation_serves_all_callers() -> None:
     for kernel in (
         encode_kernels.fill_bodies, encode_kernels.cut_batches,
         encode_kernels.fill_records, encode_kernels.append, decode_kernels.find_batches,
-        decode_kernels.survey, decode_kernels.parse_records,
+        decode_kernels.check_positions, decode_kernels.parse_records,
         decode_kernels.parse_headers, decode_kernels.parse_extremes,
         encode_kernels.measure_records, batch_kernels.put_batches,
         batch_kernels.put_headers, batch_kernels.put_checksums,

@@ -25,7 +25,7 @@ from seglake.format.index import RECORD_KEYS, IndexPolicy
 from seglake.layout import LOG_TABLE, success_key, tag_key
 from seglake.maintain import commit
 from seglake.maintain import vacuum as vacuums
-from seglake.maintain.erasure import logs as erased_logs
+from seglake.maintain.erasure import rewrites as erased_logs
 from seglake.maintain.erasure.erase import erase
 from seglake.maintain.health.reindex import rebuild_index_files
 from seglake.maintain.health.repair import rebuild_catalog, repair_indexes

@@ -16,8 +16,8 @@ import seglake
 from seglake.errors import StoreError
 from seglake.format.index import IndexPolicy
 from seglake.limits import GAP_BYTES, REQUESTS
-from seglake.log.execute import DECODERS, SCHEMA, ReadStats, execute, worked
-from seglake.log.fetch import LogFetch, ahead
+from seglake.log.execute import DECODERS, SCHEMA, ReadStats, execute, map_side_by_side
+from seglake.log.fetch import LogFetch, run_ahead
 from seglake.log.segment import Window
 from seglake.store import open_store
 from tests.harness.object_server import ObjectServer, object_server
@@ -101,7 +101,7 @@ def test_what_a_call_raises_comes_in_its_place() -> None:
     def fail() -> int:
         raise ValueError("no")
 
-    found = ahead(iter([(1, lambda: 1), (1, fail), (1, lambda: 3)]), 10)
+    found = run_ahead(iter([(1, lambda: 1), (1, fail), (1, lambda: 3)]), 10)
     assert next(found) == 1
     with pytest.raises(ValueError, match="no"):
         next(found)
@@ -118,7 +118,7 @@ def test_work_on_items_comes_in_their_order_and_an_error_after_what_came_before(
 
     came = list[tuple[int, tuple[int, str]]]()
     with pytest.raises(StoreError, match="the ninth"):
-        came.extend(worked(items(), work))
+        came.extend(map_side_by_side(items(), work))
     assert [(item, made[0]) for item, made in came] == [(n, 10 * n) for n in range(8)]
     others = {name for _, (_, name) in came} - {threading.current_thread().name}
     assert bool(others) == (DECODERS > 1)

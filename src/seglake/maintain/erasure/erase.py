@@ -77,7 +77,7 @@ from seglake.layout import TOPICS, WHOLE_LAKE, new_attempt, rejects_key
 from seglake.limits import GRACE_HOURS, HOUR_MS
 from seglake.maintain.commit import TopicReport, check_hours, commit_change, retry, storage_time_ms
 from seglake.maintain.erasure.criteria import ErasureCriteria
-from seglake.maintain.erasure.logs import (
+from seglake.maintain.erasure.rewrites import (
     LogErasure,
     RejectErasure,
     StoredLog,

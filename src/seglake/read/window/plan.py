@@ -14,7 +14,7 @@ from itertools import chain, repeat, starmap
 from seglake.errors import UsageError
 from seglake.format.records import Int64s
 from seglake.limits import INT64_MIN, NO_END, REQUESTS
-from seglake.log.fetch import after, ahead
+from seglake.log.fetch import run_after, run_ahead
 from seglake.log.key_indexes import SubjectHashes
 from seglake.log.reads import PartitionReader
 from seglake.log.segment import ALL_RECORDS, Piece, Window
@@ -105,7 +105,7 @@ class BlockPlan:
         key_index = self.reader.key_index(segment)
         marks: Marked = partial(key_index.blocks, self.sought)
         if self.reader.store.remote:  # read its tables concurrently with the head of the zone map
-            marks = after(key_index.load, marks)
+            marks = run_after(key_index.load, marks)
         zones = self.reader.zones(segment)
         return zones.among(marks, self.window, self.windows, records, joined=joined)
 
@@ -154,5 +154,5 @@ def _made(
 ) -> Iterator[Piece]:
     """Return the pieces that `make` makes from rows. Run calls ahead on an object store."""
     if remote:
-        return filter(None, ahead(((1, partial(make, *row)) for row in rows), REQUESTS))
+        return filter(None, run_ahead(((1, partial(make, *row)) for row in rows), REQUESTS))
     return filter(None, starmap(make, rows))

@@ -20,7 +20,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from seglake.advice.conclude import Observations, conclude, merge_files
+from seglake.advice.conclude import Observations, conclude, merge_times
 from seglake.advice.finding import Finding
 from seglake.catalog.attempts import is_abandoned
 from seglake.catalog.quarantine.open_rejects import redrive_from_run
@@ -377,7 +377,7 @@ def count_splits(attempt: Attempt, spooled: pa.Table) -> SplitCounts:
     report.input_rows = sum(split.rows for split in totals.splits.values()) - totals.skipped
     report.records = _records(spooled, *WITH_RECORDS)
     origins = attempt.input.origins(totals.splits)
-    files = merge_files((origins[n].path, each.times) for n, each in sorted(totals.splits.items()))
+    files = merge_times((origins[n].path, each.times) for n, each in sorted(totals.splits.items()))
     records = report.records + report.skipped_records
     observed = Observations(totals.findings, records, totals.absent, files)
     report.findings += conclude(attempt.settings, observed)

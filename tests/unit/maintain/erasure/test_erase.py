@@ -25,9 +25,9 @@ from seglake.engine import LocalEngine
 from seglake.errors import QuarantineLimit, UsageError, VersionExpired
 from seglake.layout import LOG_TABLE, new_attempt
 from seglake.maintain.erasure import erase as erase_module
-from seglake.maintain.erasure import logs
+from seglake.maintain.erasure import rewrites
 from seglake.maintain.erasure.erase import EraseResult, erase
-from seglake.maintain.erasure.logs import RejectErasure
+from seglake.maintain.erasure.rewrites import RejectErasure
 from seglake.maintain.health.repair import rebuild_catalog
 from seglake.maintain.health.verify import verify
 from seglake.maintain.merge import merge
@@ -316,13 +316,13 @@ def test_an_ingest_that_commits_meanwhile__is_covered(
     lake = Lake(tmp_path)
     lake.ingest([*lines(3, SECRET), *lines(3)])
     scanned = list[str]()
-    real = logs.count_hits
+    real = rewrites.count_hits
 
-    def hits_in(keys: frozenset[bytes], store: Store, log: logs.StoredLog) -> logs.Hits:
+    def hits_in(keys: frozenset[bytes], store: Store, log: rewrites.StoredLog) -> rewrites.Hits:
         scanned.append(log.log_key)
         return real(keys, store, log)
 
-    monkeypatch.setattr(logs, "count_hits", hits_in)
+    monkeypatch.setattr(rewrites, "count_hits", hits_in)
     more = [*lines(2, OTHER_SECRET), *bad(SECRET_REJECT)]
 
     def ingest_and_merge() -> None:

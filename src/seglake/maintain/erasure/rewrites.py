@@ -1,4 +1,4 @@
-"""Find and erase records of logs and tags, rejects, and rows in the samples of failed runs."""
+"""Find the segments, tags, rejects and samples with content to erase, and rewrite them."""
 
 from __future__ import annotations
 

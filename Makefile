@@ -10,7 +10,6 @@ RUNTIME := $(VENV)/.runtime
 INSTALLED := $(VENV)/.installed
 COMPILED := $(VENV)/.compiled
 BYTECODE := $(VENV)/.bytecode
-JARS := $(VENV)/.jars
 TOOLS := build/.tools
 REWRITTEN := build/.rewritten
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
@@ -31,13 +30,12 @@ NO_JAVA := not clients and not spark and not kafka and not s3 and not browser an
 DURATIONS := --durations=20
 # Bytecode is stored, whatever the environment says: the tests start hundreds of processes.
 export PYTHONDONTWRITEBYTECODE :=
-# Kernels take one core; the other one installs packages, compiles bytecode and builds what Go has;
-# jars wait for the network.
+# Kernels take one core; the other one installs packages, compiles bytecode and builds what Go has.
 # Every four seconds a line says how far it is.
 SHOWN = begun=$$(date +%s); while sleep 4; do \
     echo "set-up: $$(( $$(date +%s) - begun )) s, $$(ls -d $(VENV)/lib/*/site-packages/*.dist-info 2>/dev/null | wc -l) packages"; \
   done & shown=$$!; trap "kill $$shown 2>/dev/null" EXIT INT TERM;
-TOGETHER = $(MAKE) --no-print-directory --silent -j5 $(COMPILED) $(BYTECODE) $(JARS)
+TOGETHER = $(MAKE) --no-print-directory --silent -j5 $(COMPILED) $(BYTECODE)
 CHAOS := --kills 1000 --upkeep 300 --s3 100 --s3-upkeep 300 --spark 20 \
   --document tests/chaos/README.md
 FUZZ := --inputs 1000000
@@ -55,15 +53,15 @@ BENCH := --document docs/benchmarks.md --tables build/benchmarks.md --json build
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: check-java ## Install everything that is needed into .venv; fetch Delta's jars
+setup: check-java ## Install everything that is needed into .venv
 	@$(SHOWN) $(TOGETHER)
 
 # The demo does not wait for kernels: a background process compiles those that are missing.
 demo: check-java ## Make a million events, ingest them with Spark, look some up
-	@$(SHOWN) $(MAKE) --no-print-directory --silent -j5 $(JARS)
+	@$(SHOWN) $(MAKE) --no-print-directory --silent -j5 $(INSTALLED)
 	$(BIN)/seglake demo
 
-tools: check-java ## Run make setup, and get what tests need beside it: an S3 server, Kafka's jars, Chromium, kcat
+tools: check-java ## Run make setup, and get what tests need beside it: an S3 server, jars of Delta and Kafka, Chromium, kcat
 	@$(SHOWN) $(TOGETHER) $(TOOLS) $(REWRITTEN)
 
 # Types are checked beside the tests, and shown after them.
@@ -191,19 +189,14 @@ check-java:
 	       "install OpenJDK 17 or 21 and set JAVA_HOME to it." >&2; exit 1 ;; \
 	esac
 
-# Jars stay in a cache folder, compiled kernels beside the sources, and tools below this folder, so
-# these steps are short the next time.
-$(JARS): $(INSTALLED)
-	$(BIN)/python -m seglake.session jars >/dev/null
-	@touch $@
-
-# Of all packages, as pip would do it; a file that is for another Python is left out.
+# Compiled kernels stay beside the sources, and tools below this folder, so the next time is short.
+# Bytecode is of all packages, as pip would do it; a file that is for another Python is left out.
 $(BYTECODE): $(INSTALLED)
 	@$(BIN)/python -m compileall -qq $(VENV)/lib || true
 	@touch $@
 
 # Tests that need what cannot be had say so themselves.
-$(TOOLS): $(INSTALLED) tests/harness/tools.py tests/harness/s3_server.py tests/judges/kafka_jars.py
+$(TOOLS): $(INSTALLED) tests/harness/tools.py tests/harness/s3_server.py tests/harness/jars.py tests/judges/kafka_jars.py
 	@mkdir -p build
 	@$(BIN)/python -m tests.harness.tools && touch $@ || true
 

@@ -151,7 +151,7 @@ class SparkEngine:
         if self._session is None:
             _log.info("Spark starts")  # this takes some seconds
             with report_wait("Spark starts", _log.info):
-                session = spark_session("seglake ingest", master=self._master, delta=False)
+                session = spark_session("seglake ingest", master=self._master)
             _log.info("Spark runs")
             return session
         require_version(self._session.version)

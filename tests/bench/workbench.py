@@ -16,12 +16,13 @@ import seglake
 from seglake.cached import cached_property
 from seglake.config import Pipeline
 from seglake.engine import Engine, SparkEngine
-from seglake.session import delta_jars, spark_session
+from seglake.session import spark_session
 from seglake.write.driver.run import DeclaredRun, ingest_files
 from tests.bench import writers
 from tests.bench.events import Events, generate
 from tests.bench.measure import say
 from tests.bench.wire import Wire, wire
+from tests.harness.jars import delta_settings
 from tests.harness.s3_server import BUCKET, NoServerError, Server, environment, s3_server
 from tests.judges.kafka_broker import Broker
 from tests.judges.kafka_judge import Kafka
@@ -158,8 +159,8 @@ class Workbench:
         _ = self.remote  # its place and keys must be in the environment of Spark's workers
         say("starting Spark")
         conf = {
-            "spark.jars": ",".join(map(str, delta_jars())), "spark.ui.enabled": "false",
-            "spark.driver.memory": "4g", "spark.sql.warehouse.dir": str(self.folder / "warehouse"),
+            **delta_settings(), "spark.ui.enabled": "false", "spark.driver.memory": "4g",
+            "spark.sql.warehouse.dir": str(self.folder / "warehouse"),
         }  # fmt: skip
         session = spark_session("seglake-bench", conf=conf)
         self._stack.callback(session.stop)

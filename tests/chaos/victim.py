@@ -105,7 +105,7 @@ class Job(NamedTuple):
         if self.unruly is not None:
             seed, dawdle_s, notes = self.unruly
             make_unruly(seed, dawdle_s, Path(notes))
-        return SparkEngine(spark_session("chaos", conf=self.spark, delta=False))
+        return SparkEngine(spark_session("chaos", conf=self.spark))
 
 
 class Upkeep(NamedTuple):

@@ -15,6 +15,7 @@ from seglake.errors import SeglakeError
 from tests.harness import s3_server
 from tests.harness.browser import chromium_program
 from tests.harness.debian import NoPackageError
+from tests.harness.jars import delta_settings
 from tests.harness.kcat import kcat_program
 from tests.judges.kafka_jars import kafka_jars, spark_kafka_jars
 
@@ -29,6 +30,7 @@ class Tool(NamedTuple):
 Lane = Sequence[Tool]  # one after the other: two apt-get would be in each other's way
 LANES: Sequence[Lane] = [
     [Tool("the S3 server", s3_server.binary)],
+    [Tool("Delta's jars", delta_settings)],
     [Tool("Kafka's jars", kafka_jars)],
     [Tool("the jars of Spark's Kafka source", spark_kafka_jars)],
     [Tool("kcat", kcat_program), Tool("Chromium", chromium_program)],

@@ -18,9 +18,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tests.judges.kafka_jars import KAFKA_VERSION, PROJECT
+from tests.judges.kafka_jars import KAFKA_VERSION
 from tests.judges.kafka_judge import Batch, Header, Kafka, Record, StoredBatch, batch_to_json
 
+PROJECT = Path(__file__).resolve().parents[2]
 GOLDEN = PROJECT / "tests" / "golden" / f"kafka-{KAFKA_VERSION}"
 EPOCH_MS = 1_700_000_000_000
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")

@@ -15,7 +15,7 @@ def main(address: str, file: str, *topics: str) -> None:
     """Write [topic, partition, offset, timestamp in ms, crc32 of the value] of every record."""
     jars = ",".join(map(str, spark_kafka_jars()))
     conf = {"spark.jars": jars, "spark.ui.enabled": "false"}
-    spark = spark_session("spark-records", master="local[2]", conf=conf, delta=False)
+    spark = spark_session("spark-records", master="local[2]", conf=conf)
     options = {
         "kafka.bootstrap.servers": address, "subscribe": ",".join(topics),
         "startingOffsets": "earliest", "failOnDataLoss": "true",

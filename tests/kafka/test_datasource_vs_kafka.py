@@ -162,7 +162,7 @@ def outcome(run: Any, *arguments: Any) -> str:
 def main(folder: Path, address: str) -> None:
     jars = ",".join(map(str, spark_kafka_jars()))
     conf = {"spark.jars": jars, "spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "1"}
-    spark = spark_session("vs-kafka", master="local[2]", conf=conf, delta=False)
+    spark = spark_session("vs-kafka", master="local[2]", conf=conf)
     jobs = Comparison(spark, folder, address)
     found = {
         "batch": {name: outcome(jobs.batch, options) for name, options in JOBS.items()},

@@ -34,7 +34,7 @@ def rows_of(jobs: Comparison, name: str) -> str:
 def main(folder: Path, address: str) -> None:
     jars = ",".join(map(str, spark_kafka_jars()))
     conf = {"spark.jars": jars, "spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "1"}
-    spark = spark_session("serve", master="local[2]", conf=conf, delta=False)
+    spark = spark_session("serve", master="local[2]", conf=conf)
     jobs = Comparison(spark, folder, address)
     found = {name: outcome(jobs.batch, JOBS[name]) for name in BATCHES}
     found["stream"] = outcome(jobs.stream, "in parts", STREAMS["in parts"])

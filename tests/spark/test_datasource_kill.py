@@ -98,9 +98,7 @@ def running(folder: Path, how: object) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def main(folder: Path, trigger: dict[str, Any], options: dict[str, str]) -> None:
-    spark = spark_session(
-        "killed", master="local[2]", conf={"spark.ui.enabled": "false"}, delta=False
-    )
+    spark = spark_session("killed", master="local[2]", conf={"spark.ui.enabled": "false"})
     frame = spark.readStream.format("seglake").options(**options).load(str(folder / "lake"))
     rows = frame.selectExpr("topic", "partition", "offset", "CAST(value AS STRING)")
     writer = rows.writeStream.format("parquet").trigger(**trigger)

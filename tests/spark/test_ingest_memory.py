@@ -93,7 +93,7 @@ def test_all_processes_keep_to_what_is_declared(tmp_path: Path) -> None:
 def main(folder: Path) -> None:
     """Ingests both files with a session of its own; prints the peaks after each."""
     conf = {"spark.ui.enabled": "false", "spark.driver.memory": f"{HEAP // MIB}m"}
-    spark = spark_session("memory", master=f"local[{CORES}]", conf=conf, delta=False)
+    spark = spark_session("memory", master=f"local[{CORES}]", conf=conf)
     told = []
     for name in SIZES:
         ingest(SparkEngine(spark), folder, name, "time")

@@ -1,4 +1,4 @@
-"""The session: whose settings win, what Delta needs, and a job on a real cluster."""
+"""The session: whose settings win, which Java and master it takes, and a job on a real cluster."""
 
 import json
 import os
@@ -25,25 +25,15 @@ CONF = Path(__file__).parents[2] / "conf"
 PRINT_SETTINGS = """
 import json
 from seglake.session import spark_session
-spark = spark_session("of-the-program", delta=False, conf={"spark.sql.session.timeZone": "CET"})
+spark = spark_session("of-the-program", conf={"spark.sql.session.timeZone": "CET"})
 print(json.dumps(dict(spark.sparkContext.getConf().getAll())))
-"""
-
-PRINT_ERROR_OF_DELTA = """
-import json
-from seglake.errors import ConfigError
-from seglake.session import spark_session
-try:
-    spark_session("no-jars", delta=True)
-except ConfigError as error:
-    print(json.dumps(str(error)))
 """
 
 COUNT = """
 import sys
 from seglake.session import spark_session
 
-spark = spark_session("none", master=sys.argv[1], delta=False, conf={
+spark = spark_session("none", master=sys.argv[1], conf={
     "spark.driver.host": "127.0.0.1", "spark.executor.memory": "512m"})
 print(spark.sparkContext.parallelize([0], 1).count())
 """
@@ -57,7 +47,7 @@ def where(batches):
     rows = sum(batch.num_rows for batch in batches)
     yield pa.RecordBatch.from_pydict({"folder": [os.getcwd()], "rows": [rows]})
 
-spark = spark_session("two-workers", master=sys.argv[1], delta=False, conf={
+spark = spark_session("two-workers", master=sys.argv[1], conf={
     "spark.driver.host": "127.0.0.1", "spark.executor.memory": "512m"})
 numbers = spark.range(10, numPartitions=2)
 rows = numbers.mapInArrow(where, "folder string, rows long", barrier=True).collect()
@@ -77,42 +67,11 @@ def printed(command: list[str], program: str, folder: Path, *arguments: str) -> 
     return json.loads(done.stdout.splitlines()[-1])
 
 
-@pytest.mark.rest
-@pytest.mark.long
-def test_a_session_has_our_settings_and_reads_delta(spark: SparkSession, tmp_path: Path) -> None:
-    for key in ("spark.sql.adaptive.enabled", "spark.sql.session.timeZone"):
-        assert spark.conf.get(key) == session.SETTINGS[key]
-    spark.range(3).write.format("delta").save(str(tmp_path / "table"))
-    assert spark.sql(f"SELECT sum(id) FROM delta.`{tmp_path}/table`").first() == (3,)
-
-
 def test_a_running_session_is_returned_as_it_is(spark: SparkSession) -> None:
     again = session.spark_session("another", conf={"spark.sql.shuffle.partitions": "77"})
     assert again.sparkContext is spark.sparkContext
     assert again.conf.get("spark.sql.shuffle.partitions") == "2"
-
-
-@pytest.mark.rest
-def test_delta_without_its_jars_is_an_error_with_the_remedy(tmp_path: Path) -> None:
-    found = printed([SPARK_SUBMIT, "--master", "local[1]"], PRINT_ERROR_OF_DELTA, tmp_path)
-    assert "--jars" in str(found)
-
-
-@pytest.mark.parametrize("given", ["delta-spark_2.13-4.0.0", "delta-spark_4.3_2.13-4.4.0"])
-def test_delta_of_another_version_is_an_error_with_the_remedy(
-    given: str, spark: SparkSession
-) -> None:
-    """Spark and Delta themselves notice it at the first table, by a missing method."""
-    jars = str(spark.conf.get("spark.jars"))
-    own = f"{session.DELTA_ARTIFACT}-{session.DELTA_VERSION}"
-    other = jars.replace(f"{own}.jar", f"{given}.jar")
-    assert other != jars
-    told = {"spark.sql.extensions": session.DELTA_SETTINGS["spark.sql.extensions"]}
-    told["spark.jars"] = other
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(spark.conf), "get", lambda _self, key, *_: told[key])
-        with pytest.raises(ConfigError, match=f"jar {given}, not {own}. .* --jars"):
-            session.spark_session("clash")
+    assert again.conf.get("spark.sql.adaptive.enabled") == "false"
 
 
 def test_masters_that_spark_knows_are_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,11 +123,11 @@ def test_another_spark_is_refused(version: str, monkeypatch: pytest.MonkeyPatch)
     with monkeypatch.context() as patch:
         patch.setattr("pyspark.__version__", version)
         with pytest.raises(ConfigError, match=remedy):
-            session.spark_session("other", delta=False)
+            session.spark_session("other")
     running: Any = SimpleNamespace(version=version, sparkContext=None)
     monkeypatch.setattr("seglake.session.SparkSession.getActiveSession", lambda: running)
     with pytest.raises(ConfigError, match=remedy):
-        session.spark_session("other", delta=False)
+        session.spark_session("other")
     with pytest.raises(ConfigError, match=remedy):
         SparkEngine(running).map(str, [1])
 
@@ -192,7 +151,6 @@ def test_what_spark_submit_was_given_wins(tmp_path: Path) -> None:
     assert found["spark.sql.shuffle.partitions"] == "3"
     assert found["spark.sql.session.timeZone"] == "CET"
     assert found["spark.sql.adaptive.enabled"] == "false"
-    assert "spark.sql.extensions" not in found
 
 
 @pytest.mark.parametrize("master", ["spark://head:7077", "yarn", "local[4]"])
@@ -206,7 +164,7 @@ def test_only_a_driver_alone_is_bound_to_its_own_machine(
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
     monkeypatch.setattr(SparkContext, "_ensure_initialized", lambda conf: None)
     monkeypatch.setattr(session, "SparkConf", lambda **options: asked if options else given)
-    launched = session._launch(session._settings(None, {}, delta=False))
+    launched = session._launch(session._settings(None, {}))
     local = master.startswith("local")
     assert launched.get("spark.master") == master
     assert launched.contains("spark.driver.host") == local
@@ -286,30 +244,3 @@ def test_no_java_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(ConfigError, match="there is no java in JAVA_HOME"):
         session.find_java()
-
-
-def test_jars_that_are_there_are_not_fetched_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    jar = tmp_path / f"{session.DELTA_ARTIFACT}-{session.DELTA_VERSION}.jar"
-    jar.touch()
-    monkeypatch.setenv("SEGLAKE_JARS", str(tmp_path))
-    monkeypatch.setenv("JAVA_HOME", "/nowhere")
-    assert session.delta_jars() == [jar]
-
-
-@pytest.mark.rest
-def test_jars_that_do_not_exist_leave_nothing_behind(tmp_path: Path) -> None:
-    unknown = """<ivy-module version="2.0"><info organisation="o" module="m"/>
-        <dependencies defaultconf="default->default">
-        <dependency org="o" name="none" rev="1"><exclude/></dependency>
-        </dependencies></ivy-module>"""
-    with pytest.raises(SeglakeError, match="cannot download jars"):
-        session.fetch_jars(unknown, tmp_path / "jars")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_what_spark_3_5_lacks_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pyspark.__version__", "3.5.7")
-    with pytest.raises(ConfigError, match=r"needs Spark 4\.0 or newer, and this is 3\.5\.7. Use"):
-        session.spark_session("old")

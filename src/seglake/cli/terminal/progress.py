@@ -39,7 +39,7 @@ class Job(NamedTuple):
         """Return the Spark session of spark-submit. Raises ConfigError without a session."""
         from seglake.session import spark_session
 
-        return spark_session(f"seglake {self.name}", delta=False)
+        return spark_session(f"seglake {self.name}")
 
     def log(self, step: str) -> None:
         """Log a step of the work."""

@@ -82,11 +82,11 @@ def _limits_to_an_end(window: Window) -> Int64s:
 
 
 def _tagged_first(table: CatalogTable, version: int, topics: Any) -> Any:
-    held = table.tag_of(version)
+    held = table.tags.keeping(version)
     return (
         table.snapshot_from_log(version, topics)
         if held is None
-        else table.snapshot_of_tag(held, topics)
+        else table.tags.snapshot(held, topics)
     )
 
 
@@ -262,7 +262,7 @@ FAULTS: dict[str, Put] = {
         edited(
             vacuum._Sweep,
             "_without_new_tags",
-            ("if table.tags() == self._tags:", "if self._tags is not None:"),
+            ("if table.tags.live() == self._tags:", "if self._tags is not None:"),
         )
     ],
     "an erasure and a tag pass each other": lambda: [

@@ -144,7 +144,7 @@ def tagged_rows(table: CatalogTable, tags: Iterable[TagRow]) -> Iterator[Retaine
     A tag that is deleted in the meantime is skipped. Raises CorruptData and StoreError.
     """
     for tag in tags:
-        with contextlib.suppress(VersionExpired), table.reading_tag(tag):
+        with contextlib.suppress(VersionExpired), table.tags.reading(tag):
             for file in sorted(read_object(table.store, tag).files):
                 if file.kind == "segment":
                     (rows,) = read_files(table.store, LOG_TABLE, [file])

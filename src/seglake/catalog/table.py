@@ -29,7 +29,6 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from shlex import quote
 
 import numpy as np
 import pyarrow as pa
@@ -66,7 +65,7 @@ from seglake.catalog.schema import (
     committed_runs,
     rows_of,
 )
-from seglake.catalog.tags import check_name, is_tagged_version, live_tags, read_object
+from seglake.catalog.tags import CatalogTags, is_tagged_version, read_object
 from seglake.catalog.topic_change import (
     Change,
     Removal,
@@ -87,7 +86,6 @@ from seglake.errors import (
     warn_on,
 )
 from seglake.store import Store
-from seglake.terminal.wording import suggest
 
 COMMITS: tuple[Kind, ...] = ("run", "maintenance")  # each commit adds a row of one of these kinds
 COMMITTED = threading.Event()  # set once this process has made a commit to a topic
@@ -102,7 +100,9 @@ _log = logging.getLogger(__name__)
 
 
 class CatalogTable:
-    """The existing catalog of the lake in a store. `log` has its commits. Not thread-safe.
+    """The existing catalog of the lake in a store. Not thread-safe.
+
+    `log` has its commits as Delta actions, and `tags` has its tags.
 
     `id` is the identity of this catalog, a UUID. A rebuilt catalog has a new identity. `lake` is
     the lake's identity, a random UUID, which a rebuild keeps.
@@ -117,7 +117,8 @@ class CatalogTable:
         self.log = DeltaLog(store, layout.LOG_TABLE, CONTRACT)
         self.handle = delta_rs.TableHandle(self.log)
         self.id, self.lake = self.handle.id, self.handle.lake
-        self._tags: tuple[frozenset[DataFile], list[TagRow]] = (frozenset(), [])
+        self.tags = CatalogTags(store, self.newest_files)
+        self._held = partial(_tagged_files, store, self.lake)
         self._recent_runs: dict[tuple[int, str, str, str], list[RunRow]] = {}
 
     @staticmethod
@@ -174,7 +175,7 @@ class CatalogTable:
             CorruptData: A log partition has a hole, or an object is damaged.
         """
         if isinstance(version, str):
-            return self.snapshot_of_tag(self.tag(version), topics)
+            return self.tags.snapshot(self.tags.named(version), topics)
         if version is not None:
             return self._retained_or_tagged(version, topics)
         return self._at_newest(partial(snapshot_files.load, topics=topics, held=self._held))
@@ -183,18 +184,18 @@ class CatalogTable:
         try:
             snapshot = self.snapshot_from_log(version, topics)
         except VersionExpired:
-            tag = self.tag_of(version)
+            tag = self.tags.keeping(version)
             if tag is None:
                 raise
-            return self.snapshot_of_tag(tag, topics)
+            return self.tags.snapshot(tag, topics)
         try:
-            tag = self.tag_of(version)
+            tag = self.tags.keeping(version)
         except CorruptData:
             # The damage is in a newer version, which is not needed to read this version.
             return snapshot
         if tag is None or self._has_erased_logs(snapshot, tag):
             return snapshot
-        return self.snapshot_of_tag(tag, topics)
+        return self.tags.snapshot(tag, topics)
 
     def _has_erased_logs(self, snapshot: Snapshot, tag: TagRow) -> bool:
         """Return whether all logs that erasures replaced in a tagged version still exist."""
@@ -212,10 +213,6 @@ class CatalogTable:
             # The object of the tag is damaged, but it is not needed to read the version.
             return True
         return True
-
-    @property
-    def _held(self) -> snapshot_files.HeldFiles:
-        return partial(_tagged_files, self.store, self.lake)
 
     def newest_ends(self, topic: str) -> Snapshot:
         """Load the newest version with only the last segment of each log partition of a topic.
@@ -279,58 +276,6 @@ class CatalogTable:
         """Return the data files of the newest version."""
         rows = delta_rs.live_files(self.handle.newest(), PARTITION_COLUMNS)
         return snapshot_files.data_files(rows)
-
-    def tags(self) -> list[TagRow]:
-        """Return the tags of the newest version, sorted by name."""
-        return live_tags(self.store, self.newest_files())
-
-    def tags_in(self, snapshot: Snapshot) -> list[TagRow]:
-        """Return the tags of a version of the catalog, sorted by name.
-
-        A snapshot of a tagged version has no tags. Nothing is read from storage if the tag rows are
-        in the same files as in the previous call.
-        """
-        files = frozenset(file for file in snapshot.files if file.kind == TagRow.KIND)
-        if files != self._tags[0]:
-            self._tags = files, live_tags(self.store, files)
-        return self._tags[1]
-
-    def tag(self, name: str) -> TagRow:
-        """Return the tag with a name. Raises UsageError if it does not exist."""
-        check_name(name)
-        names = {tag.name: tag for tag in self.tags()}
-        if name not in names:
-            lists = f"`seglake tag {quote(self.store.uri)}` lists the tags"
-            raise UsageError(f"there is no tag {name!r}. {suggest(name, names, lists)}")
-        return names[name]
-
-    def tag_of(self, version: int) -> TagRow | None:
-        """Return the first tag, by name, that keeps a version, or None."""
-        return next((tag for tag in self.tags() if tag.version == version), None)
-
-    def snapshot_of_tag(self, tag: TagRow, topics: Collection[str] | None = None) -> Snapshot:
-        """Load the version that a tag names.
-
-        Raises VersionExpired if the tag was deleted in the meantime, and CorruptData if its object
-        is damaged or missing.
-        """
-        with self.reading_tag(tag):
-            files = read_object(self.store, tag).files
-            return snapshot_files.load(self.store, tag.version, files, topics)
-
-    @contextlib.contextmanager
-    def reading_tag(self, tag: TagRow) -> Iterator[None]:
-        """Convert MissingObject in a `with` block, which reads a tagged version.
-
-        Raises VersionExpired if the tag was deleted in the meantime, otherwise CorruptData.
-        """
-        try:
-            yield
-        except MissingObject as error:
-            if tag in self.tags():
-                what = f"an object of tag {tag.name!r} is missing: {error}"
-                raise CorruptData(what, file=layout.tag_key(tag.attempt_id)) from error
-            raise VersionExpired(f"tag {tag.name!r} was deleted or changed: {error}") from error
 
     # ---------------- rows
 
@@ -595,7 +540,7 @@ class CatalogTable:
 def _tagged_files(store: Store, lake: str, version: int) -> frozenset[DataFile] | None:
     """Return the data files of a tag that keeps a version of the lake, or None. Thread-safe."""
     table = CatalogTable.open(store)
-    tag = table.tag_of(version) if table.lake == lake else None
+    tag = table.tags.keeping(version) if table.lake == lake else None
     return None if tag is None else read_object(store, tag).files
 
 

@@ -1,18 +1,19 @@
-"""Read and write the objects of tags, which keep the rows of the tagged versions.
+"""Find the tags of the catalog, load the versions that they name, and write their objects.
 
-The object `catalog/tags/<attempt>/version.json` lists data files with all rows of the version.
-These files are stored next to the object, not in the Delta table. So the version does not need its
-commits or its data files in the table. The row of the tag has the size and the checksum of the
-object. The name of a data file has its checksum. The object also lists the records that
+`CatalogTags` finds tags in the rows of the catalog, and loads the versions that they name. The
+object of a tag, `catalog/tags/<attempt>/version.json`, lists data files with all rows of the
+version. These files are stored next to the object, not in the Delta table. So the version does not
+need its commits or its data files in the table. The row of the tag has the size and the checksum of
+the object. The name of a data file has its checksum. The object also lists the records that
 erasures have removed from the version. The module `maintain.tagging` makes and deletes tags.
 """
 
-from __future__ import annotations
-
 import json
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
+from shlex import quote
 from typing import Any, NamedTuple
 
 import crc32c
@@ -22,9 +23,18 @@ from seglake.catalog.delta import file_merges
 from seglake.catalog.delta.data_files import DataFile, write_file
 from seglake.catalog.schema import Kind, TagRow
 from seglake.catalog.version import snapshot_files
-from seglake.errors import CorruptData, UsageError, corrupt_unless_parsed, require_format
+from seglake.catalog.version.snapshot import Snapshot
+from seglake.errors import (
+    CorruptData,
+    MissingObject,
+    UsageError,
+    VersionExpired,
+    corrupt_unless_parsed,
+    require_format,
+)
 from seglake.layout import tag_folder, tag_key
 from seglake.store import Store
+from seglake.terminal.wording import suggest
 
 NAME_RULE = (
     "the name of a tag must have 1 to 64 characters from a-z 0-9 _ -, begin with a letter, and "
@@ -71,10 +81,73 @@ def tag_rows(store: Store, files: Iterable[DataFile]) -> list[TagRow]:
     return sorted(rows, key=lambda row: row.sequence)
 
 
-def live_tags(store: Store, files: Iterable[DataFile]) -> list[TagRow]:
+def _live_tags(store: Store, files: Iterable[DataFile]) -> list[TagRow]:
     """Return the tags of the version with these data files, sorted by name."""
     newest = {row.name: row for row in tag_rows(store, files)}
     return [newest[name] for name in sorted(newest) if newest[name].state == "tagged"]
+
+
+class CatalogTags:
+    """The tags of the catalog in a store. Not thread-safe.
+
+    `newest_files` returns the data files of the newest version of the catalog.
+    """
+
+    def __init__(self, store: Store, newest_files: Callable[[], frozenset[DataFile]]) -> None:
+        self._store, self._newest_files = store, newest_files
+        self._cached: tuple[frozenset[DataFile], list[TagRow]] = (frozenset(), [])
+
+    def live(self) -> list[TagRow]:
+        """Return the tags of the newest version, sorted by name."""
+        return _live_tags(self._store, self._newest_files())
+
+    def in_snapshot(self, snapshot: Snapshot) -> list[TagRow]:
+        """Return the tags of a version of the catalog, sorted by name.
+
+        A snapshot of a tagged version has no tags. Nothing is read from storage if the tag rows are
+        in the same files as in the previous call.
+        """
+        files = frozenset(file for file in snapshot.files if file.kind == TagRow.KIND)
+        if files != self._cached[0]:
+            self._cached = files, _live_tags(self._store, files)
+        return self._cached[1]
+
+    def named(self, name: str) -> TagRow:
+        """Return the tag with a name. Raises UsageError if it does not exist."""
+        check_name(name)
+        names = {tag.name: tag for tag in self.live()}
+        if name not in names:
+            lists = f"`seglake tag {quote(self._store.uri)}` lists the tags"
+            raise UsageError(f"there is no tag {name!r}. {suggest(name, names, lists)}")
+        return names[name]
+
+    def keeping(self, version: int) -> TagRow | None:
+        """Return the first tag, by name, that keeps a version, or None."""
+        return next((tag for tag in self.live() if tag.version == version), None)
+
+    def snapshot(self, tag: TagRow, topics: Collection[str] | None = None) -> Snapshot:
+        """Load the version that a tag names.
+
+        Raises VersionExpired if the tag was deleted in the meantime, and CorruptData if its object
+        is damaged or missing.
+        """
+        with self.reading(tag):
+            files = read_object(self._store, tag).files
+            return snapshot_files.load(self._store, tag.version, files, topics)
+
+    @contextmanager
+    def reading(self, tag: TagRow) -> Iterator[None]:
+        """Convert MissingObject in a `with` block, which reads a tagged version.
+
+        Raises VersionExpired if the tag was deleted in the meantime, otherwise CorruptData.
+        """
+        try:
+            yield
+        except MissingObject as error:
+            if tag in self.live():
+                what = f"an object of tag {tag.name!r} is missing: {error}"
+                raise CorruptData(what, file=tag_key(tag.attempt_id)) from error
+            raise VersionExpired(f"tag {tag.name!r} was deleted or changed: {error}") from error
 
 
 class TaggedVersion(NamedTuple):

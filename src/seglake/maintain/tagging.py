@@ -35,7 +35,6 @@ from seglake.catalog.tags import (
     Rows,
     TagObject,
     check_name,
-    live_tags,
     read_object,
     tag_rows,
     write_object,
@@ -192,7 +191,7 @@ class _Tagging:
         erasure. If the other tag is deleted or changed in the meantime, the commit loses, and the
         object is written again.
         """
-        tags = live_tags(self._table.store, base.files)
+        tags = self._table.tags.in_snapshot(base)
         holder = next((tag for tag in tags if tag.version == version), None)
         source = version, holder.attempt_id if holder else ""
         # After a lost race, read the version again, because a vacuum may have deleted its files.
@@ -212,7 +211,7 @@ class _Tagging:
         if version == base.version:
             return base, []
         if holder is not None:
-            return table.snapshot_of_tag(holder), read_object(table.store, holder).erased
+            return table.tags.snapshot(holder), read_object(table.store, holder).erased
         snapshot = table.snapshot_from_log(version)
         self._check(snapshot, base)
         return snapshot, []
@@ -237,7 +236,7 @@ class _Tagging:
         before = _last(self._table, base, self._report.name)
         if before is None:
             # Raises an error that lists the existing tags.
-            self._table.tag(self._report.name)
+            self._table.tags.named(self._report.name)
             raise AssertionError
         row = replace(before, sequence=before.sequence + 1, state="deleted")
         change = self._change(DELETE_TAG, row)
@@ -323,7 +322,7 @@ def rewrite_tag(
 
     rows = (
         (kind, name, changed(some) if (kind, name) == (SegmentRow.KIND, topic) else some)
-        for kind, name, some in version_rows(table, table.snapshot_of_tag(tag))
+        for kind, name, some in version_rows(table, table.tags.snapshot(tag))
     )
     store, attempt_id = table.store, new_attempt()
     all_erased = [*read_object(store, tag).erased, *erased]
@@ -342,7 +341,8 @@ def delete_ended(table: CatalogTable, names: Collection[str]) -> None:
 
 def ended_tags(table: CatalogTable, at_ms: int) -> list[str]:
     """Return the names of the tags whose `until` is at or before a time (ms)."""
-    return [tag.name for tag in table.tags() if tag.until_ms is not None and tag.until_ms <= at_ms]
+    tags = table.tags.live()
+    return [tag.name for tag in tags if tag.until_ms is not None and tag.until_ms <= at_ms]
 
 
 def tag_usage(
@@ -354,13 +354,13 @@ def tag_usage(
     the topic are skipped. Without any tag, no version is read. Raises StoreError and
     CorruptData.
     """
-    tags = [tag for tag in table.tags() if tag.name not in without]
+    tags = [tag for tag in table.tags.live() if tag.name not in without]
     if not tags:
         return []
     newest = table.snapshot()
     topics = newest.names() if topic is None else [topic]
     named = {hash(key) for key in _files(table, newest, topics)}
-    snapshots = ((tag, table.snapshot_of_tag(tag)) for tag in tags)
+    snapshots = ((tag, table.tags.snapshot(tag)) for tag in tags)
     return [
         _tag_usage(table, tag, snapshot, named, topic)
         for tag, snapshot in snapshots

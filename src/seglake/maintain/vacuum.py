@@ -295,7 +295,7 @@ class _Sweep:
     def __init__(self, table: CatalogTable, scope: _Scope, progress: Progress) -> None:
         self._table, self._scope, self._progress = table, scope, progress
         # Read the tags before the first search, so that later tags are noticed.
-        self._tags = table.tags()
+        self._tags = table.tags.live()
 
     def find(self, among: Collection[str] | None = None) -> _Garbage:
         """Search for garbage, see `_find`."""
@@ -370,7 +370,7 @@ class _Sweep:
         if not any(key.startswith(f"{layout.TOPICS}/") for key in keys):
             return garbage
         table.fence()
-        if table.tags() == self._tags:
+        if table.tags.live() == self._tags:
             return garbage
         again = resolve(table, partial(self.find, ()))
         others = [item for item in again.others if item.key in keys]
@@ -549,7 +549,7 @@ def _named(
                 undone = pc.is_in(rows["state"], pa.array(_GONE))
                 gone: list[Any] = rows["attempt_id"].filter(undone).to_pylist()
                 without_rejects.update(gone)
-    tags = [tag for tag in table.tags() if tag.name not in without_tags]
+    tags = [tag for tag in table.tags.live() if tag.name not in without_tags]
     retained = retained_rows(table, "segment", expired, never_named)
     for topic, rows, committed, _ in chain(retained, tagged_rows(table, tags)):
         for column, is_log in ((rows["attempt_id"], True), (rows["index_attempt_id"], False)):

@@ -80,8 +80,8 @@ class Origin:
             try:
                 if not is_tagged_version(snapshot.files):
                     return self._catalog.snapshot(snapshot.version, ())
-                tag = self._catalog.tag_of(snapshot.version)
-                return snapshot if tag is None else self._catalog.snapshot_of_tag(tag, ())
+                tag = self._catalog.tags.keeping(snapshot.version)
+                return snapshot if tag is None else self._catalog.tags.snapshot(tag, ())
             except SeglakeError:
                 return snapshot
 
@@ -112,12 +112,12 @@ class Origin:
     def tags(self) -> list[TagRow]:
         """Return the current tags, by name."""
         with self._lock:
-            return self._catalog.tags()
+            return self._catalog.tags.live()
 
     def tags_in(self, snapshot: Snapshot) -> list[TagRow]:
         """Return the tags in a version, sorted by name. The snapshot must not come from a tag."""
         with self._lock:
-            return self._catalog.tags_in(snapshot)
+            return self._catalog.tags.in_snapshot(snapshot)
 
     def tagged(self, tag: TagRow) -> Snapshot:
         """Return the version that a tag keeps.
@@ -125,7 +125,7 @@ class Origin:
         Raises VersionExpired if the tag changed, and CorruptData.
         """
         with self._lock:
-            return self._catalog.snapshot_of_tag(tag, ())
+            return self._catalog.tags.snapshot(tag, ())
 
     @property
     def lake(self) -> str:
@@ -175,8 +175,8 @@ class Origin:
             with self._lock:
                 if whole.files <= self._catalog.newest_files():
                     raise
-                tag = self._catalog.tag_of(whole.version)
-                held = None if tag is None else self._catalog.snapshot_of_tag(tag, ())
+                tag = self._catalog.tags.keeping(whole.version)
+                held = None if tag is None else self._catalog.tags.snapshot(tag, ())
             if held is not None and held.files != whole.files:
                 with retained(whole.version):
                     return read(held)

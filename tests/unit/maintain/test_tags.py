@@ -565,8 +565,8 @@ def test_an_erasure_of_another_key__leaves_what_a_tag_names(tmp_path: Path) -> N
 def require_files(maker: LakeMaker) -> None:
     """Whatever a tag names is there, byte for byte."""
     table = open_catalog(str(maker.root))
-    for each in table.tags():
-        snapshot = table.snapshot_of_tag(each)
+    for each in table.tags.live():
+        snapshot = table.tags.snapshot(each)
         for topic in snapshot.topics():
             for row in table.segments(snapshot, topic.topic):
                 for suffix in row.suffixes:
@@ -677,4 +677,4 @@ def test_renaming_a_tag_that_is_deleted_meanwhile_makes_no_tag(
     before_first(monkeypatch, CatalogTable, "commit", delete)
     with pytest.raises(VersionExpired):
         tag(root, "new", version)
-    assert open_catalog(root).tags() == []
+    assert open_catalog(root).tags.live() == []

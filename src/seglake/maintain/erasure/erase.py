@@ -285,7 +285,7 @@ class OldObjects:
     def _live(self) -> set[str]:
         """Return the keys of all files that the newest version or a tag names."""
         table, topics = self._table, [self._topic]
-        versions = [table.snapshot(), *map(table.snapshot_of_tag, table.tags())]
+        versions = [table.snapshot(), *map(table.tags.snapshot, table.tags.live())]
         lists = chain.from_iterable(table.segment_lists(each, topics) for each in versions)
         return {row.key(suffix) for rows in lists for row in rows for suffix in row.suffixes}
 

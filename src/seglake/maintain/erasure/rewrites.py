@@ -32,7 +32,7 @@ from seglake.catalog.quarantine.open_rejects import (
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.schema import SegmentRow, TagRow
 from seglake.catalog.table import CatalogTable
-from seglake.catalog.tags import ErasedRecords, live_tags
+from seglake.catalog.tags import ErasedRecords
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.clock import now_ms
 from seglake.engine import Engine, SegmentTasks
@@ -187,13 +187,13 @@ class TagErasure:
         outside the lake, VersionExpired if a tag is deleted in the meantime, CorruptData and
         StoreError.
         """
-        tags = live_tags(self._table.store, base.files)
+        tags = self._table.tags.in_snapshot(base)
         self._segments |= {tag: self._found(tag) for tag in tags if tag not in self._segments}
         self._holders = [tag for tag in tags if self._segments[tag]]
         return {tag.name: self._logs.count(self._segments[tag]) for tag in self._holders}
 
     def _found(self, tag: TagRow) -> list[SegmentRow]:
-        version = self._table.snapshot_of_tag(tag, [self._topic])
+        version = self._table.tags.snapshot(tag, [self._topic])
         if version.find_topic(self._topic) is None:
             return []
         require_own(version, self._topic)

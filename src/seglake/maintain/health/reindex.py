@@ -31,7 +31,6 @@ import numpy as np
 
 from seglake.catalog.schema import SegmentRow, TagRow
 from seglake.catalog.table import CatalogTable
-from seglake.catalog.tags import live_tags
 from seglake.catalog.topic_change import Change
 from seglake.catalog.transaction import announce
 from seglake.catalog.version.snapshot import Snapshot
@@ -356,8 +355,8 @@ def _named_by_tags(
     """Return the segments among `rows`, of one topic, that each tag names. Omit other tags."""
     wanted, named = {*rows}, dict[TagRow, list[SegmentRow]]()
     topics = list({row.topic for row in rows})
-    for tag in live_tags(table.store, base.files) if rows else ():
-        lists = table.segment_lists(table.snapshot_of_tag(tag, topics), topics)
+    for tag in table.tags.in_snapshot(base) if rows else ():
+        lists = table.segment_lists(table.tags.snapshot(tag, topics), topics)
         if mine := [row for row in chain.from_iterable(lists) if row in wanted]:
             named[tag] = mine
     return named

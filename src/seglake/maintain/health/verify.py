@@ -170,13 +170,13 @@ def only_tagged(
 
     Only segments of `topics` are included.
     """
-    tags = table.tags()
+    tags = table.tags.live()
     lists = table.segment_lists(snapshot, topics) if tags else ()
     hashes = {hash(row.id) for rows in lists for row in rows}
     for tag in tags:
         others = [
             [row for row in rows if hash(row.id) not in hashes]
-            for rows in table.segment_lists(table.snapshot_of_tag(tag), topics)
+            for rows in table.segment_lists(table.tags.snapshot(tag), topics)
         ]
         hashes |= {hash(row.id) for rows in others for row in rows}
         yield others

@@ -226,7 +226,7 @@ def _compact(root: Path) -> None:
 def _rewrite(root: Path) -> None:
     """Rewrite the segments with joined batches, like a merge, and without some records."""
     table = CatalogTable.open(open_store(str(root)))
-    for row in table.segments(table.snapshot(), "warm"):
+    for row in table.rows.segments(table.snapshot(), "warm"):
         some = KeepOffsets.from_bitmaps([(row.base_offset, b"\x77" * (EVENTS // 8))])
         for keep in (RecordFilter(), ExcludeKeys.from_keys([b"u0"]), some):
             for batch_bytes in (None, 2**14):

@@ -154,7 +154,7 @@ class Scenario:
         store, table = open_store(lake), open_catalog(lake)
         snapshot = table.snapshot()
         for topic in snapshot.topics():
-            for run in table.runs(snapshot, topic.topic):
+            for run in table.rows.runs(snapshot, topic.topic):
                 assert store.size(success_key(run.attempt_id)) == 0
 
     def assert_swept(self, lake: str) -> None:

@@ -64,7 +64,7 @@ def arrange(lake: str, verb: str) -> None:
     """Let there be something to do: a repair needs a file that is lost."""
     if verb == "repair":
         table = open_catalog(lake)
-        row = table.segments(table.snapshot(), "events")[0]
+        row = table.rows.segments(table.snapshot(), "events")[0]
         table.store.delete([row.key("timeindex")])
 
 

@@ -52,7 +52,7 @@ def observe(root: str) -> Observed:
     return Observed(
         tuple(run.run_id for run in history),
         records_of(lake),
-        [_segment(row) for topic in lake.topics() for row in table.segments(snapshot, topic)],
+        [_segment(row) for topic in lake.topics() for row in table.rows.segments(snapshot, topic)],
         sorted(each for topic in lake.topics() for each in _sources(table, snapshot, topic)),
         [_counts(run) for run in history],
         sorted(each for topic in lake.topics() for each in _rejected(table, snapshot, topic)),
@@ -92,7 +92,7 @@ def _segment(row: SegmentRow) -> tuple[Any, ...]:
 
 
 def _sources(table: CatalogTable, snapshot: Snapshot, topic: str) -> list[tuple[Any, ...]]:
-    rows = rows_of(SourceRow, topic, table.rows(snapshot, "source", topic))
+    rows = rows_of(SourceRow, topic, table.rows.all(snapshot, "source", topic))
     return [astuple(replace(row, attempt_id="")) for row in rows]
 
 
@@ -103,8 +103,8 @@ def _counts(run: RunRow) -> tuple[Any, ...]:
 
 def _rejected(table: CatalogTable, snapshot: Snapshot, topic: str) -> list[tuple[Any, ...]]:
     names = ("source_file", "line", "reason", "raw")
-    expired = expired_attempts(table.maintenance(snapshot, topic))
-    attempts = set(open_attempts(table.runs(snapshot, topic))) - expired
+    expired = expired_attempts(table.rows.maintenance(snapshot, topic))
+    attempts = set(open_attempts(table.rows.runs(snapshot, topic))) - expired
     rows = QuarantineTable(table.store).read(topic, attempts)
     return [
         (topic, *row) for t in rows for row in zip(*(t[n].to_pylist() for n in names), strict=True)

@@ -53,5 +53,5 @@ def assert_survives(
     assert_holds(read_lake(settings.root), settings, [paths])
     assert verify(settings.root, deep=True).findings == []
     table = open_catalog(settings.root)
-    assert len(table.runs(table.snapshot(), "events")) == 1
+    assert len(table.rows.runs(table.snapshot(), "events")) == 1
     return outcome

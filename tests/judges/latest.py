@@ -28,7 +28,7 @@ class StoredBatch(NamedTuple):
 
 def live_rows(maker: LakeMaker, partition: int | None = None) -> list[SegmentRow]:
     """The rows of the newest version, in the order of the log."""
-    rows = maker.catalog.segments(maker.catalog.snapshot(), maker.topic)
+    rows = maker.catalog.rows.segments(maker.catalog.snapshot(), maker.topic)
     return [row for row in rows if partition in (None, row.partition)]
 
 

@@ -264,7 +264,7 @@ def copied(maker: LakeMaker, folder: Path) -> Path:
     """The partition's segments as a broker has them; files without timestamps are of NOW - 11."""
     log = folder / "events-0"
     log.mkdir()
-    for row in maker.catalog.segments(maker.catalog.snapshot(), "events"):
+    for row in maker.catalog.rows.segments(maker.catalog.snapshot(), "events"):
         for suffix in ("log", "index", "timeindex"):
             shutil.copy(maker.root / row.key(suffix), log / f"{row.base_offset:020d}.{suffix}")
     return log

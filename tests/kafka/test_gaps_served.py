@@ -30,7 +30,7 @@ def _adopted(broker: Broker, lakes: Served) -> None:
 
 def folder_of(maker: LakeMaker) -> Path:
     """The folder of the live segments, which one attempt wrote."""
-    rows = maker.catalog.segments(maker.catalog.snapshot(), maker.topic)
+    rows = maker.catalog.rows.segments(maker.catalog.snapshot(), maker.topic)
     [folder] = {(maker.root / row.key("log")).parent for row in rows}
     return folder
 

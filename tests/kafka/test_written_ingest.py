@@ -90,7 +90,7 @@ def ingest(pipeline: Pipeline, run_id: str) -> list[SegmentRow]:
     """Ingest what is new; the rows of all segments that the topic then has."""
     ingest_files(LocalEngine(), pipeline, DeclaredRun(run_id))
     catalog = open_catalog(pipeline.root)
-    return catalog.segments(catalog.snapshot(), "events")
+    return catalog.rows.segments(catalog.snapshot(), "events")
 
 
 # -------------------------------------------------------------------- verdicts

@@ -39,7 +39,7 @@ def test_kafka_reads_the_same_records(
         topic = {"compression.type": codec, "index.interval.bytes": INTERVAL}
         ingest(pipeline_of(root / "lake", root / "in", task=task, topic=topic))
         table = open_catalog(str(root / "lake"))
-        segments = table.segments(table.snapshot(), "web")
+        segments = table.rows.segments(table.snapshot(), "web")
         for partition in range(PARTITIONS):
             mine = [row for row in segments if row.partition == partition]
             if not mine:

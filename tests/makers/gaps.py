@@ -124,10 +124,8 @@ def lose(maker: LakeMaker, loss: Loss) -> None:
 def lose_records(maker: LakeMaker, partition: int, gone: Collection[int], loss: Loss) -> None:
     """Take the records at the offsets `gone` out of one log partition."""
     base, chance = maker.catalog.snapshot(), random.Random(loss.seed)
-    rows = sorted(
-        (row for row in maker.catalog.segments(base, maker.topic) if row.partition == partition),
-        key=lambda row: row.base_offset,
-    )
+    listed = maker.catalog.rows.segments(base, maker.topic)
+    rows = [row for row in listed if row.partition == partition]
     groups = [rows[at : at + loss.joined] for at in range(0, len(rows), loss.joined)]
     attempt, left = new_attempt(), set(gone)
     if not rows:
@@ -231,7 +229,7 @@ def empty(base_offset: int, last_delta: int, max_timestamp: int, attributes: int
 def emptied(maker: LakeMaker, partition: int, count: int) -> None:
     """Append `count` offsets without a record: segments of one empty batch each."""
     base, attempt = maker.catalog.snapshot(), new_attempt()
-    [pattern, *_] = maker.catalog.segments(base, maker.topic)
+    [pattern, *_] = maker.catalog.rows.segments(base, maker.topic)
     rows, at = list[SegmentRow](), base.partition(maker.topic, partition).end_offset
     end = at + count
     while at < end:

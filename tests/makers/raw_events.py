@@ -219,7 +219,7 @@ def read_lake(root: Path | str, topic: str = "events") -> dict[int, list[Stored]
 def segments_of(root: Path | str, topic: str = "events") -> list[SegmentRow]:
     """The catalog's rows, in the order of the log."""
     catalog = open_catalog(str(root))
-    return catalog.segments(catalog.snapshot(), topic)
+    return catalog.rows.segments(catalog.snapshot(), topic)
 
 
 def read_raw(root: Path | str, topic: str = "events") -> dict[int, list[Stored]]:
@@ -239,7 +239,7 @@ def read_raw(root: Path | str, topic: str = "events") -> dict[int, list[Stored]]
 def quarantined(root: Path | str, topic: str = "events") -> list[Reject]:
     """The rows of committed runs."""
     catalog = open_catalog(str(root))
-    attempts = [run.attempt_id for run in catalog.runs(catalog.snapshot(), topic)]
+    attempts = [run.attempt_id for run in catalog.rows.runs(catalog.snapshot(), topic)]
     tables = QuarantineTable(catalog.store).read(topic, attempts)
     names = ("source_file", "line", "raw")
     return sorted(

@@ -143,7 +143,7 @@ def records(root: Path) -> Counter[str]:
 def open_rejects(root: Path) -> Counter[tuple[str, int]]:
     """Source file and line of every open reject of the topic."""
     catalog = open_catalog(str(root))
-    attempts = open_attempts(catalog.runs(catalog.snapshot(), "events"))
+    attempts = open_attempts(catalog.rows.runs(catalog.snapshot(), "events"))
     found: Counter[tuple[str, int]] = Counter()
     for rows in QuarantineTable(catalog.store).read("events", attempts):
         sources, lines = (rows[name].to_pylist() for name in ("source_file", "line"))

@@ -75,7 +75,7 @@ def window_of(records: list[Written], start: int, end: int) -> list[Written]:
 def folders(maker: LakeMaker, scratch: Path) -> dict[tuple[str, int], Path]:
     """Each log partition as a folder of a broker has it."""
     found: dict[tuple[str, int], Path] = {}
-    for row in maker.catalog.segments(maker.catalog.snapshot(), maker.topic):
+    for row in maker.catalog.rows.segments(maker.catalog.snapshot(), maker.topic):
         folder = scratch / f"{row.topic}-{row.partition}"
         folder.mkdir(parents=True, exist_ok=True)
         found[row.topic, row.partition] = folder

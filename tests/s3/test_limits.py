@@ -28,7 +28,7 @@ def test_rows_whose_path_leaves_the_root_are_not_committed(
     ingest(pipeline_of(place, write_file(tmp_path / "a.jsonl", [Line(T)])))
     catalog = open_catalog(place, {"endpoint": proxy.endpoint})
     base = catalog.snapshot()
-    segment = catalog.segments(base, "events")[0]
+    segment = catalog.rows.segments(base, "events")[0]
     again: dict[str, Any] = {
         "base_offset": segment.end_offset,
         "end_offset": segment.end_offset + 1,

@@ -33,7 +33,7 @@ def test_a_lake_on_s3(place: str, tmp_path: Path) -> None:
 def test_damage_on_s3(place: str, tmp_path: Path) -> None:
     maker = rich_lake(tmp_path / "lake")
     copy_lake(str(maker.root), place)
-    rows = maker.catalog.segments(maker.catalog.snapshot(), "events")
+    rows = maker.catalog.rows.segments(maker.catalog.snapshot(), "events")
     first = min((row for row in rows if row.partition == 0), key=lambda row: row.base_offset)
     store = open_store(place)
     data = bytearray(memoryview(store.read_all(first.key("log"))))

@@ -139,20 +139,20 @@ def require_all(state: State) -> None:
     table = CatalogTable.open(stage.open_store(LAKE))
     snapshot = table.snapshot()
     for topic in [topic for topic, ends in state.ends.items() if ends]:
-        runs = table.runs(snapshot, topic)
+        runs = table.rows.runs(snapshot, topic)
         found = {(run.pipeline, run.run_id) for run in runs}
         wanted = {*state.runs} if topic == EVENTS else set()
         if found != wanted:
             raise Broken("runs", f"{sorted(found ^ wanted)} are in one of lake and model")
     if state.ends.get(EVENTS):
-        paths = set(map(str, table.rows(snapshot, "source", EVENTS)["path"].to_pylist()))
+        paths = set(map(str, table.rows.all(snapshot, "source", EVENTS)["path"].to_pylist()))
         if paths != set(state.sources):
             raise Broken("sources", f"{sorted(paths ^ set(state.sources))} are in one of both")
         _compare_rejects(table, snapshot, state)
 
 
 def _compare_rejects(table: CatalogTable, snapshot: Any, state: State) -> None:
-    attempts = open_attempts(table.runs(snapshot, EVENTS))
+    attempts = open_attempts(table.rows.runs(snapshot, EVENTS))
     taken = {run.taken for run in state.runs.values()}
     wanted = sorted(
         (line.path, line.number)
@@ -162,7 +162,7 @@ def _compare_rejects(table: CatalogTable, snapshot: Any, state: State) -> None:
     )
     expired = {
         attempt
-        for row in table.maintenance(snapshot, EVENTS)
+        for row in table.rows.maintenance(snapshot, EVENTS)
         if row.operation == "expire-rejects"
         for attempt in json.loads(row.report)["attempts"]
     }

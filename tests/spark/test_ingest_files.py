@@ -58,7 +58,7 @@ def rows_of(lake: str) -> dict[Kind, list[str]]:
     """The catalog's rows, without what each attempt at a run has of its own: its id and clock."""
     catalog = open_catalog(lake)
     kinds: tuple[Kind, ...] = ("run", "segment", "source", "topic", "partition")
-    found = {kind: catalog.rows(catalog.snapshot(), kind, "events") for kind in kinds}
+    found = {kind: catalog.rows.all(catalog.snapshot(), kind, "events") for kind in kinds}
     return {kind: sorted(_shared(table)) for kind, table in found.items()}
 
 

@@ -145,7 +145,7 @@ def join_tiny_batches(root: Path) -> None:
 
 
 def rewrite_segments(maker: LakeMaker) -> None:
-    rows = maker.catalog.segments(maker.catalog.snapshot(), "events")
+    rows = maker.catalog.rows.segments(maker.catalog.snapshot(), "events")
     bits = KeepOffsets.from_bitmaps([(row.base_offset, b"\x77" * 4) for row in rows])
     for keep in (ExcludeKeys.from_keys([b"x", b"k"]), ExcludeOffsets.from_ranges([(3, 7)]), bits):
         rewrite(maker.store, rows, keep, RewriteTarget(new_attempt()))

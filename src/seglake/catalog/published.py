@@ -320,7 +320,7 @@ def published_tables(table: CatalogTable, snapshot: Snapshot, topic: str) -> lis
 
 def known_tables(table: CatalogTable, snapshot: Snapshot, topic: str) -> list[TableRow]:
     """Return the current rows of all tables of a topic, even of forgotten ones, sorted by path."""
-    rows = rows_of(TableRow, topic, table.rows(snapshot, "table", topic))
+    rows = rows_of(TableRow, topic, table.rows.all(snapshot, "table", topic))
     return list(newest_tables(rows).values())
 
 

@@ -1,7 +1,4 @@
-"""Open the catalog table, load its versions, read their rows, and commit to it.
-
-A snapshot has the segments of a version in memory. Other rows are read from data files when they
-are needed, and only from files whose statistics or filters do not rule such rows out.
+"""Open the catalog table, load its versions, and commit to it.
 
 Only this module commits to the table. Each commit is a Delta commit of files that this package
 wrote. Two runs must not append at the same offset:
@@ -24,15 +21,12 @@ offsets. `CatalogTable.commit` works in these steps:
 from __future__ import annotations
 
 import contextlib
-import itertools
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from seglake import layout
 from seglake.catalog.attempts import (
@@ -40,7 +34,6 @@ from seglake.catalog.attempts import (
     archives,
     attempts_without_marker,
     claim,
-    find_manifest,
     has_failed,
     is_rebuilding,
     mark_committed,
@@ -49,31 +42,12 @@ from seglake.catalog.attempts import (
 from seglake.catalog.delta import delta_rs, file_merges
 from seglake.catalog.delta.actions import Action, AddedFile, add_action, remove_action
 from seglake.catalog.delta.commit_log import DeltaLog
-from seglake.catalog.delta.data_files import DataFile, read_files, write_file
+from seglake.catalog.delta.data_files import DataFile, write_file
 from seglake.catalog.delta.table_contract import TableContract
-from seglake.catalog.schema import (
-    FILE_SCHEMAS,
-    PARTITION_COLUMNS,
-    TABLE_SCHEMA,
-    Kind,
-    MaintenanceRow,
-    Row,
-    RunRow,
-    SegmentRow,
-    SourceRow,
-    TagRow,
-    committed_runs,
-    rows_of,
-)
+from seglake.catalog.rows import CatalogRows
+from seglake.catalog.schema import PARTITION_COLUMNS, TABLE_SCHEMA, Row, TagRow
 from seglake.catalog.tags import CatalogTags, is_tagged_version, read_object
-from seglake.catalog.topic_change import (
-    Change,
-    Removal,
-    TopicChange,
-    check_change,
-    divide_files,
-    segment_removal,
-)
+from seglake.catalog.topic_change import Change, Removal, TopicChange, check_change, divide_files
 from seglake.catalog.version import snapshot_files
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.errors import (
@@ -87,13 +61,10 @@ from seglake.errors import (
 )
 from seglake.store import Store
 
-COMMITS: tuple[Kind, ...] = ("run", "maintenance")  # each commit adds a row of one of these kinds
 COMMITTED = threading.Event()  # set once this process has made a commit to a topic
 _REMEDY = "`seglake repair {root} --catalog` rebuilds it from the manifests of the runs"
 CONTRACT = TableContract("the catalog", TABLE_SCHEMA, PARTITION_COLUMNS, _REMEDY)
 _REFRESH_COMMITS = 1000  # after this many commits or more, a refresh loads the whole version
-_RECENT_RUNS = 4  # runs whose rows are cached
-_LISTED_ROWS = 10_000  # segment rows, as Python objects, in one list of `segment_lists`
 _A_DAY_MS = 86_400_000
 _Load = Callable[[Store, int, frozenset[DataFile]], Snapshot]
 _log = logging.getLogger(__name__)
@@ -102,7 +73,8 @@ _log = logging.getLogger(__name__)
 class CatalogTable:
     """The existing catalog of the lake in a store. Not thread-safe.
 
-    `log` has its commits as Delta actions, and `tags` has its tags.
+    `log` has its commits as Delta actions. `tags` has its tags, and `rows` reads the rows of a
+    version.
 
     `id` is the identity of this catalog, a UUID. A rebuilt catalog has a new identity. `lake` is
     the lake's identity, a random UUID, which a rebuild keeps.
@@ -117,9 +89,8 @@ class CatalogTable:
         self.log = DeltaLog(store, layout.LOG_TABLE, CONTRACT)
         self.handle = delta_rs.TableHandle(self.log)
         self.id, self.lake = self.handle.id, self.handle.lake
-        self.tags = CatalogTags(store, self.newest_files)
+        self.tags, self.rows = CatalogTags(store, self.newest_files), CatalogRows(store)
         self._held = partial(_tagged_files, store, self.lake)
-        self._recent_runs: dict[tuple[int, str, str, str], list[RunRow]] = {}
 
     @staticmethod
     def open(store: Store) -> CatalogTable:
@@ -276,117 +247,6 @@ class CatalogTable:
         """Return the data files of the newest version."""
         rows = delta_rs.live_files(self.handle.newest(), PARTITION_COLUMNS)
         return snapshot_files.data_files(rows)
-
-    # ---------------- rows
-
-    def rows(self, snapshot: Snapshot, kind: Kind, topic: str) -> pa.Table:
-        """Return the rows of one kind and topic in a version, without the partition columns."""
-        mine = [file for file in snapshot.files if file.topic == topic]
-        tables = snapshot_files.tables(self.store, kind, mine)
-        return pa.concat_tables(tables[topic]) if tables else FILE_SCHEMAS[kind].empty_table()
-
-    def segments(self, snapshot: Snapshot, topic: str) -> list[SegmentRow]:
-        """Return the segment rows of a topic, sorted by partition and base offset."""
-        rows = rows_of(SegmentRow, topic, self.rows(snapshot, "segment", topic))
-        return sorted(rows, key=lambda row: (row.partition, row.base_offset))
-
-    def segments_at(
-        self, snapshot: Snapshot, topic: str, places: Sequence[tuple[int, int]]
-    ) -> list[SegmentRow]:
-        """Return the rows of the segments at `places`, sorted by partition and base offset.
-
-        `places` are pairs of partition and base offset. Only data files that may have one of the
-        rows are read. Raises UsageError if a segment does not exist.
-        """
-        if not places:
-            return []
-        mine = [file for file in snapshot.files if file.topic == topic]
-        removal = segment_removal(snapshot, topic, places)
-        parts = divide_files(self.store, layout.LOG_TABLE, mine, removal)
-        rows = rows_of(SegmentRow, topic, pa.concat_tables([part.goes for part in parts]))
-        return sorted(rows, key=lambda row: (row.partition, row.base_offset))
-
-    def segment_lists(
-        self, snapshot: Snapshot, topics: Collection[str]
-    ) -> Iterator[list[SegmentRow]]:
-        """Yield the segment rows of `topics`, unsorted, in lists of at most 10,000 rows."""
-        files = (f for f in sorted(snapshot.files) if f.kind == "segment" and f.topic in topics)
-        rows = itertools.chain.from_iterable(map(self._segment_rows, files))
-        while some := list(itertools.islice(rows, _LISTED_ROWS)):
-            yield some
-
-    def _segment_rows(self, file: DataFile) -> Iterator[SegmentRow]:
-        (table,) = read_files(self.store, layout.LOG_TABLE, [file])
-        for some in table.to_batches(max_chunksize=_LISTED_ROWS):
-            yield from rows_of(SegmentRow, file.topic, pa.Table.from_batches([some]))
-
-    def runs(self, snapshot: Snapshot, topic: str) -> list[RunRow]:
-        """Return the committed runs of a topic."""
-        return committed_runs(self.run_history(snapshot, topic))
-
-    def run_history(self, snapshot: Snapshot, topic: str) -> list[RunRow]:
-        """Return every run row of a topic, including rows of runs that were undone or replaced."""
-        return rows_of(RunRow, topic, self.rows(snapshot, "run", topic))
-
-    def run(self, snapshot: Snapshot, topic: str, pipeline: str, run_id: str) -> RunRow | None:
-        """Return the committed run with this pipeline and run id, or None."""
-        return next(iter(committed_runs(self.run_rows(snapshot, topic, pipeline, run_id))), None)
-
-    def run_rows(self, snapshot: Snapshot, topic: str, pipeline: str, run_id: str) -> list[RunRow]:
-        """Return every row of a run. Only data files that may have such a row are read."""
-        # A commit needs the rows of its base again, so cache the last results.
-        key = snapshot.version, topic, pipeline, run_id
-        if key not in self._recent_runs:
-            runs = self._named(snapshot, "run", topic, "run_id", [run_id])
-            same = pc.equal(runs["pipeline"], pa.scalar(pipeline))
-            others = list(self._recent_runs.items())[1 - _RECENT_RUNS :]
-            self._recent_runs = dict([*others, (key, rows_of(RunRow, topic, runs.filter(same)))])
-        return self._recent_runs[key]
-
-    def _named(
-        self, snapshot: Snapshot, kind: Kind, topic: str, column: str, values: Collection[str]
-    ) -> pa.Table:
-        mine = [file for file in snapshot.files if file.topic == topic]
-        return snapshot_files.rows_with(self.store, kind, mine, column, values)
-
-    def has_commit(
-        self, snapshot: Snapshot, topic: str, attempt_id: str, finished_ms: Collection[int] = ()
-    ) -> bool:
-        """Return whether a version has the commit of an attempt.
-
-        `finished_ms` are the possible values of `finished_at_ms` in the attempt's row. If there are
-        any, only data files that may have such a row are read.
-        """
-        times = np.array(sorted(finished_ms), np.int64)
-        stated = {"finished_at_ms": times} if finished_ms else {}
-        files = (file for file in snapshot.files if file.topic == topic and file.kind in COMMITS)
-        return any(
-            pc.any(pc.equal(rows["attempt_id"], pa.scalar(attempt_id))).as_py()
-            for file in files
-            if file.may_hold(stated)
-            for rows in read_files(self.store, layout.LOG_TABLE, [file])
-        )
-
-    def maintenance(self, snapshot: Snapshot, topic: str) -> list[MaintenanceRow]:
-        """Return the row of every commit of maintenance to a topic."""
-        return rows_of(MaintenanceRow, topic, self.rows(snapshot, "maintenance", topic))
-
-    def sources_at(self, snapshot: Snapshot, topic: str, paths: Collection[str]) -> pa.Table:
-        """Return the source rows of `paths`. Only data files that may have such a row are read."""
-        return self._named(snapshot, "source", topic, "path", paths)
-
-    def source_paths(self, snapshot: Snapshot, run: RunRow) -> set[str]:
-        """Return the paths of the input files that a run ingested.
-
-        The paths are read from the run's manifest. If it is unusable, all source rows are read.
-        """
-        attempt_id = run.attempt_id
-        try:
-            rows: Sequence[Row] = find_manifest(self.store, attempt_id, run.finished_at_ms).rows
-        except (MissingObject, CorruptData):
-            rows = rows_of(SourceRow, run.topic, self.rows(snapshot, "source", run.topic))
-        own = (row for row in rows if isinstance(row, SourceRow) and row.attempt_id == attempt_id)
-        return {row.path for row in own}
 
     # ---------------- commits
 

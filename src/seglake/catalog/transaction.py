@@ -329,7 +329,7 @@ class _Transaction:
 
     def _is_made(self, newest: Snapshot) -> bool:
         """Return whether a version has the commit. If so, write the success marker."""
-        made = self._table.has_commit(newest, self._topic, self._attempt_id, self._finished_ms)
+        made = self._table.rows.has_commit(newest, self._topic, self._attempt_id, self._finished_ms)
         if made:
             write_marker(self._table.store, self._attempt_id)
         return made

@@ -170,9 +170,9 @@ class Runs:
         self._table = CatalogTable.open(open_store(root))
         self._topic = topic
         snapshot = self._table.snapshot()
-        self._history = self._table.run_history(snapshot, topic)
+        self._history = self._table.rows.run_history(snapshot, topic)
         self._committed = committed_runs(self._history)
-        upkeep = self._table.maintenance(snapshot, topic)
+        upkeep = self._table.rows.maintenance(snapshot, topic)
         self._expired, self._left = expired_attempts(upkeep), rejects_left(upkeep)
 
     def status(self, run_id: str, pipeline: str | None) -> dict[str, Any]:

@@ -138,7 +138,7 @@ def _gone(
         views = base.partitions(row.topic)
         external = any(view.segments.details["external"].any() for view in views)
         if external and (topics is None or row.topic in topics):
-            uris = [each.external or "" for each in lake.table().segments(base, row.topic)]
+            uris = [each.external or "" for each in lake.table().rows.segments(base, row.topic)]
             gone[row.topic] = [uri for uri in uris if any(_is_gone(uri, each) for each in buckets)]
     return {topic: uris for topic, uris in gone.items() if uris}
 

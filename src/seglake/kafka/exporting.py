@@ -115,7 +115,7 @@ def export_logs(
     require_outside(table.store, target)
     for item in target.list():
         raise UsageError(f"{target.uri} is not empty: it has {item.key}. Name a new folder")
-    rows = [row for row in table.segments(snapshot, topic) if _is_wanted(row, views, window)]
+    rows = [row for row in table.rows.segments(snapshot, topic) if _is_wanted(row, views, window)]
     work = partial(_write, target=target, window=window)
     tasks = [*_tasks(rows)]
     with ExitStack() as on_error:

@@ -169,7 +169,7 @@ def merge_in(
     views = {view.partition: view for view in snapshot.partitions(topic)}
     if partitions is not None:
         views = {number: snapshot.partition(topic, number) for number in partitions}
-    rows = table.rows(snapshot, "segment", topic)
+    rows = table.rows.all(snapshot, "segment", topic)
     groups, apart = plan_merges(rows, views, settings, everything=everything)
     report.apart = dict(apart)
     for group in groups:

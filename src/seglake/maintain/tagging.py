@@ -271,13 +271,13 @@ def _last(table: CatalogTable, base: Snapshot, name: str) -> TagRow | None:
 
 
 def _erasures(table: CatalogTable, snapshot: Snapshot, topic: str) -> set[str]:
-    rows = table.maintenance(snapshot, topic)
+    rows = table.rows.maintenance(snapshot, topic)
     return {row.attempt_id for row in rows if row.operation == ERASE}
 
 
 def _files(table: CatalogTable, snapshot: Snapshot, topics: Collection[str]) -> Iterator[str]:
     """Yield the keys of all files of `topics` that a version names."""
-    for rows in table.segment_lists(snapshot, topics):
+    for rows in table.rows.segment_lists(snapshot, topics):
         yield from (row.key(suffix) for row in rows for suffix in row.suffixes)
 
 
@@ -286,7 +286,7 @@ def version_rows(table: CatalogTable, snapshot: Snapshot) -> Iterator[Rows]:
     with retained(snapshot.version):
         for kind, topic in sorted({(file.kind, file.topic) for file in snapshot.files}):
             if kind != TagRow.KIND:
-                yield kind, topic, table.rows(snapshot, kind, topic)
+                yield kind, topic, table.rows.all(snapshot, kind, topic)
 
 
 def rewrite_tag(
@@ -372,7 +372,7 @@ def _tag_usage(
     table: CatalogTable, tag: TagRow, snapshot: Snapshot, named: Collection[int], topic: str | None
 ) -> TagUsage:
     count, held, size = 0, 0, 0
-    for rows in table.segment_lists(snapshot, snapshot.names() if topic is None else [topic]):
+    for rows in table.rows.segment_lists(snapshot, snapshot.names() if topic is None else [topic]):
         for row in rows:
             left = [s for s in row.suffixes if hash(row.key(s)) not in named]
             own = [getattr(row, f"{s}_bytes") for s in left if s != "log" or not row.external]

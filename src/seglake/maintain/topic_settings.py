@@ -127,7 +127,7 @@ def alter(
         if not report.changes:
             return None
         added = {*new.index_subjects} - {*old.index_subjects}
-        rows = table.segments(base, topic) if added else []
+        rows = table.rows.segments(base, topic) if added else []
         have = ({*row.index_policy.subjects} for row in rows if row.record_count)
         report.unindexed = sum(not added <= subjects for subjects in have)
         if _RETENTION & report.changes.keys():

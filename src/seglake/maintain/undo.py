@@ -147,7 +147,7 @@ def undo(
             report.runs = [run.run_id for run in place.runs]
             report.offsets = dict(place.ranges)
             report.segments = sum(len(group.rows) for group in place.groups)
-            sources = table.rows(base, "source", topic)["attempt_id"].to_pylist()
+            sources = table.rows.all(base, "source", topic)["attempt_id"].to_pylist()
             attempts = {run.attempt_id for run in place.runs}
             report.files = sum(attempt_id in attempts for attempt_id in sources)
             report.records = removal.records
@@ -163,7 +163,7 @@ def undo(
 
 def _as_done(report: UndoResult, table: CatalogTable) -> UndoResult:
     """Return the report of the earlier undo of the run, or `report` if no undo is recorded."""
-    upkeep = table.maintenance(table.snapshot(), report.topic)
+    upkeep = table.rows.maintenance(table.snapshot(), report.topic)
     deed: dict[str, Any] = {}
     for row in sorted(upkeep, key=lambda row: row.finished_at_ms):
         if row.operation == _OPERATION:
@@ -189,7 +189,7 @@ def run_with_id(
     Raises UnknownTopic. Raises UsageError if there is no such run, if several pipelines have such a
     run, or if another run replaced it.
     """
-    history = table.run_history(base, base.topic(topic).topic)
+    history = table.rows.run_history(base, base.topic(topic).topic)
     rows = [run for run in history if run.run_id == run_id and pipeline in (None, run.pipeline)]
     if not rows:
         lists = history_command(table.store.uri, topic)
@@ -244,7 +244,7 @@ class RunRemoval:
 
     def runs(self, base: Snapshot) -> list[RunRow]:
         """Return the runs to remove and their redrives."""
-        committed = self.table.runs(base, self.topic) if base.find_topic(self.topic) else []
+        committed = self.table.rows.runs(base, self.topic) if base.find_topic(self.topic) else []
         by_attempt: dict[str, RunRow] = {}
         for run in self.choose(base):
             whole = redrive_chain(run, committed)
@@ -266,7 +266,7 @@ class RunRemoval:
             if left := _within(offsets, view):
                 ranges[partition] = left
                 places += _groups(view, left)
-        rows = self.table.segments_at(base, self.topic, sorted(chain.from_iterable(places)))
+        rows = self.table.rows.segments_at(base, self.topic, sorted(chain.from_iterable(places)))
         by_place = {(row.partition, row.base_offset): row for row in rows}
         keep = {number: ExcludeOffsets.from_ranges(some) for number, some in ranges.items()}
         groups = [
@@ -434,7 +434,8 @@ def replace_files(
 
         def choose(base: Snapshot) -> list[RunRow]:
             """Return the run with the new run's id, and the runs inside the interval."""
-            runs = [other for other in table.runs(base, topic) if other.pipeline == pipeline.name]
+            committed = table.rows.runs(base, topic)
+            runs = [other for other in committed if other.pipeline == pipeline.name]
             same = [other for other in runs if other.run_id == run.run_id]
             inside = _inside(runs, *run.interval) if whole_interval and run.interval else []
             return list({other.run_id: other for other in [*same, *inside]}.values())

@@ -138,19 +138,19 @@ class Origin:
 
         This method and the methods below raise VersionExpired if a vacuum removed the rows.
         """
-        return self._read(snapshot, lambda whole: self._catalog.rows(whole, kind, topic))
+        return self._read(snapshot, lambda whole: self._catalog.rows.all(whole, kind, topic))
 
     def runs(self, snapshot: Snapshot, topic: str) -> list[RunRow]:
         """Return the committed runs of a topic."""
-        return self._read(snapshot, lambda whole: self._catalog.runs(whole, topic))
+        return self._read(snapshot, lambda whole: self._catalog.rows.runs(whole, topic))
 
     def run_history(self, snapshot: Snapshot, topic: str) -> list[RunRow]:
         """Return all run rows of a topic."""
-        return self._read(snapshot, lambda whole: self._catalog.run_history(whole, topic))
+        return self._read(snapshot, lambda whole: self._catalog.rows.run_history(whole, topic))
 
     def maintenance(self, snapshot: Snapshot, topic: str) -> list[MaintenanceRow]:
         """Return all maintenance commits of a topic."""
-        return self._read(snapshot, lambda whole: self._catalog.maintenance(whole, topic))
+        return self._read(snapshot, lambda whole: self._catalog.rows.maintenance(whole, topic))
 
     def table_row(self, snapshot: Snapshot, topic: str, table: str | None) -> TableRow:
         """Return the row of a published table of a topic. Raises UsageError if it has none."""

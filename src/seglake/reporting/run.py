@@ -135,7 +135,7 @@ def _files(pipeline: Pipeline, report: Report | None) -> list[str]:
     """Return the files that the run read, or the pipeline's paths if they are many or unknown."""
     if report and 0 < report.input_files <= _FILES:
         table = CatalogTable.open(open_store(str(pipeline.root), pipeline.storage))
-        rows = table.rows(table.snapshot(), "source", report.topic)
+        rows = table.rows.all(table.snapshot(), "source", report.topic)
         mine = rows.filter(pc.equal(rows["attempt_id"], pa.scalar(report.attempt_id)))
         paths: list[Any] = mine["path"].to_pylist()
         if paths:

@@ -99,11 +99,11 @@ def test_every_row__is_there_once(grown: Grown) -> None:
     snapshot = catalog.snapshot()
     for view in snapshot.partitions("orders"):
         assert view.segments.base_offsets.tolist() == list(range(0, 5 * COMMITS, 5))
-    assert sorted(row.run_id for row in catalog.runs(snapshot, "orders")) == sorted(
+    assert sorted(row.run_id for row in catalog.rows.runs(snapshot, "orders")) == sorted(
         f"run {number}" for number in range(COMMITS)
     )
-    kept = {row.attempt_id for row in catalog.segments(snapshot, "orders")}
-    assert kept == {row.attempt_id for row in catalog.runs(snapshot, "orders")}
+    kept = {row.attempt_id for row in catalog.rows.segments(snapshot, "orders")}
+    assert kept == {row.attempt_id for row in catalog.rows.runs(snapshot, "orders")}
 
 
 @pytest.mark.parametrize("number", [0, 14, 15, 16, 100, 254, 255, 256, COMMITS - 2, COMMITS - 1])
@@ -135,7 +135,7 @@ def test_other_readers__see_the_same_rows(grown: Grown) -> None:
     catalog, _ = grown.counted()
     expected = sorted(
         (row.partition, row.base_offset, row.attempt_id)
-        for row in catalog.segments(catalog.snapshot(), "orders")
+        for row in catalog.rows.segments(catalog.snapshot(), "orders")
     )
     table = DeltaTable(str(grown.root / "catalog/log"))
     names = ["partition", "base_offset", "attempt_id"]

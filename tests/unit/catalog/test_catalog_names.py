@@ -15,6 +15,7 @@ from deltalake import DeltaTable
 from hypothesis import given
 from hypothesis import strategies as st
 
+from seglake.catalog import rows as catalog_rows
 from seglake.catalog.delta import data_files
 from seglake.catalog.delta.data_files import (
     DataFile,
@@ -29,7 +30,6 @@ from seglake.catalog.delta.data_files import (
 )
 from seglake.catalog.schema import Row, file_table
 from seglake.catalog.table import CatalogTable
-from seglake.catalog.version import snapshot_files
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.errors import CorruptData, UnknownTopic, VersionExpired
 from seglake.layout import LOG_TABLE, manifest_key
@@ -107,17 +107,17 @@ def test_rows_are_found_by_name_as_among_all(
 
 
 def _compare(catalog: CatalogTable, seen: Snapshot, asked: list[str]) -> None:
-    whole = catalog.rows(seen, "source", "orders")
+    whole = catalog.rows.all(seen, "source", "orders")
     wanted = whole.filter(pc.is_in(whole["path"], pa.array(asked, pa.string())))
-    found = catalog.sources_at(seen, "orders", asked)
+    found = catalog.rows.sources_at(seen, "orders", asked)
     assert Counter(found["path"].to_pylist()) == Counter(wanted["path"].to_pylist())
     for name in asked:
-        rows = [row for row in catalog.run_history(seen, "orders") if row.run_id == name]
-        own = catalog.run_rows(seen, "orders", "daily", name)
+        rows = [row for row in catalog.rows.run_history(seen, "orders") if row.run_id == name]
+        own = catalog.rows.run_rows(seen, "orders", "daily", name)
         assert sorted(own, key=str) == sorted(rows, key=str)
         newest = max(rows, key=lambda row: row.sequence, default=None)
-        assert catalog.run(seen, "orders", "daily", name) == newest
-        assert catalog.run(seen, "orders", "hourly", name) is None
+        assert catalog.rows.run(seen, "orders", "daily", name) == newest
+        assert catalog.rows.run(seen, "orders", "hourly", name) is None
 
 
 @pytest.mark.usefixtures("always")
@@ -183,11 +183,11 @@ def test_what_a_new_name_costs(tmp_path: Path, kind: str, monkeypatch: pytest.Mo
         seen = catalog.refresh(seen)
     catalog = open_catalog(str(tmp_path))
     seen, new = catalog.snapshot(), order[60:]
-    monkeypatch.setattr(snapshot_files, "read_files", noted)
+    monkeypatch.setattr(catalog_rows, "read_files", noted)
     if kind == "ascending":
-        monkeypatch.setattr(snapshot_files, "may_have", noted)
-    assert not len(catalog.sources_at(seen, "orders", [f"in/{name:03}" for name in new]))
-    assert not any(catalog.run_rows(seen, "orders", "daily", f"{n:03}") for n in new)
+        monkeypatch.setattr(catalog_rows, "may_have", noted)
+    assert not len(catalog.rows.sources_at(seen, "orders", [f"in/{name:03}" for name in new]))
+    assert not any(catalog.rows.run_rows(seen, "orders", "daily", f"{n:03}") for n in new)
     assert not read
 
 
@@ -206,12 +206,12 @@ def test_the_files_of_an_attempt_are_those_of_its_manifest(tmp_path: Path) -> No
     rows: list[Row] = [topic(), source("in/a", attempt), source("in/b", attempt), source("in/c")]
     catalog.commit(rows, topic="orders", base=catalog.snapshot(), attempt_id=attempt)
     seen, own = catalog.snapshot(), run("1", attempt)
-    assert catalog.source_paths(seen, own) == {"in/a", "in/b"}
+    assert catalog.rows.source_paths(seen, own) == {"in/a", "in/b"}
     manifest = tmp_path / manifest_key(attempt)
     manifest.write_text("{")
-    assert catalog.source_paths(seen, own) == {"in/a", "in/b"}
+    assert catalog.rows.source_paths(seen, own) == {"in/a", "in/b"}
     manifest.unlink()
-    assert catalog.source_paths(seen, own) == {"in/a", "in/b"}
+    assert catalog.rows.source_paths(seen, own) == {"in/a", "in/b"}
 
 
 def test_an_attempt_is_found_by_the_time_of_its_row(tmp_path: Path) -> None:
@@ -223,10 +223,10 @@ def test_an_attempt_is_found_by_the_time_of_its_row(tmp_path: Path) -> None:
         catalog.commit(rows, topic="orders", base=catalog.snapshot(), attempt_id=attempt)
     seen = open_catalog(str(tmp_path)).snapshot()
     for number, attempt in enumerate(attempts):
-        assert catalog.has_commit(seen, "orders", attempt)
-        assert catalog.has_commit(seen, "orders", attempt, {10 * number, 7})
-        assert not catalog.has_commit(seen, "orders", attempt, {10 * number + 1})
-        assert not catalog.has_commit(seen, "orders", new_attempt(), {10 * number})
+        assert catalog.rows.has_commit(seen, "orders", attempt)
+        assert catalog.rows.has_commit(seen, "orders", attempt, {10 * number, 7})
+        assert not catalog.rows.has_commit(seen, "orders", attempt, {10 * number + 1})
+        assert not catalog.rows.has_commit(seen, "orders", new_attempt(), {10 * number})
 
 
 # Topics of a version are read when they are asked for, and say what they say read at once.

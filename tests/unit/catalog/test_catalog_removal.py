@@ -110,7 +110,7 @@ class Grown:
             view = snapshot.partition(name, partition)
             found = [view.segment(number).id for number in range(len(view))]
             assert found == [row.id for row in rows]
-            stored = self.catalog.segments(snapshot, name)
+            stored = self.catalog.rows.segments(snapshot, name)
             assert [row for row in stored if row.partition == partition] == rows
 
 
@@ -223,12 +223,12 @@ def test_forgotten_sources__go_and_stay_away_from_a_rebuilt_catalog(tmp_path: Pa
     )  # fmt: skip
     for _ in range(2):
         newest = catalog.snapshot()
-        left: list[Any] = catalog.rows(newest, "source", "orders")["attempt_id"].to_pylist()
+        left: list[Any] = catalog.rows.all(newest, "source", "orders")["attempt_id"].to_pylist()
         assert sorted(left) == sorted([attempts[0], attempts[2]])
-        assert sorted(row.run_id for row in catalog.runs(newest, "orders")) == ["0", "2"]
-        assert catalog.run(newest, "orders", "daily", "1") is None
-        assert len(catalog.run_history(newest, "orders")) == 4
-        assert [row.attempt_id for row in catalog.maintenance(newest, "orders")] == [undo]
+        assert sorted(row.run_id for row in catalog.rows.runs(newest, "orders")) == ["0", "2"]
+        assert catalog.rows.run(newest, "orders", "daily", "1") is None
+        assert len(catalog.rows.run_history(newest, "orders")) == 4
+        assert [row.attempt_id for row in catalog.rows.maintenance(newest, "orders")] == [undo]
         rebuild_catalog(str(tmp_path), force=True, dry_run=False)
         catalog = CatalogTable.open(catalog.store)
 
@@ -238,7 +238,7 @@ def test_the_newest_row_of_a_run__holds(catalog: CatalogTable) -> None:
     rows: list[Row] = [topic(), run("1", first), run("1", first, sequence=1, state="replaced")]
     rows = [*rows, run("1", second, sequence=2)]
     catalog.commit(rows, topic="orders", base=catalog.snapshot(), attempt_id=second)
-    assert [r.attempt_id for r in catalog.runs(catalog.snapshot(), "orders")] == [second]
+    assert [r.attempt_id for r in catalog.rows.runs(catalog.snapshot(), "orders")] == [second]
 
 
 # ------------------------------------------------------------------ transactions

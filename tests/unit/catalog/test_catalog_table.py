@@ -169,14 +169,14 @@ def test_commit__makes_all_rows_visible_at_one_version(catalog: CatalogTable) ->
     snapshot = catalog.snapshot()
     assert snapshot.version == version == empty.version + 1
     assert snapshot.partition("orders", 0).segment(0).attempt_id == attempt
-    assert catalog.runs(empty, "orders") == []
-    assert catalog.run(snapshot, "orders", "daily", f"run {attempt}") == run(
+    assert catalog.rows.runs(empty, "orders") == []
+    assert catalog.rows.run(snapshot, "orders", "daily", f"run {attempt}") == run(
         f"run {attempt}", attempt
     )
-    assert catalog.run(snapshot, "orders", "daily", "another") is None
-    assert [row.attempt_id for row in catalog.runs(snapshot, "orders")] == [attempt]
-    assert catalog.rows(snapshot, "source", "orders")["path"].to_pylist() == [f"in/{attempt}"]
-    assert catalog.segments(snapshot, "orders") == [segment(0, 5, attempt_id=attempt)]
+    assert catalog.rows.run(snapshot, "orders", "daily", "another") is None
+    assert [row.attempt_id for row in catalog.rows.runs(snapshot, "orders")] == [attempt]
+    assert catalog.rows.all(snapshot, "source", "orders")["path"].to_pylist() == [f"in/{attempt}"]
+    assert catalog.rows.segments(snapshot, "orders") == [segment(0, 5, attempt_id=attempt)]
 
 
 def test_commit__that_lost_a_race_is_refused_and_changes_nothing(catalog: CatalogTable) -> None:
@@ -210,7 +210,7 @@ def test_commit__after_a_lost_reply_is_found(
         with pytest.raises(StoreError, match="reset"):
             catalog.commit(rows, topic="orders", base=base, attempt_id=attempt)
     after = catalog.refresh(base)
-    assert attempt in [row.attempt_id for row in catalog.runs(after, "orders")]
+    assert attempt in [row.attempt_id for row in catalog.rows.runs(after, "orders")]
     with pytest.raises(CommitConflict):  # trying again without looking is caught as well
         catalog.commit(rows, topic="orders", base=base, attempt_id=attempt)
     assert after.partition("orders", 0).end_offset == 9
@@ -301,7 +301,7 @@ def test_merge__changes_no_row_and_fails_no_running_ingest(catalog: CatalogTable
     merged = catalog.refresh(base)
     assert len(merged.files) == 8
     assert _listed(merged) == before
-    assert len(catalog.runs(merged, "topic-1")) == 3
+    assert len(catalog.rows.runs(merged, "topic-1")) == 3
     append(catalog, base, 5, "topic-0")
     assert catalog.snapshot().partition("topic-0", 0).end_offset == 20
 
@@ -536,8 +536,8 @@ def test_rows_of_a_kind_that_is_not_known__are_left_alone(catalog: CatalogTable)
 
 
 def test_segments__of_an_unknown_topic_are_none(catalog: CatalogTable) -> None:
-    assert catalog.segments(catalog.snapshot(), "none") == []
-    assert catalog.rows(EMPTY, "source", "none").column_names[:2] == ["path", "size_bytes"]
+    assert catalog.rows.segments(catalog.snapshot(), "none") == []
+    assert catalog.rows.all(EMPTY, "source", "none").column_names[:2] == ["path", "size_bytes"]
     assert SegmentRow.KIND == "segment"
 
 

@@ -79,7 +79,7 @@ def _requests_of_a_merge(root: Path, attempts: int) -> int:
 
     catalog = CatalogTable(store)
     transact_upkeep(catalog, "orders", mine, plan)
-    assert [row.attempt_id for row in catalog.segments(catalog.snapshot(), "orders")] == [mine]
+    assert [row.attempt_id for row in catalog.rows.segments(catalog.snapshot(), "orders")] == [mine]
     return store.until_put - planned[0]
 
 

@@ -60,7 +60,7 @@ def store(tmp_path: Path) -> Store:
 
 
 def _counted(catalog: CatalogTable, quarantine: QuarantineTable, name: str) -> list[int]:
-    attempts = [run.attempt_id for run in catalog.runs(catalog.snapshot(), name)]
+    attempts = [run.attempt_id for run in catalog.rows.runs(catalog.snapshot(), name)]
     tables = quarantine.read(name, attempts)
     lines: list[Any] = [line for table in tables for line in table["line"].to_pylist()]
     return sorted(lines)

@@ -89,7 +89,7 @@ class Place:
 
     def intervals(self, partition: int = 1) -> set[int]:
         table = open_catalog(str(self.root))
-        rows = table.segments(table.snapshot(), "events")
+        rows = table.rows.segments(table.snapshot(), "events")
         return {row.index_policy.interval for row in rows if row.partition == partition}
 
 
@@ -800,7 +800,7 @@ def _flip(file: Path, at: int) -> None:
 def _verify(it: Place) -> None:
     table = open_catalog(str(it.root))
     base = table.snapshot()
-    row = table.segments(base, "events")[0]
+    row = table.rows.segments(base, "events")[0]
     table.commit(
         [dataclasses.replace(row, max_lateness_ms=99)],
         topic="events",

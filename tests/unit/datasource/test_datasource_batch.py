@@ -267,7 +267,7 @@ def test_a_giant_gap_is_cut_into_few_tasks(tmp_path: Path, most: str) -> None:
     emptied(maker, 0, 2**31 - 20)
     maker.run({0: [Event(T + i) for i in range(10)]}, Shape(batch_bytes=64))
     lose_records(maker, 0, [], Loss(0, 0, 0, 1, 1, 3, 0, False))
-    assert len(maker.catalog.segments(maker.catalog.snapshot(), "events")) == 1
+    assert len(maker.catalog.rows.segments(maker.catalog.snapshot(), "events")) == 1
     for start in (0, 4, 2**30):
         given = {"startingOffsets": f'{{"events":{{"0":{start}}}}}', "maxRecordsPerPartition": most}
         assert len(reader_of(tmp_path, **given).partitions()) <= 16 * 20 + 1

@@ -102,7 +102,7 @@ def test_what_stays_stays_as_it_was(
         maker = LakeMaker(Path(root) / "lake")
         for events in runs:
             maker.run({0: with_gaps(events, gaps)}, shape)
-        rows = maker.catalog.segments(maker.catalog.snapshot(), "events")
+        rows = maker.catalog.rows.segments(maker.catalog.snapshot(), "events")
         for _ in range(2):  # the second time from one segment that has lost records
             written = maker.records()
             keep, stays = data.draw(keeps(written, rows), label="keep")
@@ -217,7 +217,7 @@ def made(root: Path, runs: int = 3, shape: Shape = PLAIN) -> tuple[LakeMaker, li
     maker = LakeMaker(root / "lake")
     for start in range(T, T + 30 * runs, 30):
         maker.run({0: [Event(start + n, b"k%d" % n, b"v" * 20) for n in range(30)]}, shape)
-    return maker, maker.catalog.segments(maker.catalog.snapshot(), "events")
+    return maker, maker.catalog.rows.segments(maker.catalog.snapshot(), "events")
 
 
 def test_a_range_without_records_is_one_empty_batch(tmp_path: Path) -> None:

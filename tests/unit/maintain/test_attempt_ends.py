@@ -36,7 +36,7 @@ def root(tmp_path: Path) -> str:
 
 def unnamed_logs(root: str) -> set[str]:
     table = open_catalog(root)
-    rows = table.segments(table.snapshot(), "events")
+    rows = table.rows.segments(table.snapshot(), "events")
     named = {row.key(suffix) for row in rows for suffix in row.suffixes}
     return {item.key for item in open_store(root).list("topics")} - named
 
@@ -78,5 +78,5 @@ def test_a_commit_that_was_made_is_kept_by_a_command_that_lost_the_reply(
     monkeypatch.setattr(DeltaLog, "commit", lose_reply)
     with pytest.raises(KeyboardInterrupt):
         merge(root, "events", everything=True)
-    assert len(open_catalog(root).segments(open_catalog(root).snapshot(), "events")) == 2
+    assert len(open_catalog(root).rows.segments(open_catalog(root).snapshot(), "events")) == 2
     assert verify(root, deep=True).findings == []

@@ -22,7 +22,7 @@ from seglake.maintain.merge import MergeResult
 from seglake.maintain.vacuum import vacuum
 from tests.harness.killed import killed as killing
 from tests.harness.observed import observe
-from tests.makers.lakes import Event, LakeMaker, Shape, open_catalog
+from tests.makers.lakes import Event, LakeMaker, Shape
 
 
 @pytest.fixture
@@ -124,10 +124,9 @@ def test_a_damaged_catalog__tells_which_attempts_are_committed(
 
 def test_a_manifest_that_is_gone__is_found(maker: LakeMaker) -> None:
     reindexed(maker)
-    (run, *_) = open_catalog(str(maker.root)).runs(maker.catalog.snapshot(), "events")
-    (index, *_) = {
-        row.index_attempt_id for row in maker.catalog.segments(maker.catalog.snapshot(), "events")
-    }
+    table, snapshot = maker.catalog, maker.catalog.snapshot()
+    (run, *_) = table.rows.runs(snapshot, "events")
+    (index, *_) = {row.index_attempt_id for row in table.rows.segments(snapshot, "events")}
     gone = [manifest_key(attempt) for attempt in (run.attempt_id, index)]
     for key in gone:
         (maker.root / key).unlink()

@@ -41,7 +41,7 @@ shapes = st.builds(
 
 
 def rows_of(maker: LakeMaker) -> list[SegmentRow]:
-    return maker.catalog.segments(maker.catalog.snapshot(), "events")
+    return maker.catalog.rows.segments(maker.catalog.snapshot(), "events")
 
 
 def log_of(maker: LakeMaker, row: SegmentRow) -> bytes:

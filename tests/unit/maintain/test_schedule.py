@@ -234,7 +234,7 @@ def test_small_runs_are_merged(tmp_path: Path) -> None:
     report = seglake.maintain_lake(str(lake))
     assert (done(planned, "merge"), done(report, "merge")) == (["events"], ["events"])
     table = open_catalog(str(lake))
-    assert len(table.segments(table.snapshot(), "events")) < 12
+    assert len(table.rows.segments(table.snapshot(), "events")) < 12
     assert seglake.open(str(lake)).topic("events").read(0, 0).num_rows == 12
     assert quarantined(lake) == before
     assert verify(str(lake), deep=True).findings == []

@@ -76,7 +76,7 @@ def logs(root: Path) -> set[str]:
 
 def newest_logs(root: str) -> set[str]:
     table = open_catalog(root)
-    return {row.key("log") for row in table.segments(table.snapshot(), "events")}
+    return {row.key("log") for row in table.rows.segments(table.snapshot(), "events")}
 
 
 @pytest.fixture
@@ -568,7 +568,7 @@ def require_files(maker: LakeMaker) -> None:
     for each in table.tags.live():
         snapshot = table.tags.snapshot(each)
         for topic in snapshot.topics():
-            for row in table.segments(snapshot, topic.topic):
+            for row in table.rows.segments(snapshot, topic.topic):
                 for suffix in row.suffixes:
                     content = (maker.root / row.key(suffix)).read_bytes()
                     assert crc32c.crc32c(content) == getattr(row, f"{suffix}_crc32c")

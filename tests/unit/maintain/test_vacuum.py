@@ -85,7 +85,7 @@ def test_expired_versions__lose_their_files_and_cannot_be_opened(maker: LakeMake
     before, rows = objects(maker), contents(maker)
     planned = vacuum(str(maker.root), retention_hours=0, dry_run=True)
     assert objects(maker) == before
-    live = maker.catalog.segments(maker.catalog.snapshot(), "events")
+    live = maker.catalog.rows.segments(maker.catalog.snapshot(), "events")
     old = {
         f"{row.key('log').removesuffix('.log')}.{suffix}"
         for row in live
@@ -137,7 +137,7 @@ def test_an_attempt_that_may_still_run__keeps_its_oldest_file(maker: LakeMaker) 
 
 
 def test_rejected_rows_of_dead_attempts__go_and_the_others_stay(maker: LakeMaker) -> None:
-    (run, *_) = maker.catalog.runs(maker.catalog.snapshot(), "events")
+    (run, *_) = maker.catalog.rows.runs(maker.catalog.snapshot(), "events")
     attempts = [run.attempt_id, new_attempt(), new_attempt(), new_attempt(), new_attempt()]
     ages = [400 * DAY, 400 * DAY, 400 * DAY, 60, 60]
     committed, added, loose, *young = (
@@ -218,7 +218,7 @@ def test_the_history__is_kept(maker: LakeMaker) -> None:
     put(maker, manifest_key(committed))
     put(maker, success_key(committed))
     (marked, *_) = (
-        row.attempt_id for row in maker.catalog.runs(maker.catalog.snapshot(), "events")
+        row.attempt_id for row in maker.catalog.rows.runs(maker.catalog.snapshot(), "events")
     )
     (maker.root / success_key(marked)).unlink()  # killed between the commit and the mark
     before = objects(maker)

@@ -188,7 +188,7 @@ def _event(timestamp: int, number: int, as_csv: bool = False) -> Event:
 
 def _rows(maker: LakeMaker) -> list[Any]:
     catalog = open_catalog(str(maker.root))
-    return catalog.segments(catalog.snapshot(), "events")
+    return catalog.rows.segments(catalog.snapshot(), "events")
 
 
 def _all_offsets(maker: LakeMaker) -> dict[bytes, list[tuple[int, int]]]:

@@ -66,7 +66,7 @@ def test_logs_with_gaps_are_sound_and_indexed_again_byte_for_byte(
 
 
 def _index_files(maker: LakeMaker) -> list[bytes]:
-    rows = maker.catalog.segments(maker.catalog.snapshot(), "events")
+    rows = maker.catalog.rows.segments(maker.catalog.snapshot(), "events")
     return [bytes(maker.store.read_all(row.key(each))) for row in rows for each in SUFFIXES[1:]]
 
 
@@ -126,7 +126,7 @@ def test_a_flipped_bit_in_a_log_with_gaps_is_found(
 ) -> None:
     """Which batch it is stays open where its offsets leave room: they are outside its checksum."""
     snapshot = with_gaps.catalog.snapshot()
-    rows = with_gaps.catalog.segments(snapshot, "events")
+    rows = with_gaps.catalog.rows.segments(snapshot, "events")
     row = data.draw(st.sampled_from(sorted(rows, key=lambda row: row.base_offset)))
     path = with_gaps.root / row.key(data.draw(st.sampled_from(SUFFIXES)))
     good = path.read_bytes()

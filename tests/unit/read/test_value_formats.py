@@ -321,7 +321,7 @@ def _log(maker: LakeMaker) -> Log:
 
 def _rows(maker: LakeMaker) -> list[SegmentRow]:
     catalog = open_catalog(str(maker.root))
-    return catalog.segments(catalog.snapshot(), "events")
+    return catalog.rows.segments(catalog.snapshot(), "events")
 
 
 @pytest.mark.parametrize("other", [{}, SWAPPED, {**CSV, "value.delimiter": ";"}])

@@ -48,7 +48,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> LakeMaker:
 
 
 def log_of(maker: LakeMaker, root: Path) -> Path:
-    (row,) = maker.catalog.segments(maker.catalog.snapshot(), "events")
+    (row,) = maker.catalog.rows.segments(maker.catalog.snapshot(), "events")
     return root / row.key("log")
 
 
@@ -120,7 +120,7 @@ def test_a_lost_log_is_told_and_the_rest_goes_on(
 ) -> None:
     maker = LakeMaker(tmp_path, partitions=2)
     maker.run({0: [Event(T)], 1: [Event(T)]})
-    for row in maker.catalog.segments(maker.catalog.snapshot(), "events"):
+    for row in maker.catalog.rows.segments(maker.catalog.snapshot(), "events"):
         if row.partition == 0:
             (tmp_path / row.key("log")).unlink()
     with serving(tmp_path) as server, Wire(server.address) as wire:
@@ -135,7 +135,7 @@ def test_files_that_a_vacuum_removed(tmp_path: Path) -> None:
     """The next request is of the newer version; a pinned one ends with a clear error."""
     maker = LakeMaker(tmp_path)
     maker.run({0: [Event(T + i) for i in range(100)]}, Shape(batch_bytes=100, segment_bytes=500))
-    old = maker.catalog.segments(maker.catalog.snapshot(), "events")
+    old = maker.catalog.rows.segments(maker.catalog.snapshot(), "events")
     with serving(tmp_path, refresh_ms=600_000) as server, Wire(server.address) as wire:
         maker.delete_records(0, 60)
         for row in old:
@@ -181,7 +181,7 @@ def test_names_whose_version_expired(
     maker = LakeMaker(tmp_path, partitions=2)
     shape = Shape(batch_bytes=100, segment_bytes=500)
     first = maker.run({p: [Event(T + i) for i in range(100)] for p in (0, 1)}, shape)
-    old = maker.catalog.segments(maker.catalog.snapshot(), "events")
+    old = maker.catalog.rows.segments(maker.catalog.snapshot(), "events")
     pinned, window = f"events.v{first}", f"events.{time_name(T)}.{time_name(T + 1000)}"
     both = [Wanted(0, 0), Wanted(1, 0)]
     with serving(tmp_path, refresh_ms=600_000) as server, Wire(server.address) as wire:

@@ -136,7 +136,7 @@ def test_only_batches_with_strangers_are_encoded_again(tmp_path: Path) -> None:
     maker.run({0: [Event(T + i, None, b"%d" % i) for i in range(500)]}, Shape("zstd", 500, 4000))
     whole = b"".join(
         (tmp_path / row.key("log")).read_bytes()
-        for row in maker.catalog.segments(maker.catalog.snapshot(), "events")
+        for row in maker.catalog.rows.segments(maker.catalog.snapshot(), "events")
     )
     with serving(tmp_path) as server, Wire(server.address) as wire:
         data = b"".join(everything(wire, window_name("events", T + 103, T + 391), 0))

@@ -197,7 +197,7 @@ def test_sizes_of_logs(wire: Wire, server: Serving, maker: LakeMaker) -> None:
     """As a broker answers: what is not there is left out; an empty list is no topic."""
     one, snapshot = DescribeLogDirsRequest.DescribableLogDirTopic, maker.catalog.snapshot()
     sizes = dict.fromkeys(range(maker.partitions), 0)
-    for row in maker.catalog.segments(snapshot, "events"):
+    for row in maker.catalog.rows.segments(snapshot, "events"):
         sizes[row.partition] += (maker.root / row.key("log")).stat().st_size
     assert sizes[0]
     for version in range(1, 5):

@@ -182,7 +182,7 @@ def test_a_run_without_a_record_in_its_interval_says_so(
     log = open_lake(str(tmp_path / "lake")).topic("events")
     assert log.closed(*interval) == (outside is None)
     catalog = open_catalog(str(tmp_path / "lake"))
-    (run,) = catalog.runs(catalog.snapshot(), "events")
+    (run,) = catalog.rows.runs(catalog.snapshot(), "events")
     assert json.loads(run.report).get("findings", []) == [*map(asdict, report.findings)]
 
 
@@ -252,7 +252,7 @@ def test_the_report_and_the_run_row_say_the_same(tmp_path: Path) -> None:
     write_files(tmp_path / "in", [(content, "")])
     report = ingest(pipeline_of(tmp_path / "lake", tmp_path / "in"), "x", (T, T + 100))
     catalog = open_catalog(str(tmp_path / "lake"))
-    (run,) = catalog.runs(catalog.snapshot(), "events")
+    (run,) = catalog.rows.runs(catalog.snapshot(), "events")
     assert (run.run_id, run.interval_start_ms, run.interval_end_ms) == ("x", T, T + 100)
     assert (run.records, run.quarantined, run.input_rows, run.input_files) == (2, 2, 4, 1)
     assert run.attempt_id == report.attempt_id
@@ -260,7 +260,7 @@ def test_the_report_and_the_run_row_say_the_same(tmp_path: Path) -> None:
     assert (report.min_timestamp, report.max_timestamp) == (T, T + 10)
     assert report.version == catalog.snapshot().version
     assert sum(report.end_offsets.values()) == 2
-    (source,) = catalog.rows(catalog.snapshot(), "source", "events").to_pylist()
+    (source,) = catalog.rows.all(catalog.snapshot(), "source", "events").to_pylist()
     assert (source["path"], source["rows"]) == (str(tmp_path / "in" / "000.jsonl"), 4)
     assert read_lake(tmp_path / "lake")
 
@@ -292,7 +292,7 @@ def test_a_run_without_records_is_recorded(tmp_path: Path) -> None:
     report = ingest(settings, "2")
     assert (report.status, report.input_files, report.input_rows) == ("committed", 2, 0)
     catalog = open_catalog(str(tmp_path / "lake"))
-    assert [run.records for run in catalog.runs(catalog.snapshot(), "events")] == [0, 0]
+    assert [run.records for run in catalog.rows.runs(catalog.snapshot(), "events")] == [0, 0]
     assert {p: log for p, log in read_lake(tmp_path / "lake").items() if log} == {}
 
 

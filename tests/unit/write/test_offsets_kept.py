@@ -168,7 +168,7 @@ def assert_sound(root: Path, rows: Sequence[Row], ends: dict[int, int]) -> None:
     assert verify(str(root), deep=True).exit_code == 0
     table = open_catalog(str(root))
     raw = []
-    for segment in table.segments(table.snapshot(), "web"):
+    for segment in table.rows.segments(table.snapshot(), "web"):
         found = read_log((root / segment.key("log")).read_bytes())
         raw += [(segment.partition, each.offset, each.timestamp_type) for each in found]
     assert sorted(raw) == [(row.partition, row.offset, row.timestamp_type) for row in rows]

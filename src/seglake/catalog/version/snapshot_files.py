@@ -1,6 +1,5 @@
 """Read the data files of a version, and make its snapshot from them."""
 
-import itertools
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,7 +10,7 @@ import pyarrow.compute as pc
 
 from seglake import layout
 from seglake.catalog.delta.actions import AddedFile, DeltaCommit
-from seglake.catalog.delta.data_files import DataFile, hashes, may_have, read_at_once, read_files
+from seglake.catalog.delta.data_files import DataFile, read_files
 from seglake.catalog.schema import (
     FILE_SCHEMAS,
     PARTITION_COLUMNS,
@@ -220,28 +219,6 @@ def tables(store: Store, kind: Kind, files: Iterable[DataFile]) -> dict[str, lis
     for file, table in zip(chosen, read, strict=True):
         by_topic[file.topic].append(table)
     return by_topic
-
-
-def rows_with(
-    store: Store, kind: Kind, files: Iterable[DataFile], column: str, values: Collection[str]
-) -> pa.Table:
-    """Return the rows of a kind whose text `column` has one of `values`.
-
-    All files belong to one topic. Files whose statistics or name filters rule the values out are
-    not read. Raises what `read_files` raises.
-    """
-    asked = sorted(values)
-    wanted, hashed = pa.array(asked, pa.string()), hashes(asked)
-    likely = sorted(file for file in files if file.kind == kind and file.may_name(column, asked))
-
-    def chosen(file: DataFile) -> list[pa.Table]:
-        if not may_have(store, layout.LOG_TABLE, file, column, hashed):
-            return []
-        (rows,) = read_files(store, layout.LOG_TABLE, [file])
-        return [rows.filter(pc.is_in(rows[column], wanted))]
-
-    parts = itertools.chain.from_iterable(read_at_once(store, chosen, likely))
-    return pa.concat_tables([FILE_SCHEMAS[kind].empty_table(), *parts])
 
 
 def attempts(store: Store, files: Iterable[DataFile]) -> set[str]:

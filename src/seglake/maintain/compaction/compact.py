@@ -174,7 +174,7 @@ def _logs(
     topic, now_ms = report.topic, report.now_ms
     settings = compacted_topic(snapshot.topic(topic), table.store.uri)
     rows = defaultdict[int, list[SegmentRow]](list)
-    for row in table.segments(snapshot, topic):
+    for row in table.rows.segments(snapshot, topic):
         rows[row.partition].append(row)
     return [
         log

@@ -286,7 +286,7 @@ class OldObjects:
         """Return the keys of all files that the newest version or a tag names."""
         table, topics = self._table, [self._topic]
         versions = [table.snapshot(), *map(table.tags.snapshot, table.tags.live())]
-        lists = chain.from_iterable(table.segment_lists(each, topics) for each in versions)
+        lists = chain.from_iterable(table.rows.segment_lists(each, topics) for each in versions)
         return {row.key(suffix) for rows in lists for row in rows for suffix in row.suffixes}
 
     def _rejects(self, engine: Engine, gone: Collection[str]) -> Iterator[Listed]:
@@ -614,7 +614,7 @@ class _Erasure:
         report.tags = self._tags.find(base)
         report.segments, report.records = len(rows), self._logs.count(rows)
         # Earlier erasures listed these rejects, and may not have erased them.
-        upkeep = self._table.maintenance(base, report.topic)
+        upkeep = self._table.rows.maintenance(base, report.topic)
         lists = unfinished_lists(self._table.store, erasures(upkeep))
         self._lists |= lists.keys()
         report.rejects, report.rejects_left = self._rejects.find(join_lists(lists.values()))
@@ -643,7 +643,7 @@ class _Erasure:
         )
 
     def _runs(self, base: Snapshot) -> set[str]:
-        return {run.attempt_id for run in self._table.run_history(base, self.report.topic)}
+        return {run.attempt_id for run in self._table.rows.run_history(base, self.report.topic)}
 
     def _find_old(self, attempts: TopicAttempts, gone: Collection[str] = ()) -> None:
         """Find old objects, and add them to the report. `gone` are files about to be replaced."""

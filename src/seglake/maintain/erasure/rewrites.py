@@ -123,7 +123,7 @@ class LogErasure:
             return []
         segments, done = list[SegmentRow](), 0
         total = sum(view.log_bytes for view in base.partitions(self._topic))
-        for rows in self._table.segment_lists(base, [self._topic]):
+        for rows in self._table.rows.segment_lists(base, [self._topic]):
             left = [row for row in rows if row.key("log") not in self._hits]
             logs = [StoredLog(row.key("log"), row.log_bytes) for row in left]
             hits = self._tasks.within(done, total).map(partial(count_hits, self._keys), logs)

@@ -253,10 +253,10 @@ def expire_rejects(
         retention_ms = topic_from_row(base.topic(topic)).quarantine_retention_ms
         if retention_ms < 0:
             return None
-        before = expired_attempts(table.maintenance(base, topic))
+        before = expired_attempts(table.rows.maintenance(base, topic))
         old = [
             run
-            for run in table.runs(base, topic)
+            for run in table.rows.runs(base, topic)
             if run.quarantined and clock.machine_ms - run.finished_at_ms > retention_ms
             and run.attempt_id not in before
         ]  # fmt: skip
@@ -453,7 +453,7 @@ def _dated(
         for offset in view.segments.base_offsets[times < 0].tolist()
     ]
     if places and _expires(settings):
-        made = np.array([row.created_at_ms for row in table.segments_at(base, topic, places)])
+        made = np.array([row.created_at_ms for row in table.rows.segments_at(base, topic, places)])
         ends = np.cumsum([int((times < 0).sum()) for _, times in dated])
         for (_, times), some in zip(dated, np.split(made, ends[:-1]), strict=True):
             times[times < 0] = some

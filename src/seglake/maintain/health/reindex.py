@@ -272,7 +272,7 @@ def reindex(
     chosen = {snapshot.partition(topic, number).partition for number in partitions or ()}
     rows = [
         row
-        for row in table.segments(snapshot, snapshot.topic(topic).topic)
+        for row in table.rows.segments(snapshot, snapshot.topic(topic).topic)
         if partitions is None or row.partition in chosen
     ]
     tasks = SegmentTasks.from_session(table.store, spark, progress)
@@ -356,7 +356,7 @@ def _named_by_tags(
     wanted, named = {*rows}, dict[TagRow, list[SegmentRow]]()
     topics = list({row.topic for row in rows})
     for tag in table.tags.in_snapshot(base) if rows else ():
-        lists = table.segment_lists(table.tags.snapshot(tag, topics), topics)
+        lists = table.rows.segment_lists(table.tags.snapshot(tag, topics), topics)
         if mine := [row for row in chain.from_iterable(lists) if row in wanted]:
             named[tag] = mine
     return named

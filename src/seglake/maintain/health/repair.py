@@ -123,7 +123,7 @@ def repair_indexes(
         for topic in names or [row.topic for row in snapshot.topics()]:
             report = RepairResult(topic, dry_run=dry_run)
             tagged = chain.from_iterable(only_tagged(table, snapshot, [topic]))
-            rows = [*table.segments(snapshot, topic), *chain.from_iterable(tagged)]
+            rows = [*table.rows.segments(snapshot, topic), *chain.from_iterable(tagged)]
             found = tasks.map(_index_findings, rows)
             is_bad = [any(each.kind != "unreadable" for each in some) for some in found]
             if bad := [*compress(rows, is_bad)]:

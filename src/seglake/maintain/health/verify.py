@@ -114,7 +114,7 @@ def verify(
             report.findings += _check_runs(table, snapshot, name)
     tasks = SegmentTasks.from_session(store, spark, progress)
     with _reporting(report):
-        lists = table.segment_lists(snapshot, names)
+        lists = table.rows.segment_lists(snapshot, names)
         _check_segments(lists, report, tasks, 0, report.log_bytes)
     if is_sound:
         with _reporting(report):
@@ -171,12 +171,12 @@ def only_tagged(
     Only segments of `topics` are included.
     """
     tags = table.tags.live()
-    lists = table.segment_lists(snapshot, topics) if tags else ()
+    lists = table.rows.segment_lists(snapshot, topics) if tags else ()
     hashes = {hash(row.id) for rows in lists for row in rows}
     for tag in tags:
         others = [
             [row for row in rows if hash(row.id) not in hashes]
-            for rows in table.segment_lists(table.tags.snapshot(tag), topics)
+            for rows in table.rows.segment_lists(table.tags.snapshot(tag), topics)
         ]
         hashes |= {hash(row.id) for rows in others for row in rows}
         yield others
@@ -205,8 +205,8 @@ def _check_history(
     there = {item.key for item in table.store.list(layout.ATTEMPTS)}
     alone, archived = {*markers_without_manifest(table.store)}, read_archives(table.store)
     for topic in topics:
-        attempt_ids = {run.attempt_id for run in table.run_history(snapshot, topic)}
-        attempt_ids |= {row.attempt_id for row in table.maintenance(snapshot, topic)}
+        attempt_ids = {run.attempt_id for run in table.rows.run_history(snapshot, topic)}
+        attempt_ids |= {row.attempt_id for row in table.rows.maintenance(snapshot, topic)}
         if topic != layout.WHOLE_LAKE:
             attempt_ids |= snapshot.index_attempts(topic)
         for attempt_id in sorted(attempt_ids - archived.keys()):
@@ -226,7 +226,7 @@ def _check_history(
 
 def _check_runs(table: CatalogTable, snapshot: Snapshot, topic: str) -> Iterator[HealthFinding]:
     """Check that each run was committed only once, and that its counts match its rejects."""
-    history = table.run_history(snapshot, topic)
+    history = table.rows.run_history(snapshot, topic)
     gone = {run.attempt_id for run in history if run.state != "committed"}
     runs = [run for run in history if run.attempt_id not in gone]
     keys = Counter((run.pipeline, run.run_id, run.sequence) for run in history)
@@ -242,7 +242,7 @@ def _check_runs(table: CatalogTable, snapshot: Snapshot, topic: str) -> Iterator
         file = getattr(error, "file", "") or layout.QUARANTINE_TABLE
         yield catalog_finding(topic, file, error)
         return
-    upkeep = table.maintenance(snapshot, topic)
+    upkeep = table.rows.maintenance(snapshot, topic)
     expired, left = expired_attempts(upkeep), rejects_left(upkeep)
     for run in runs:
         actual, expected = rejects[run.attempt_id], left.get(run.attempt_id, run.quarantined)

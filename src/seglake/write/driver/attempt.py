@@ -145,7 +145,7 @@ def remaining_sources(
     paths: Collection[str],
 ) -> pa.Table:
     """Return the topic's source rows of `paths`, without rows of the runs that are replaced."""
-    sources = table.sources_at(base, topic, paths)
+    sources = table.rows.sources_at(base, topic, paths)
     if replacement is None:
         return sources
     replaced = pa.array([run.attempt_id for run in replacement.runs(base)], pa.string())

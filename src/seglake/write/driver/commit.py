@@ -142,7 +142,7 @@ class Commit:
         one. If only other pipelines ingested the files, return "" and a finding about them.
         """
         attempt, report = self._attempt, self._attempt.report
-        runs = attempt.table.runs(base, attempt.topic)
+        runs = attempt.table.rows.runs(base, attempt.topic)
         owners = [run for run in runs if run.attempt_id in attempt.input.owners]
         names = [run.run_id for run in owners if run.pipeline == report.pipeline]
         if names:
@@ -166,8 +166,8 @@ class Commit:
         """
         attempt = self._attempt
         name, run_id = attempt.pipeline.name, attempt.run.run_id
-        committed = attempt.table.run(newest, attempt.topic, name, run_id)
-        if committed != attempt.table.run(self._base, attempt.topic, name, run_id):
+        committed = attempt.table.rows.run(newest, attempt.topic, name, run_id)
+        if committed != attempt.table.rows.run(self._base, attempt.topic, name, run_id):
             raise ReplanRequired("another attempt committed this run")
         if attempt.input.is_taken(newest, attempt.sources):
             raise ReplanRequired("another commit ingested or removed some of the input")
@@ -190,7 +190,7 @@ class Commit:
         key = (attempt.topic, attempt.pipeline.name, attempt.run.run_id)
         runs = (row for row in others if isinstance(row, RunRow))
         replaced = (r.sequence for r in runs if (r.topic, r.pipeline, r.run_id) == key)
-        before = (row.sequence for row in attempt.table.run_rows(self._base, *key))
+        before = (row.sequence for row in attempt.table.rows.run_rows(self._base, *key))
         run = RunRow(
             topic=attempt.topic,
             pipeline=attempt.pipeline.name,

@@ -228,10 +228,10 @@ class _RedriveCall:
     def _open(self, version: Snapshot) -> _Open:
         """Return the open rejects of the run in a catalog version. Raises UsageError."""
         topic = self._pipeline.topic.name
-        history = self._table.run_history(version, topic)
+        history = self._table.rows.run_history(version, topic)
         run = _committed_run(history, self._pipeline, self._run_id, self._store)
         chain = redrive_chain(run, committed_runs(history))
-        upkeep, attempt_id = self._table.maintenance(version, topic), chain.last.attempt_id
+        upkeep, attempt_id = self._table.rows.maintenance(version, topic), chain.last.attempt_id
         expired = attempt_id in expired_attempts(upkeep)
         erasures = sorted(erasures_for_attempt(attempt_id, upkeep))
         return _Open(chain, expired, rejects_left(upkeep).get(attempt_id), erasures)
@@ -248,7 +248,7 @@ class _RedriveCall:
 
     def _rejects(self, base: Snapshot, open_rejects: _Open, report: RedriveReport) -> RedriveInput:
         chain = open_rejects.chain
-        sources = self._table.rows(base, "source", chain.first.topic)
+        sources = self._table.rows.all(base, "source", chain.first.topic)
         self._engine.start(lambda name: report.step(name, self._progress))
         with report.step("list rejects", self._progress):
             leaving = join_lists(unfinished_lists(self._store, open_rejects.erasures).values())

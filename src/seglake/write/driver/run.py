@@ -180,7 +180,7 @@ def _as_declared(
     table: CatalogTable, base: Snapshot, report: Report, run: DeclaredRun
 ) -> DeclaredRun:
     """Return `run`. If it has no interval, add the interval of the run that it replaces."""
-    before = table.run(base, report.topic, report.pipeline, report.run_id)
+    before = table.rows.run(base, report.topic, report.pipeline, report.run_id)
     if run.interval is not None or before is None:
         return run
     start_ms, end_ms = before.interval_start_ms, before.interval_end_ms
@@ -196,9 +196,9 @@ def _naming_the_run(table: CatalogTable, base: Snapshot, report: Report) -> Iter
     try:
         yield
     except ChangedFiles as changed:
-        sources = table.sources_at(base, report.topic, changed.paths[:1])
+        sources = table.rows.sources_at(base, report.topic, changed.paths[:1])
         attempts = sources["attempt_id"].to_pylist()
-        runs = [run for run in table.runs(base, report.topic) if run.attempt_id in attempts]
+        runs = [run for run in table.rows.runs(base, report.topic) if run.attempt_id in attempts]
         mine = [run for run in runs if run.pipeline == report.pipeline]
         if not runs:
             raise
@@ -228,13 +228,13 @@ def _already_committed(
     the run is committed with other settings or another interval. Raises ChangedFiles if a file
     changed since the commit and the pipeline forbids that.
     """
-    done = table.run(base, report.topic, report.pipeline, report.run_id)
+    done = table.rows.run(base, report.topic, report.pipeline, report.run_id)
     if done is None:
         return False
     differences = changes_since(
         pipeline,
-        partial(table.sources_at, base, report.topic),
-        partial(table.source_paths, base, done),
+        partial(table.rows.sources_at, base, report.topic),
+        partial(table.rows.source_paths, base, done),
     )
     if replacement:
         is_same = (

@@ -102,7 +102,7 @@ def test_a_round_is_a_function_of_the_log_and_the_time(
         table = open_catalog(str(copy))
         monkeypatch.setattr(passes, "BUCKET_ROWS", rows)
         compact_topic(table, "events", engine, force=True, now_ms=NOW)
-        found = table.segments(table.snapshot(), "events")
+        found = table.rows.segments(table.snapshot(), "events")
         (attempt,) = {row.attempt_id for row in found}
         assert not list((copy / blobs_folder(attempt)).glob("*"))
         plain = [replace(row, attempt_id="", index_attempt_id="-") for row in found]

@@ -219,7 +219,7 @@ def test_a_dead_attempt_that_writes_while_an_erasure_deletes__leaves_no_key(
 ) -> None:
     """A vacuum gave it up, it was not dead, and its log came after the erasure's look."""
     table = open_catalog(str(root))
-    rows = [row for row in table.segments(table.snapshot(), "events") if row.record_count]
+    rows = [row for row in table.rows.segments(table.snapshot(), "events") if row.record_count]
     late, dead = open_store(str(root)), new_attempt()
     claims.abandon(late, dead)
     logs_of = {row.key("log"): bytes(late.read_all(row.key("log"))) for row in rows}
@@ -251,7 +251,7 @@ def test_an_erasure_ends_though_attempts_end_all_the_time(
         assert len(looks) < 9
         number = len(looks)
         ingest(next_run(root, number, key="kept"), f"more-{number}")
-        committed = open_catalog(str(root)).runs(open_catalog(str(root)).snapshot(), "events")
+        committed = open_catalog(str(root)).rows.runs(open_catalog(str(root)).snapshot(), "events")
         open_store(str(root)).put(new_blobs_key(committed[-1].attempt_id), b"left")
         looks.append(real(*given))
         return looks[-1]
@@ -277,7 +277,7 @@ def test_a_dead_announcement__is_removed_and_its_attempt_cannot_commit(root: Pat
 def test_the_announcement_of_a_committed_attempt__is_removed_when_it_is_old(root: Path) -> None:
     """Killed between the commit and its end."""
     table = open_catalog(str(root))
-    (run,) = table.runs(table.snapshot(), "events")
+    (run,) = table.rows.runs(table.snapshot(), "events")
     open_store(str(root)).put(announcement_key(run.attempt_id), b'{"topic": "events"}')
     assert erase(str(root), "events", ["gone"]).records == 4
     vacuum(str(root), dry_run=False)

@@ -183,7 +183,7 @@ def test_the_list__says_nothing_of_the_rows(lake: Lake) -> None:
         lake.erase("gone")
     (path,) = lake.lists()
     catalog = open_catalog(str(lake.root))
-    (run,) = catalog.runs(catalog.snapshot(), "events")
+    (run,) = catalog.rows.runs(catalog.snapshot(), "events")
     gone = quarantined(lake.root)[0]
     lines = {hashlib.sha256(gone.path.encode()).hexdigest(): [gone.number]}
     wanted = {"topic": "events", "rejects": {run.attempt_id: lines}}

@@ -201,14 +201,14 @@ def test_a_compacted_topic_keeps_its_records_unless_it_may_delete(maker: LakeMak
 
 
 def test_whole_segments_go_in_the_same_commit_and_their_files_by_a_vacuum(maker: LakeMaker) -> None:
-    first, second = maker.catalog.segments(maker.catalog.snapshot(), "events")[:2]
+    first, second = maker.catalog.rows.segments(maker.catalog.snapshot(), "events")[:2]
     start = second.base_offset + 3
     report = seglake.delete_records(str(maker.root), "events", {0: start})
     (moved,) = report.moved
     assert (moved.segments, moved.records, moved.log_bytes) == (
         1, first.record_count, first.log_bytes,
     )  # fmt: skip
-    live = maker.catalog.segments(maker.catalog.snapshot(), "events")
+    live = maker.catalog.rows.segments(maker.catalog.snapshot(), "events")
     assert first not in live
     assert second in live
     assert (maker.root / first.key("log")).exists()

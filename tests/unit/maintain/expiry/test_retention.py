@@ -173,7 +173,7 @@ def test_a_lost_race_is_planned_again(tmp_path: Path, monkeypatch: pytest.Monkey
 
     before_first(monkeypatch, retention, "move_log_starts", overtake)
     (report,) = seglake.retain(str(tmp_path), "events")
-    live = maker.catalog.segments(open_catalog(str(tmp_path)).snapshot(), "events")
+    live = maker.catalog.rows.segments(open_catalog(str(tmp_path)).snapshot(), "events")
     sizes = [row.log_bytes for row in live]
     assert sum(sizes) >= 2000 > sum(sizes[1:])
     assert live[-1].end_offset == 120

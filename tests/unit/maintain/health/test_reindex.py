@@ -46,7 +46,7 @@ def maker(tmp_path: Path) -> LakeMaker:
 
 
 def _rows(maker: LakeMaker) -> list[SegmentRow]:
-    return maker.catalog.segments(maker.catalog.snapshot(), maker.topic)
+    return maker.catalog.rows.segments(maker.catalog.snapshot(), maker.topic)
 
 
 def _read(maker: LakeMaker, key: str) -> bytes:

@@ -66,9 +66,9 @@ def catalog_rows(root: Path) -> dict[str, Any]:
     return {
         row.topic: (
             row,
-            table.segments(snapshot, row.topic),
-            sorted(table.runs(snapshot, row.topic), key=lambda run: run.run_id),
-            sorted(table.rows(snapshot, "source", row.topic).to_pylist(), key=str),
+            table.rows.segments(snapshot, row.topic),
+            sorted(table.rows.runs(snapshot, row.topic), key=lambda run: run.run_id),
+            sorted(table.rows.all(snapshot, "source", row.topic).to_pylist(), key=str),
             [
                 (v.log_start_offset, v.end_offset, v.sequence)
                 for v in snapshot.partitions(row.topic)
@@ -547,7 +547,7 @@ def test_a_mark_without_a_manifest__is_named(root: Path) -> None:
 
 def test_a_missing_log__names_the_attempts_that_are_not_trusted(root: Path) -> None:
     catalog = open_catalog(str(root))
-    runs = {run.run_id: run.attempt_id for run in catalog.runs(catalog.snapshot(), "events")}
+    runs = {run.run_id: run.attempt_id for run in catalog.rows.runs(catalog.snapshot(), "events")}
     (root / success_key(runs["0"])).unlink()
     last = max(segments_of(root), key=lambda row: row.base_offset)
     (root / last.key("log")).unlink()

@@ -107,7 +107,7 @@ def test_objects_that_nothing_names__are_orphans(tmp_path: Path) -> None:
 def _swap(maker: LakeMaker, **changes: object) -> None:
     """Commit a row that says something else of the first segment."""
     base = maker.catalog.snapshot()
-    row: SegmentRow = maker.catalog.segments(base, "events")[0]
+    row: SegmentRow = maker.catalog.rows.segments(base, "events")[0]
     maker.catalog.commit(
         [dataclasses.replace(row, **changes)],  # type: ignore[arg-type]
         topic="events",
@@ -150,7 +150,7 @@ def test_index_files_of_another_policy__are_found_by_looking_deep(tmp_path: Path
 
 def test_runs__that_do_not_add_up_or_repeat_are_found(tmp_path: Path) -> None:
     maker = make(tmp_path)
-    (first, *_) = maker.catalog.run_history(maker.catalog.snapshot(), "events")
+    (first, *_) = maker.catalog.rows.run_history(maker.catalog.snapshot(), "events")
     run = dataclasses.replace(
         first, attempt_id=new_attempt(), input_rows=5, records=3, quarantined=1
     )
@@ -166,7 +166,7 @@ def test_runs__that_do_not_add_up_or_repeat_are_found(tmp_path: Path) -> None:
 def whole_catalog(root: Path) -> LakeMaker:
     """A lake whose catalog has rows of every kind."""
     maker = make(root)
-    (segment, *_) = maker.catalog.segments(maker.catalog.snapshot(), "events")
+    (segment, *_) = maker.catalog.rows.segments(maker.catalog.snapshot(), "events")
     maker.delete_records(0, segment.end_offset)
     attempt = new_attempt()
     upkeep = MaintenanceRow(
@@ -190,7 +190,7 @@ def test_damage_to_any_file_of_the_catalog__is_a_finding(
 ) -> None:
     """That of runs and sources does not keep the segments from being checked."""
     maker = whole_catalog(tmp_path)
-    (segment, *_) = maker.catalog.segments(maker.catalog.snapshot(), "events")
+    (segment, *_) = maker.catalog.rows.segments(maker.catalog.snapshot(), "events")
     (tmp_path / segment.key("index")).unlink()
     named = {file.path: file for file in maker.catalog.snapshot().files if file.kind == kind}
     path = tmp_path / "catalog/log" / min(named)
@@ -256,7 +256,7 @@ def test_a_damaged_commit_of_the_catalog__is_a_finding(tmp_path: Path) -> None:
 def test_progress__ends_at_the_total(
     lake: LakeMaker, monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
-    monkeypatch.setattr("seglake.catalog.table._LISTED_ROWS", at_once)
+    monkeypatch.setattr("seglake.catalog.rows._LISTED_ROWS", at_once)
     told: list[tuple[int, int]] = []
     report = verify(str(lake.root), progress=lambda *step: told.append(step))
     assert told[0] == (0, report.log_bytes)

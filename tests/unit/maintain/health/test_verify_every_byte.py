@@ -19,7 +19,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
     maker = LakeMaker(tmp_path_factory.mktemp("lake"))
     events = [Event(1000 + i * 7 % 20, b"k", b"v" * (i % 9), (("h", b"x"),)) for i in range(20)]
     maker.run({0: events}, Shape("zstd", batch_bytes=150))
-    (row,) = maker.catalog.segments(maker.catalog.snapshot(), "events")
+    (row,) = maker.catalog.rows.segments(maker.catalog.snapshot(), "events")
     return DamagedStore(maker.store), row
 
 

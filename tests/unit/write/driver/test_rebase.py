@@ -44,7 +44,7 @@ def segment(maker: LakeMaker, clock: str) -> SegmentRow:
             append_time_ms=CLOCKS[clock],
         ),
     )
-    (row,) = maker.catalog.segments(maker.catalog.snapshot(), "events")
+    (row,) = maker.catalog.rows.segments(maker.catalog.snapshot(), "events")
     return row
 
 
@@ -118,7 +118,7 @@ def test_a_lost_race_copies_only_what_moves(
         report = run("backfill", range(4))
     assert (report.rebased, report.records) == (3, 40)
     table = open_catalog(str(lake))
-    rows = table.segments(table.snapshot(), "events")
+    rows = table.rows.segments(table.snapshot(), "events")
     own = {row.attempt_id for row in rows if row.partition in (0, 3)}
     assert report.attempt_id in own
     copies = list(lake.glob("topics/*/*/*.log"))

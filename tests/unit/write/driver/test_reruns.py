@@ -321,7 +321,7 @@ def test_the_row_of_a_run_does_not_grow_with_the_files_that_changed(
     report = ingest(pipeline_of(lake, inbox, on_changed_source="skip"), "2")
     assert report.changed_files == list(map(str, paths))
     table = open_catalog(str(lake))
-    row = table.run(table.snapshot(), "events", report.pipeline, "2")
+    row = table.rows.run(table.snapshot(), "events", report.pipeline, "2")
     assert row is not None
     told = json.loads(row.report)
     assert told["changed_files"] == report.changed_files[:10]

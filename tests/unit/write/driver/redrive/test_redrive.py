@@ -378,7 +378,7 @@ def test_a_run_that_cannot_be_redriven_is_one_sentence(model: Model) -> None:
         redriven(settings.model_copy(update={"input": settings.input.model_copy(
             update=frame["input"])}), "run 0")  # fmt: skip
     catalog = open_catalog(str(model.root))
-    (run,) = catalog.runs(catalog.snapshot(), "events")
+    (run,) = catalog.rows.runs(catalog.snapshot(), "events")
     of_frame = dataclasses.replace(run, run_id="frame", input_files=0)
     catalog.commit([of_frame], topic="events", base=catalog.snapshot(), attempt_id=run.attempt_id)
     with pytest.raises(UsageError, match=r"'frame' ingested a DataFrame.*cannot be read again"):

@@ -5,6 +5,7 @@ import logging
 import os
 import sys
 import time
+from collections.abc import Iterable
 
 from tests.simulation import campaign, faults, stage, story
 from tests.simulation.history import run
@@ -31,25 +32,27 @@ def main(arguments: list[str] | None = None) -> int:
         "--find", action="store_true", help="look for seeds of faults without a script"
     )
     read.add_argument(
-        "--found", action="store_true", help="find each fault, by its script or its seed"
+        "--found", nargs="*", metavar="FAULT", help="find these, or all, by script or seed"
     )
     read.add_argument("--scripts", action="store_true", help="as --found, but only by scripts")
-    read.add_argument("--steady", action="store_true", help="play those that failed once, too")
+    read.add_argument(
+        "--steady", nargs="*", type=int, metavar="SEED", help="play these, or all that failed once"
+    )
     read.add_argument("--repeat", action="store_true", help="play the first ones twice")
     asked = read.parse_args(arguments)
     seed = int(time.time()) if asked.seed is None else asked.seed
     print(f"seed {seed if asked.history is None else asked.history}", flush=True)
     if asked.find:
         return find(seed, asked.minutes)
-    if asked.found or asked.scripts:
-        missed = find_by_script() + (find_again() if asked.found else 0)
-        return int(missed > 0)
+    if asked.found is not None or asked.scripts:
+        logging.disable(logging.CRITICAL)
+        return find_faults(asked.found or (SCRIPTS if asked.scripts else faults.FAULTS))
     with faults.put_back(asked.fault):
         if asked.history is not None:
             return tell(asked.history, whole=asked.whole)
-        if asked.histories or asked.steady:
+        if asked.histories or asked.steady is not None:
             account = campaign.play(seed, most=asked.histories)
-            for each in STEADY if asked.steady else ():
+            for each in () if asked.steady is None else asked.steady or STEADY:
                 account.add(campaign.play(each, most=1))
             differing = campaign.differing(seed) if asked.repeat else []
             print(*account.lines(), *differing, sep="\n")
@@ -84,23 +87,24 @@ def find(seed: int, minutes: float) -> int:
     return int(missed > 0)
 
 
-def find_by_script() -> int:
-    """Play each script with its fault and without. Return how many do not find theirs."""
-    logging.disable(logging.CRITICAL)
-    missed = 0
-    for fault, planned in SCRIPTS.items():
-        missed += not tell_found(fault, planned.problem(fault), planned.problem())
-    return missed
+def find_faults(chosen: Iterable[str]) -> int:
+    """Play each chosen fault with the fault and without. Return 1 if one is not found.
 
-
-def find_again() -> int:
-    """Play the history of each searched fault with the fault and without, as `find_by_script`."""
-    missed = 0
-    for fault, seed in faults.SEARCHED.items():
+    All faults are put back once first, because an edit fails if its line is not there any more.
+    """
+    for fault in faults.FAULTS:
         with faults.put_back(fault):
-            found = campaign.play(seed, most=1).failed
-        missed += not tell_found(fault, found, campaign.play(seed, most=1).failed)
-    return missed
+            pass
+    found = [tell_found(fault, played(fault, fault), played(fault, None)) for fault in chosen]
+    return int(not all(found))
+
+
+def played(fault: str, put: str | None) -> object:
+    """Play the script of a fault, or else its seed, with `put` put back. Return what failed."""
+    if fault in SCRIPTS:
+        return SCRIPTS[fault].problem(put)
+    with faults.put_back(put):
+        return campaign.play(faults.SEARCHED[fault], most=1).failed
 
 
 def tell_found(fault: str, found: object, otherwise: object) -> bool:

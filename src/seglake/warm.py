@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from seglake.catalog.table import CatalogTable
+from seglake.catalog.topic_change import Change
 from seglake.cli.record_formats import json_lines
 from seglake.cli.terminal.progress import display
 from seglake.compile import cache, fallback
@@ -218,7 +219,7 @@ def _compact(root: Path) -> None:
     base = table.snapshot()
     row = base.topic("warm")
     row = replace(row, sequence=row.sequence + 1, settings='{"cleanup.policy": "compact"}')
-    table.commit([row], topic="warm", base=base, attempt_id=new_attempt())
+    table.commits.make(Change([row]), topic="warm", base=base, attempt_id=new_attempt())
     for _ in range(2):
         compact(str(root), "warm", force=True)
 

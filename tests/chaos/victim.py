@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 
 from deltalake import DeltaTable
 
+from seglake.catalog.commits import CatalogCommits
 from seglake.catalog.delta import commit_log, delta_rs, file_merges
 from seglake.catalog.quarantine import table
-from seglake.catalog.table import CatalogTable
 from seglake.config import Pipeline
 from seglake.engine import Engine, LocalEngine, SparkEngine
 from seglake.layout import LOG_TABLE, QUARANTINE_TABLE
@@ -146,7 +146,7 @@ def _overtake(tables: dict[str, Any], run_id: str) -> None:
 
         return commit
 
-    _wrap(CatalogTable, "commit", late)
+    _wrap(CatalogCommits, "make", late)
 
 
 def _wrap(

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import seglake
+from seglake.catalog.commits import CatalogCommits
 from seglake.catalog.schema import PartitionRow
-from seglake.catalog.table import CatalogTable
+from seglake.catalog.topic_change import Change
 from seglake.engine import LocalEngine
 from seglake.format.index import IndexPolicy
 from seglake.maintain.health.reindex import reindex
@@ -123,14 +124,14 @@ _commits: list[tuple[int, list[Any]]] = []  # of this process: version and rows
 def note_commits(variables: dict[str, str]) -> None:
     """Note the commits of this process."""
     os.environ.update(variables)
-    real = CatalogTable.commit
+    real = CatalogCommits.make
 
-    def commit(table: CatalogTable, rows: Any, **named: Any) -> int:
-        version: int = real(table, rows, **named)
-        _commits.append((version, list(rows)))
+    def commit(commits: CatalogCommits, change: Change, **named: Any) -> int:
+        version: int = real(commits, change, **named)
+        _commits.append((version, list(change.rows)))
         return version
 
-    CatalogTable.commit = commit  # type: ignore[assignment,method-assign]
+    CatalogCommits.make = commit  # type: ignore[assignment,method-assign]
 
 
 def commits_of(verb: str, do: Callable[[], Any], **meant: Any) -> list[Deed]:

@@ -12,7 +12,7 @@ from seglake.maintain.health.reindex import reindex
 from seglake.maintain.health.repair import rebuild_catalog
 from seglake.maintain.health.verify import verify
 from seglake.maintain.vacuum import vacuum
-from tests.makers.catalog_rows import run
+from tests.makers.catalog_rows import commit_rows, run
 from tests.makers.lakes import Event, LakeMaker, open_catalog
 
 TABLE = "catalog/log"
@@ -67,7 +67,7 @@ def assert_refused(maker: LakeMaker, problem: str) -> None:
     attempt = new_attempt()
     rows: list[Row] = [run("late", attempt, maker.topic)]
     with pytest.raises((CorruptData, CommitConflict)):
-        maker.catalog.commit(rows, topic=maker.topic, base=base, attempt_id=attempt)
+        commit_rows(maker.catalog, rows, base=base, attempt_id=attempt)
     (maker.root / f"attempts/{attempt}/manifest.json").unlink()
     assert (commits(maker), sorted(maker.root.glob("topics/*/*/*"))) == (there, kept)
     (finding,) = verify(root).findings

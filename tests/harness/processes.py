@@ -12,7 +12,7 @@ from pathlib import Path
 from threading import Barrier
 from typing import Any, NamedTuple
 
-from seglake.catalog.table import CatalogTable
+from seglake.catalog.commits import CatalogCommits
 from seglake.config import Pipeline
 from seglake.engine import LocalEngine
 from seglake.write.driver.report import Report
@@ -53,7 +53,7 @@ def _write(tables: dict[str, Any], run_id: str, clock_ms: int) -> Done:
     """One run whose clock is wrong by `clock_ms`."""
     steps: list[str] = []
     commits = 0
-    commit, clock = CatalogTable.commit, time.time_ns
+    commit, clock = CatalogCommits.make, time.time_ns
 
     def counted(*given: Any, **named: Any) -> int:
         nonlocal commits
@@ -62,14 +62,14 @@ def _write(tables: dict[str, Any], run_id: str, clock_ms: int) -> Done:
             _barrier.wait(PATIENCE_S)
         return commit(*given, **named)
 
-    changed: Any = CatalogTable
-    changed.commit = counted
+    changed: Any = CatalogCommits
+    changed.make = counted
     time.time_ns = lambda: clock() + clock_ms * 1_000_000
     try:
         pipeline = Pipeline.model_validate(tables)
         report = ingest_files(LocalEngine(), pipeline, DeclaredRun(run_id), steps.append)
     finally:
-        changed.commit, time.time_ns = commit, clock
+        changed.make, time.time_ns = commit, clock
     return Done(report, steps.count("read and sort"), steps.count("write segments"), commits)
 
 

@@ -29,6 +29,7 @@ from tests.judges.kafka_broker import Broker
 from tests.judges.kafka_cleaner import CleanerRound, KafkaCleaner
 from tests.judges.kafka_judge import Batch, Kafka, Record, StoredBatch
 from tests.judges.latest import live_rows
+from tests.makers.catalog_rows import commit_rows
 from tests.makers.compacted import EVENTS, SETTINGS, STEPS, Append, Clean, History, Step
 from tests.makers.lakes import Event, LakeMaker, Shape
 from tests.makers.strategies import T, examples
@@ -228,7 +229,7 @@ def test_markers_and_producers_stay(kafka: Kafka, cleaner: KafkaCleaner, tmp_pat
         index_attempt_id=attempt, min_timestamp=T, max_timestamp=T, index_interval=4096, **changes,
     )  # fmt: skip
     base = maker.catalog.snapshot()
-    maker.catalog.commit([row], topic="events", base=base, attempt_id=attempt, replaced=[(0, 0)])
+    commit_rows(maker.catalog, [row], base=base, attempt_id=attempt, replaced=[(0, 0)])
     home = tmp_path / "kafka" / "events-0"
     shutil.copytree(folder, home)
     cleaner.clean(home, SETTINGS, T + 500)

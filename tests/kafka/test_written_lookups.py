@@ -31,6 +31,7 @@ from tests.kafka.test_written_segments import (
     segments_in,
     write,
 )
+from tests.makers.catalog_rows import commit_rows
 from tests.makers.lakes import Event, create_catalog
 from tests.makers.strategies import Stored, T, examples, stored_logs, topic_of
 
@@ -112,9 +113,7 @@ def commit(root: Path, log: Stored, rows: list[SegmentRow], log_start: int) -> L
         started_at_ms=0, finished_at_ms=0,
     )  # fmt: skip
     kept = [row for row in rows if row.end_offset > log_start]
-    catalog.commit(
-        [topic, place, run, *kept], topic=name, base=catalog.snapshot(), attempt_id=attempt
-    )
+    commit_rows(catalog, [topic, place, run, *kept], attempt_id=attempt)
     return seglake.open(str(root)).topic(name)
 
 

@@ -1,9 +1,11 @@
 """Rows for the tests of the catalog."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from seglake.catalog.schema import PartitionRow, Row, RunRow, SegmentRow, SourceRow, TopicRow
 from seglake.catalog.table import CatalogTable
+from seglake.catalog.topic_change import Change
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.errors import UnknownTopic
 from seglake.layout import new_attempt
@@ -64,6 +66,16 @@ def topic(name: str = "orders", partitions: int = 2, sequence: int = 1) -> Topic
 __all__ = ["ATTEMPT", "new_attempt", "run", "segment", "source", "topic"]
 
 
+def commit_rows(
+    catalog: CatalogTable, rows: Sequence[Row], base: Snapshot | None = None,
+    attempt_id: str = "", **removed: Any,
+) -> int:  # fmt: skip
+    """Commit rows of one topic, by default onto the newest version and as a new attempt."""
+    change, base = Change(rows, **removed), base or catalog.snapshot()
+    own = attempt_id or new_attempt()
+    return catalog.commits.make(change, topic=rows[0].topic, base=base, attempt_id=own)
+
+
 def append(
     catalog: CatalogTable, base: Snapshot, count: int, name: str = "orders", **changes: Any
 ) -> tuple[int, str]:
@@ -76,7 +88,7 @@ def append(
         end, rows = 0, [topic(name)]
     rows += [segment(end, end + count, topic=name, attempt_id=attempt, **changes)]
     rows += [run(f"run {attempt}", attempt, name), source(f"in/{attempt}", attempt, name)]
-    return catalog.commit(rows, topic=name, base=base, attempt_id=attempt), attempt
+    return commit_rows(catalog, rows, base=base, attempt_id=attempt), attempt
 
 
 def drop_first(catalog: CatalogTable, base: Snapshot, name: str) -> int:
@@ -90,7 +102,5 @@ def drop_first(catalog: CatalogTable, base: Snapshot, name: str) -> int:
         log_start_offset=first.end_offset,
         next_offset=view.end_offset,
     )
-    catalog.commit(
-        [bounds], topic=name, base=base, attempt_id=new_attempt(), replaced=[(0, first.base_offset)]
-    )
+    commit_rows(catalog, [bounds], base=base, replaced=[(0, first.base_offset)])
     return first.end_offset

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 import seglake
 from seglake.catalog.table import CatalogTable
 from seglake.engine import Engine, LocalEngine
-from seglake.layout import new_attempt
 from seglake.maintain.compaction import passes as keys
 from seglake.maintain.compaction.compact import CompactResult, compact_topic
 from seglake.maintain.health.verify import verify
 from tests.harness.engines import ScatteredEngine
 from tests.judges.latest import Counts, ModelLog, live_rows, stored_batches
 from tests.judges.oracle import as_written
+from tests.makers.catalog_rows import commit_rows
 from tests.makers.lakes import Event, LakeMaker, Shape
 from tests.makers.strategies import T
 
@@ -29,7 +29,7 @@ def set_topic(catalog: CatalogTable, topic: str, settings: Mapping[str, object])
     row = base.topic(topic)
     text = json.dumps({**json.loads(row.settings), **settings})
     changed = replace(row, sequence=row.sequence + 1, settings=text)
-    catalog.commit([changed], topic=topic, base=base, attempt_id=new_attempt())
+    commit_rows(catalog, [changed], base=base)
 
 
 PARTITIONS = 2

@@ -33,6 +33,7 @@ from seglake.layout import new_attempt
 from seglake.log.files import put_indexes
 from seglake.log.rewrite.keep import ExcludeOffsets
 from seglake.log.rewrite.segments import RewriteTarget, rewrite
+from tests.makers.catalog_rows import commit_rows
 from tests.makers.lakes import Event, LakeMaker, Shape, Written
 from tests.makers.strategies import T
 
@@ -130,11 +131,9 @@ def lose_records(maker: LakeMaker, partition: int, gone: Collection[int], loss: 
     attempt, left = new_attempt(), set(gone)
     if not rows:
         return
-    version = maker.catalog.commit(
-        [_rewritten(maker, group, left, attempt, loss, chance) for group in groups],
-        topic=maker.topic, base=base, attempt_id=attempt,
-        replaced=[(partition, row.base_offset) for row in rows],
-    )  # fmt: skip
+    new = [_rewritten(maker, group, left, attempt, loss, chance) for group in groups]
+    places = [(partition, row.base_offset) for row in rows]
+    version = commit_rows(maker.catalog, new, base, attempt_id=attempt, replaced=places)
     maker.versions.append(version)
     maker.written[maker.topic] = [
         record
@@ -237,7 +236,7 @@ def emptied(maker: LakeMaker, partition: int, count: int) -> None:
         row = SegmentRow(**{**asdict(pattern), "partition": partition, "base_offset": at})
         rows.append(stored(maker, row, empty(at, covered - 1, -1), attempt, at + covered))
         at += covered
-    version = maker.catalog.commit(rows, topic=maker.topic, base=base, attempt_id=attempt)
+    version = commit_rows(maker.catalog, rows, base=base, attempt_id=attempt)
     maker.versions.append(version)
 
 

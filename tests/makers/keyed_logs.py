@@ -14,6 +14,7 @@ from seglake.format.encode import EncodedBatches, encode_batches, encode_bodies
 from seglake.format.records import Records, Spans
 from seglake.layout import new_attempt
 from seglake.log.writer import SegmentWriter, encoding_of
+from tests.makers.catalog_rows import commit_rows
 from tests.makers.lakes import create_catalog
 
 TOPIC = "events"
@@ -63,7 +64,7 @@ def make_keyed_lake(root: Path, made: Keyed, **settings: object) -> list[Segment
         topic=TOPIC, pipeline="keyed", run_id="1", attempt_id=attempt, fingerprint="",
         records=made.records, input_rows=made.records, started_at_ms=0, finished_at_ms=0,
     )  # fmt: skip
-    catalog.commit([about, run, *rows], topic=TOPIC, base=catalog.snapshot(), attempt_id=attempt)
+    commit_rows(catalog, [about, run, *rows], attempt_id=attempt)
     return rows
 
 

@@ -32,6 +32,7 @@ from seglake.maintain.commit import TopicReport, commit_change
 from seglake.maintain.expiry.retention import log_start_change, move_log_starts
 from seglake.store import open_store
 from seglake.write.driver.commit import offset_ranges
+from tests.makers.catalog_rows import commit_rows
 
 T = 1_700_000_000_000  # some time in 2023, in ms
 
@@ -142,7 +143,7 @@ class LakeMaker:
         ranges = offset_ranges(row for row in commit if isinstance(row, SegmentRow))
         run = self._run_row(rows, attempt, interval)
         commit.append(replace(run, offset_ranges=ranges))
-        version = self.catalog.commit(commit, topic=self.topic, base=base, attempt_id=attempt)
+        version = commit_rows(self.catalog, commit, base=base, attempt_id=attempt)
         self.versions.append(version)
         return version
 

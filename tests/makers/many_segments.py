@@ -10,6 +10,7 @@ from seglake.catalog.delta.actions import add_action
 from seglake.catalog.delta.data_files import write_file
 from seglake.catalog.schema import FILE_SCHEMAS, RunRow, TopicRow
 from seglake.layout import LOG_TABLE, new_attempt
+from tests.makers.catalog_rows import commit_rows
 from tests.makers.lakes import create_catalog
 
 TOPIC = "many"
@@ -54,7 +55,7 @@ def _commit_runs(root: str, minutes: int) -> None:
         )
         for number in range(min(RUNS, minutes))
     ]  # fmt: skip
-    table.commit([topic, *runs], topic=TOPIC, base=table.snapshot(), attempt_id=attempt)
+    commit_rows(table, [topic, *runs], attempt_id=attempt)
 
 
 def _rows(partition: int, count: int) -> pa.Table:

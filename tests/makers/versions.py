@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 import seglake
 from seglake.catalog.schema import TopicRow
 from seglake.format.index import IndexPolicy
-from seglake.layout import new_attempt
 from seglake.read.log import Log
+from tests.makers.catalog_rows import commit_rows
 from tests.makers.gaps import Loss, lose, losses
 from tests.makers.lakes import Event, LakeMaker, Shape, Written
 
@@ -121,4 +121,4 @@ def grow(maker: LakeMaker, partitions: int) -> None:
         topic="events", sequence=row.sequence + 1, partitions=partitions,
         partitioner=row.partitioner, timestamp_type=row.timestamp_type,
     )  # fmt: skip
-    maker.catalog.commit([grown], topic="events", base=base, attempt_id=new_attempt())
+    commit_rows(maker.catalog, [grown], base=base)

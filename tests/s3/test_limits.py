@@ -13,6 +13,7 @@ from seglake.store import object_store, open_store
 from tests.harness.bounded import MIB, measure
 from tests.harness.s3_server import BUCKET, Server
 from tests.harness.tiers import rest_but
+from tests.makers.catalog_rows import commit_rows
 from tests.makers.forged import FORGED
 from tests.makers.lakes import open_catalog
 from tests.makers.raw_events import Line, T, ingest, pipeline_of, write_file
@@ -42,10 +43,10 @@ def test_rows_whose_path_leaves_the_root_are_not_committed(
     proxy.seen.clear()
     for row in rows:
         with pytest.raises(UsageError):
-            catalog.commit([row], topic=row.topic, base=base, attempt_id=segment.attempt_id)
+            commit_rows(catalog, [row], base=base, attempt_id=segment.attempt_id)
     assert not [request for request in proxy.seen if request.method != "GET"]
     with pytest.raises(UsageError):
-        catalog.commit([replace(segment, **again)], topic="events", base=base, attempt_id=name)
+        commit_rows(catalog, [replace(segment, **again)], base=base, attempt_id=name)
     assert catalog.snapshot().version == base.version
 
 

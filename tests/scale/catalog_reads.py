@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from seglake.catalog.commits import CatalogCommits
 from seglake.catalog.delta import data_files
 from seglake.catalog.delta.actions import Action, DeltaCommit, add_action
 from seglake.catalog.delta.data_files import DataFile
@@ -160,7 +161,8 @@ def _add_topics(table: CatalogTable, numbers: Iterable[int]) -> None:
     actions: list[Action] = []
     for number in numbers:
         name = f"t-{number:06}"
-        actions += table._write_files(TopicChange(name, _other_topic(name), (), ()), (), EMPTY)
+        change = TopicChange(name, _other_topic(name), (), ())
+        actions += table.commits._write_files(change, (), EMPTY)
     log = table.log
     version = log.commit(table.handle.newest().version(), actions)[-1].version
     checkpoint_if_due(log, [version])
@@ -180,7 +182,7 @@ def _commit(
     written = [data_files.write_file(log.store, log.folder, kind, TOPIC, *part)
                for kind, some in rows.items() if len(some) for part in cut_rows(some)]  # fmt: skip
     made = log.commit(version, [*map(add_action, written)], application=f"seglake/{TOPIC}")
-    table._merge_small_files(made[-1].version, files_after(files, made))
+    table.commits._merge_small_files(made[-1].version, files_after(files, made))
     return log.since(version, len(made) + 1)
 
 
@@ -255,16 +257,16 @@ def ingested(root: Path, history: History, files: int) -> Reads:
 
 def overtaken(root: Path, history: History, files: int) -> Reads:
     """What an ingest reads again of the catalog after another run took its offsets."""
-    commit, before = CatalogTable.commit, list[Reads]()
+    commit, before = CatalogCommits.make, list[Reads]()
 
-    def lose(table: CatalogTable, *rows: Any, **how: Any) -> int:
+    def lose(commits: CatalogCommits, *rows: Any, **how: Any) -> int:
         if not before:
             before.append(stores[0].reads.copy())
             _ingest(root, history, files)
-        return commit(table, *rows, **how)
+        return commit(commits, *rows, **how)
 
     with _counted() as stores, pytest.MonkeyPatch.context() as patched:
-        patched.setattr(CatalogTable, "commit", lose)
+        patched.setattr(CatalogCommits, "make", lose)
         if not _ingest(root, history, files).rebased:
             raise AssertionError("no race was lost")
     return stores[0].reads.since(*before)
@@ -281,7 +283,7 @@ def _counted() -> Iterator[list[DataFiles]]:
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(driver, "open_store", opened_store)
-        patched.setattr(CatalogTable, "_merge_small_files", lambda *_: None)
+        patched.setattr(CatalogCommits, "_merge_small_files", lambda *_: None)
         yield stores
 
 

@@ -15,7 +15,8 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from seglake.catalog import retention, table, transaction
+from seglake.catalog import commits, retention, transaction
+from seglake.catalog.commits import CatalogCommits
 from seglake.catalog.delta import delta_rs
 from seglake.catalog.delta.commit_log import DeltaLog
 from seglake.catalog.published import PublishedTable
@@ -156,7 +157,7 @@ FAULTS: dict[str, Put] = {
         patch.object(RedriveInput, "is_taken", lambda *_: False)
     ],
     "a commit names files of the catalog that a vacuum deleted": lambda: [
-        edited(vacuum._Sweep, "_fenced", ("    self._table.fence()\n", ""))
+        edited(vacuum._Sweep, "_fenced", ("    self._table.commits.fence()\n", ""))
     ],
     "a vacuum takes who paused between rows for committed": lambda: [
         edited(
@@ -205,7 +206,7 @@ FAULTS: dict[str, Put] = {
             ("pc.and_(is_counted, self.goes(key, rows))", "self.goes(key, rows)"),
         ),
     ],
-    "a vacuum makes no fence": lambda: [patch.object(CatalogTable, "fence", lambda *_: None)],
+    "a vacuum makes no fence": lambda: [patch.object(CatalogCommits, "fence", lambda *_: None)],
     "a claim that a dead vacuum overruled is not fenced": lambda: [
         edited(
             transaction,
@@ -215,10 +216,10 @@ FAULTS: dict[str, Put] = {
         patch.object(transaction, "confirm_abandoned", lambda *_: None),
     ],
     "the late manifest of a lost race counts": lambda: [
-        edited(table, "write_manifest", ("sorted({lost_races, 0}, reverse=True)", "[0]"))
+        edited(commits, "write_manifest", ("sorted({lost_races, 0}, reverse=True)", "[0]"))
     ],
     "an abandoned attempt commits": lambda: [
-        edited(table, "claim", ("require_not_abandoned(store, attempt_id)", "pass"))
+        edited(commits, "claim", ("require_not_abandoned(store, attempt_id)", "pass"))
     ],
     "a merge replaces segments that changed after its plan": lambda: [
         patch.object(merge, "are_live", lambda *_: True)
@@ -256,7 +257,7 @@ FAULTS: dict[str, Put] = {
         edited(_Erasure, "carry_out", (", self._logs.attempts)", ")"))
     ],
     "a vacuum makes no fence before segments go": lambda: [
-        edited(vacuum._Sweep, "_without_new_tags", ("    table.fence()\n", ""))
+        edited(vacuum._Sweep, "_without_new_tags", ("    table.commits.fence()\n", ""))
     ],
     "a vacuum does not read the tags again": lambda: [
         edited(
@@ -294,10 +295,10 @@ FAULTS: dict[str, Put] = {
         patch.object(transaction, "abandon_unless_claimed", lambda *_: False),
     ],
     "a commit that arrives after a rebuild counts": lambda: [
-        patch.object(each, "has_failed", lambda *_: False) for each in (table, verify)
+        patch.object(each, "has_failed", lambda *_: False) for each in (commits, verify)
     ],
     "an attempt deletes its files before a fence": lambda: [
-        edited(transaction, "abandon_all", ("        table.fence(topic)\n", "        pass\n"))
+        edited(transaction, "abandon_all", ("table.commits.fence(topic)", "pass"))
     ],
     "ids of a try that lost count as running": lambda: [
         patch.object(_Transaction, "_abandon_unused", lambda _: None)

@@ -1,80 +1,43 @@
-"""Open the catalog table, load its versions, and commit to it.
+"""Create the catalog table, open it, and load its versions.
 
-Only this module commits to the table. Each commit is a Delta commit of files that this package
-wrote. Two runs must not append at the same offset:
-
-    1. Two runs read version 7, in which the next offset of a partition is 100.
-    2. Both write segments at offset 100, and both commit. One offset has two records.
-
-So a commit has the app transaction `seglake/<topic>`, and continues the version that supplied its
-offsets. `CatalogTable.commit` works in these steps:
-
-    1. Check that the log has neither a hole nor an overlap after the change. Write the claim.
-    2. Write the data files, then the manifest, because a rebuild needs a manifest of every commit.
-    3. Put the commit as the next free version. If a commit made since the base has the same app
-       transaction, or removes a file that this commit also removes, raise CommitConflict. A lost
-       reply looks like a lost race, so the caller searches for its own attempt before it retries.
-    4. Write the success marker, merge small data files, and write a checkpoint if necessary. Merges
-       and checkpoints change no row.
+A `CatalogTable` has objects for its tags, for the rows of its versions, and for commits to it.
 """
 
 from __future__ import annotations
 
-import contextlib
-import logging
-import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
 
 from seglake import layout
-from seglake.catalog.attempts import (
-    Manifest,
-    archives,
-    attempts_without_marker,
-    claim,
-    has_failed,
-    is_rebuilding,
-    mark_committed,
-    write_manifest,
-)
-from seglake.catalog.delta import delta_rs, file_merges
-from seglake.catalog.delta.actions import Action, AddedFile, add_action, remove_action
+from seglake.catalog.attempts import archives, is_rebuilding
+from seglake.catalog.commits import CatalogCommits
+from seglake.catalog.delta import delta_rs
+from seglake.catalog.delta.actions import AddedFile
 from seglake.catalog.delta.commit_log import DeltaLog
-from seglake.catalog.delta.data_files import DataFile, write_file
+from seglake.catalog.delta.data_files import DataFile
 from seglake.catalog.delta.table_contract import TableContract
 from seglake.catalog.rows import CatalogRows
 from seglake.catalog.schema import PARTITION_COLUMNS, TABLE_SCHEMA, Row, TagRow
 from seglake.catalog.tags import CatalogTags, is_tagged_version, read_object
-from seglake.catalog.topic_change import Change, Removal, TopicChange, check_change, divide_files
+from seglake.catalog.topic_change import Change
 from seglake.catalog.version import snapshot_files
 from seglake.catalog.version.snapshot import Snapshot
-from seglake.errors import (
-    CommitConflict,
-    CorruptData,
-    MissingObject,
-    SeglakeError,
-    UsageError,
-    VersionExpired,
-    warn_on,
-)
+from seglake.errors import CorruptData, MissingObject, UsageError, VersionExpired
 from seglake.store import Store
 
-COMMITTED = threading.Event()  # set once this process has made a commit to a topic
 _REMEDY = "`seglake repair {root} --catalog` rebuilds it from the manifests of the runs"
 CONTRACT = TableContract("the catalog", TABLE_SCHEMA, PARTITION_COLUMNS, _REMEDY)
 _REFRESH_COMMITS = 1000  # after this many commits or more, a refresh loads the whole version
-_A_DAY_MS = 86_400_000
 _Load = Callable[[Store, int, frozenset[DataFile]], Snapshot]
-_log = logging.getLogger(__name__)
 
 
 class CatalogTable:
     """The existing catalog of the lake in a store. Not thread-safe.
 
-    `log` has its commits as Delta actions. `tags` has its tags, and `rows` reads the rows of a
-    version.
+    `tags` finds its tags, `rows` reads the rows of a version, and `commits` commits changes. `log`
+    has the commits as Delta actions.
 
     `id` is the identity of this catalog, a UUID. A rebuilt catalog has a new identity. `lake` is
     the lake's identity, a random UUID, which a rebuild keeps.
@@ -90,6 +53,7 @@ class CatalogTable:
         self.handle = delta_rs.TableHandle(self.log)
         self.id, self.lake = self.handle.id, self.handle.lake
         self.tags, self.rows = CatalogTags(store, self.newest_files), CatalogRows(store)
+        self.commits = CatalogCommits(self.log, self.handle)
         self._held = partial(_tagged_files, store, self.lake)
 
     @staticmethod
@@ -127,6 +91,23 @@ class CatalogTable:
         """
         delta_rs.create_table(store, layout.LOG_TABLE, TABLE_SCHEMA, PARTITION_COLUMNS, lake)
         return CatalogTable(store)
+
+    @staticmethod
+    def create_from_rows(
+        store: Store, topics: Mapping[str, Sequence[Row]], first_version: int, lake: str
+    ) -> int:
+        """Create the catalog from the rows of each topic, and return its version.
+
+        The version is at least `first_version`. `lake` is the lake's identity, or "" if it is
+        unknown. The lake must not be open in any process.
+        """
+        table = CatalogTable.create_empty(store, lake)
+        made = 0
+        for topic, rows in topics.items():
+            base, attempt_id = table.snapshot(), layout.new_attempt()
+            made = table.commits.make(Change(rows), topic=topic, base=base, attempt_id=attempt_id)
+        delta_rs.renumber(DeltaLog(store, layout.LOG_TABLE, CONTRACT), made, first_version)
+        return CatalogTable(store).snapshot().version
 
     def snapshot(
         self, version: int | str | None = None, topics: Collection[str] | None = None
@@ -207,9 +188,8 @@ class CatalogTable:
     def snapshot_from_log(self, version: int, topics: Collection[str] | None = None) -> Snapshot:
         """Load a version from the Delta log, without tags. Raises what `snapshot` raises."""
         files = delta_rs.live_files(self.handle.at(version), PARTITION_COLUMNS)
-        return self._load(
-            version, files, partial(snapshot_files.load, topics=topics, held=self._held)
-        )
+        load = partial(snapshot_files.load, topics=topics, held=self._held)
+        return self._load(version, files, load)
 
     def refresh(self, snapshot: Snapshot) -> Snapshot:
         """Return the newest version, which is made from `snapshot` and the commits after it.
@@ -247,154 +227,6 @@ class CatalogTable:
         """Return the data files of the newest version."""
         rows = delta_rs.live_files(self.handle.newest(), PARTITION_COLUMNS)
         return snapshot_files.data_files(rows)
-
-    # ---------------- commits
-
-    @staticmethod
-    def create_from_rows(
-        store: Store, topics: Mapping[str, Sequence[Row]], first_version: int, lake: str
-    ) -> int:
-        """Create the catalog from the rows of each topic, and return its version.
-
-        The version is at least `first_version`. `lake` is the lake's identity, or "" if it is
-        unknown. The lake must not be open in any process.
-        """
-        table = CatalogTable.create_empty(store, lake)
-        made = 0
-        for topic, rows in topics.items():
-            attempt_id = layout.new_attempt()
-            made = table.commit(rows, topic=topic, base=table.snapshot(), attempt_id=attempt_id)
-        delta_rs.renumber(DeltaLog(store, layout.LOG_TABLE, CONTRACT), made, first_version)
-        return CatalogTable(store).snapshot().version
-
-    def commit(  # noqa: PLR0913  # the fields of a change, and of its attempt
-        self,
-        rows: Sequence[Row],
-        *,
-        topic: str,
-        base: Snapshot,
-        attempt_id: str,
-        replaced: Sequence[tuple[int, int]] = (),
-        forgotten: Collection[str] = (),
-        files_of: Collection[str] = (),
-        beside: Collection[str] = (),
-        tags: Sequence[TagRow] = (),
-        lost_races: int = 0,
-    ) -> int:
-        """Commit a change of a topic, and return the version that has it.
-
-        Args:
-            rows: The new rows, all of `topic`.
-            topic: The topic to change.
-            base: The version that the change continues.
-            attempt_id: The attempt that commits. It may commit once.
-            replaced: The live segments to remove, as pairs of partition and base offset.
-            forgotten: The attempts whose source rows are removed.
-            files_of: Other attempts without a commit whose files the rows name.
-            beside: Further topics that must not have changed since `base`.
-            tags: New rows of tags.
-            lost_races: The number of earlier tries of the attempt to commit.
-
-        Raises:
-            CommitConflict: The topic, or one of `beside`, changed since `base`, or data files with
-                rows to remove were merged.
-            AttemptAbandoned: A vacuum or an erasure abandoned the attempt, or one of `files_of`.
-            CorruptData: The log would have a hole or an overlap.
-            UsageError: A row contradicts the topic.
-            StoreError: Storage failed.
-        """
-        change = Change(rows, replaced, forgotten, files_of, tags=tags)
-        checked = check_change(change, topic, base)
-        for owner in (attempt_id, *files_of):
-            claim(self.store, owner, topic)
-        removals = checked.removals(base)
-        actions = self._write_files(checked, removals, base)
-        manifest = Manifest(
-            attempt_id, checked.rows, checked.replaced, sorted(forgotten), base.version + 1,
-            self.lake,
-        )  # fmt: skip
-        write_manifest(self.store, manifest, lost_races)
-        commits = self.log.commit(
-            base.version,
-            actions,
-            application=f"seglake/{topic}",
-            beside=[f"seglake/{each}" for each in beside],
-            info={"seglake.attempt": attempt_id},
-            operation="REPLACE" if removals else "WRITE",
-        )
-        COMMITTED.set()
-        mark_committed(self.store, attempt_id)
-        version = commits[-1].version
-        self._merge_small_files(version, snapshot_files.files_after(base.files, commits))
-        return version
-
-    def fence(self, topic: str | None = None) -> None:
-        """Commit a fence: commits in progress to `topic`, or by default to any topic, will lose.
-
-        Afterwards, an abandoned attempt can no longer commit, and commits in progress cannot name
-        data files that the caller is about to delete. Raises CommitConflict and StoreError.
-        """
-        application = None if topic is None else f"seglake/{topic}"
-        self.log.fence(lambda: (self.handle.newest().version(), []), application)
-
-    def attempts_without_marker(self, files: Collection[DataFile]) -> set[str]:
-        """Return the committed attempts that have a manifest and no success marker.
-
-        An attempt is committed if a row in `files` or a retained commit names it, and `has_failed`
-        is false.
-        """
-        waiting = attempts_without_marker(self.store)
-        if not waiting:
-            return set()
-        # In a copied lake, objects have the times of the copy, in another order. Allow for a day.
-        since_ms = min(waiting.values()) - _A_DAY_MS
-        committed = {commit.attempt_id for _, commit in self.log.retained(since_ms)}
-        found = waiting.keys() & (committed | snapshot_files.attempts(self.store, files))
-        return {attempt_id for attempt_id in found if not has_failed(self.store, attempt_id)}
-
-    def mark_committed(self, files: Collection[DataFile]) -> list[str]:
-        """Write the missing success markers of committed attempts, and return these attempts.
-
-        The attempts died between their commit and their marker, see `attempts_without_marker`.
-        """
-        attempt_ids = sorted(self.attempts_without_marker(files))
-        if attempt_ids:
-            sync_commits(self.store)
-        for attempt_id in attempt_ids:
-            mark_committed(self.store, attempt_id)
-        return attempt_ids
-
-    def _write_files(
-        self, change: TopicChange, removals: Iterable[Removal], base: Snapshot
-    ) -> list[Action]:
-        """Write the data files of a change, and return the actions that commit it."""
-        mine = [file for file in base.files if file.topic == change.topic]
-        tables, removed = [*change.tables().items()], list[DataFile]()
-        for removal in removals:
-            for file, _, rows in divide_files(self.store, layout.LOG_TABLE, mine, removal):
-                removed.append(file)
-                tables.append(((removal.kind, change.topic), rows))
-        written = [
-            write_file(self.store, layout.LOG_TABLE, kind, topic, *part)
-            for (kind, topic), rows in tables
-            if len(rows)
-            for part in file_merges.cut_rows(rows)
-        ]
-        gone = [remove_action(file.path, file.size_bytes, file.partition) for file in removed]
-        return [*map(add_action, written), *gone]
-
-    def _merge_small_files(self, version: int, files: frozenset[DataFile]) -> None:
-        """Merge small data files of a version that was just committed, and write a checkpoint."""
-        # A failure or a lost race is only logged, because a later commit does this work too.
-        made = [version]
-        problem = "cannot merge the files of the catalog. A later commit retries it"
-        with warn_on(SeglakeError, problem, _log):
-            try:
-                due = file_merges.groups_to_merge(files, file_merges.FAN_IN)
-                made += file_merges.merge_groups(self.log, version, due)
-            except CommitConflict as error:
-                _log.debug("another commit is merging the files of the catalog: %s", error)
-        delta_rs.checkpoint_if_due(self.log, made)
 
 
 def _tagged_files(store: Store, lake: str, version: int) -> frozenset[DataFile] | None:
@@ -435,13 +267,3 @@ def _was_used(store: Store) -> bool:
     """Return whether a manifest, a marker or an archive exists, which proves an earlier catalog."""
     names = (item.key.rpartition("/")[2] for item in store.list(layout.ATTEMPTS))
     return not {"manifest.json", "success"}.isdisjoint(names) or any(archives(store))
-
-
-def sync_commits(store: Store) -> None:
-    """Sync the commits to the catalog and to the quarantine, so that they survive a power loss.
-
-    A process may die between writing a commit and syncing its folder. Raises StoreError.
-    """
-    for table in (layout.LOG_TABLE, layout.QUARANTINE_TABLE):
-        with contextlib.suppress(MissingObject):
-            store.sync(f"{table}/_delta_log")

@@ -27,7 +27,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import chain, compress
-from typing import Any
 
 from seglake.catalog.attempts import (
     abandon,
@@ -37,9 +36,10 @@ from seglake.catalog.attempts import (
     mark_committed,
     restore_claim,
 )
+from seglake.catalog.commits import sync_commits
 from seglake.catalog.delta.data_files import DataFile, read_at_once
 from seglake.catalog.schema import MaintenanceRow, RunRow
-from seglake.catalog.table import CatalogTable, sync_commits
+from seglake.catalog.table import CatalogTable
 from seglake.catalog.topic_change import Change
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.catalog.version.snapshot_files import last_finished_files, rows_in
@@ -231,7 +231,7 @@ def abandon_all(
     topics = {each: abandon(store, each) for each in sorted(attempts)}
     claimed = {each: topic for each, topic in topics.items() if topic is not None}
     for topic in {*claimed.values()}:
-        table.fence(topic)
+        table.commits.fence(topic)
     made = committed() if claimed else ()
     for each, topic in claimed.items():
         if each in made:
@@ -313,11 +313,12 @@ class _Transaction:
         # Storage may have executed the failed commit, or may execute it later. All tries write the
         # same manifest, so it is right for each of them. If storage executes the failed commit, the
         # next try conflicts with it.
-        how: Any = {"topic": self._topic, "attempt_id": self._attempt_id, **change._asdict()}
-        how["lost_races"] = self._lost_races
         while True:
             try:
-                return self._table.commit(base=base, **how)
+                return self._table.commits.make(
+                    change, topic=self._topic, base=base, attempt_id=self._attempt_id,
+                    lost_races=self._lost_races,
+                )  # fmt: skip
             except MissingObject:
                 # A data file of the base was merged and then vacuumed, so plan again.
                 raise

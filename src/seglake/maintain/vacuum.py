@@ -48,6 +48,7 @@ import pyarrow.compute as pc
 from seglake import layout
 from seglake.catalog import deletions
 from seglake.catalog.attempts import archived_since, list_attempts, write_archives
+from seglake.catalog.commits import sync_commits
 from seglake.catalog.quarantine.files import only_attempt, writing_attempt
 from seglake.catalog.quarantine.open_rejects import expired_attempts
 from seglake.catalog.quarantine.table import QuarantineTable
@@ -59,7 +60,7 @@ from seglake.catalog.retention import (
     write_removed_files_list,
 )
 from seglake.catalog.schema import Kind, MaintenanceRow, RunState, rows_of
-from seglake.catalog.table import CatalogTable, sync_commits
+from seglake.catalog.table import CatalogTable
 from seglake.catalog.transaction import abandon_all, announce
 from seglake.clock import now_ms
 from seglake.errors import (
@@ -154,7 +155,7 @@ def vacuum(
         return report
     archived = archived_since(store, scope.oldest_ms - _ARCHIVE_HOURS * HOUR_MS)
     old = {attempt_id for attempt_id, ms in archived.items() if ms <= scope.oldest_ms}
-    mark = table.attempts_without_marker if dry_run else table.mark_committed
+    mark = table.commits.without_marker if dry_run else table.commits.write_missing_markers
     report.marked = sorted(mark(table.newest_files()))
     report.ended_tags = ended_tags(table, min(own.now_ms, scope.now_ms))
     if not dry_run:
@@ -255,7 +256,7 @@ def _by_storage(table: CatalogTable, own: _Scope) -> _Scope | None:
     try:
         return own._replace(now_ms=storage_time_ms(table.store))
     except StoreError:
-        marked = table.attempts_without_marker(table.newest_files())
+        marked = table.commits.without_marker(table.newest_files())
         garbage = _find(table, own._replace(marked=marked))
         work = garbage.data_files or garbage.others or garbage.to_abandon or garbage.merged
         if marked or work or ended_tags(table, own.now_ms):
@@ -328,7 +329,7 @@ class _Sweep:
         garbage = resolve(self._table, self.find)
         if not garbage.data_files:
             return garbage
-        self._table.fence()
+        self._table.commits.fence()
         return resolve(self._table, partial(self.find, {*_keys(garbage.data_files)}))
 
     def _drop_rejects(self, garbage: _Garbage) -> dict[str, list[str]]:
@@ -369,7 +370,7 @@ class _Sweep:
         table, keys = self._table, {*_keys(garbage.others)}
         if not any(key.startswith(f"{layout.TOPICS}/") for key in keys):
             return garbage
-        table.fence()
+        table.commits.fence()
         if table.tags.live() == self._tags:
             return garbage
         again = resolve(table, partial(self.find, ()))
@@ -487,7 +488,7 @@ def orphans(table: CatalogTable) -> Iterator[str]:
     unnamed, _ = find_unreferenced(
         table,
         expired,
-        table.attempts_without_marker(table.newest_files()),
+        table.commits.without_marker(table.newest_files()),
         never_named,
         rejects_since_ms=now_ms() - GRACE_HOURS * HOUR_MS,
     )

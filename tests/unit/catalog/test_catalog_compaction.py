@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from seglake.catalog.delta.data_files import DataFile
 from seglake.catalog.delta.file_merges import ENOUGH_ROWS, FAN_IN, STEP, groups_to_merge
 from seglake.catalog.schema import Kind, PartitionRow
-from seglake.layout import new_attempt
+from tests.makers.catalog_rows import commit_rows
 from tests.makers.lakes import open_catalog
 from tests.makers.raw_events import Line, T, ingest, pipeline_of, read_lake, write_file
 from tests.makers.strategies import examples
@@ -162,7 +162,7 @@ def test_append_time__is_not_forgotten_with_the_last_segment(
             for view in views
         ]
         gone = [(v.partition, base) for v in views for base in v.segments.base_offsets.tolist()]
-        catalog.commit(rows, topic="events", base=base, attempt_id=new_attempt(), replaced=gone)
+        commit_rows(catalog, rows, base=base, replaced=gone)
 
     run(1, 60)
     remove_all()

@@ -19,7 +19,7 @@ from seglake.store import open_store
 from seglake.write.driver.topics import append_time
 from tests.harness.counting import CountingStore
 from tests.harness.tiers import rest_but
-from tests.makers.catalog_rows import new_attempt, run, segment, topic
+from tests.makers.catalog_rows import commit_rows, new_attempt, run, segment, topic
 from tests.makers.lakes import create_catalog, open_catalog
 
 COMMITS, PARTITIONS = 60, 3
@@ -39,7 +39,7 @@ def _append(catalog: CatalogTable, base: Snapshot, partitions: list[int], **more
         end = base.partition("orders", number).end_offset if known else 0
         rows.append(segment(end, end + 5, partition=number, attempt_id=attempt, **more))
     rows.append(run(attempt, attempt))
-    return catalog.commit(rows, topic="orders", base=base, attempt_id=attempt)
+    return commit_rows(catalog, rows, base=base, attempt_id=attempt)
 
 
 def _grown(root: Path) -> CatalogTable:
@@ -87,7 +87,7 @@ def test_ends_are_refreshed_as_ends(tmp_path: Path) -> None:
         _append(catalog, ends, [1])
     attempt = new_attempt()
     aside: list[Row] = [topic("aside"), segment(0, 1, topic="aside", attempt_id=attempt)]
-    catalog.commit(aside, topic="aside", base=newer, attempt_id=attempt)
+    commit_rows(catalog, aside, base=newer, attempt_id=attempt)
     _append(catalog, newer, [1])
     assert catalog.snapshot().partition("orders", 1).end_offset == 5 * COMMITS + 5
 
@@ -108,7 +108,7 @@ def test_a_commit_that_leaves_a_hole_is_refused(tmp_path: Path) -> None:
     for start in (end - 1, end + 1):
         row = segment(start, end + 5, partition=2, attempt_id=attempt)
         with pytest.raises(CorruptData, match=r"orders-2: (no|two) segments? covers? offsets"):
-            catalog.commit([row], topic="orders", base=base, attempt_id=attempt)
+            commit_rows(catalog, [row], base=base, attempt_id=attempt)
 
 
 @pytest.mark.rest
@@ -122,7 +122,7 @@ def test_a_log_whose_records_are_all_gone_goes_on_at_its_end(tmp_path: Path) -> 
         log_start_offset=view.end_offset, next_offset=view.end_offset,
     )  # fmt: skip
     upkeep = run("gone", attempt)
-    catalog.commit([row, upkeep], topic="orders", base=base, attempt_id=attempt, replaced=gone)
+    commit_rows(catalog, [row, upkeep], base=base, attempt_id=attempt, replaced=gone)
     ends = catalog.newest_ends("orders")
     assert (len(ends.partition("orders", 0)), ends.partition("orders", 0).sequence) == (0, 1)
     _append(catalog, ends, [0])
@@ -136,7 +136,7 @@ def test_append_time_follows_all_segments(tmp_path: Path, kind: str) -> None:
     catalog = create_catalog(str(tmp_path))
     settings = replace(topic(partitions=PARTITIONS), timestamp_type=kind)
     first, attempt = segment(0, 5, max_timestamp=10_000), new_attempt()
-    catalog.commit([settings, first], topic="orders", base=catalog.snapshot(), attempt_id=attempt)
+    commit_rows(catalog, [settings, first], attempt_id=attempt)
     for number in range(COMMITS):
         ends = catalog.newest_ends("orders")
         if kind == "LogAppendTime":

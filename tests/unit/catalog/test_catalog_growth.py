@@ -15,7 +15,7 @@ from seglake.catalog.table import CatalogTable
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.store import open_store
 from tests.harness.counting import CountingStore
-from tests.makers.catalog_rows import new_attempt, run, segment, topic
+from tests.makers.catalog_rows import commit_rows, new_attempt, run, segment, topic
 from tests.makers.lakes import create_catalog
 
 pytestmark = pytest.mark.slow  # hundreds of commits
@@ -63,7 +63,7 @@ def _commit(catalog: CatalogTable, base: Snapshot, number: int) -> int:
         for partition in range(PARTITIONS)
     ]
     rows += [run(f"run {number}", attempt)]
-    return catalog.commit(rows, topic="orders", base=base, attempt_id=attempt)
+    return commit_rows(catalog, rows, base=base, attempt_id=attempt)
 
 
 def _listed(snapshot: Snapshot) -> list[Any]:

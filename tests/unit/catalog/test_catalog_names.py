@@ -32,13 +32,13 @@ from seglake.catalog.schema import Row, file_table
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.errors import CorruptData, UnknownTopic, VersionExpired
-from seglake.layout import LOG_TABLE, manifest_key
+from seglake.layout import LOG_TABLE, manifest_key, new_attempt
 from seglake.read.lake import Lake
 from seglake.store import open_store
 from tests.harness.counting import CountingStore
 from tests.harness.damaged import flipped
 from tests.harness.tiers import rest_but
-from tests.makers.catalog_rows import append, drop_first, new_attempt, run, source, topic
+from tests.makers.catalog_rows import append, commit_rows, drop_first, run, source, topic
 from tests.makers.lakes import create_catalog, open_catalog
 from tests.makers.strategies import examples
 
@@ -96,7 +96,7 @@ def test_rows_are_found_by_name_as_among_all(
             rows: list[Row] = [] if number else [topic()]
             rows += [run(name, new_attempt(), sequence=number) for name in set(some)]
             attempt = new_attempt()
-            catalog.commit([*rows, *_sources(some)], topic="orders", base=seen, attempt_id=attempt)
+            commit_rows(catalog, [*rows, *_sources(some)], base=seen, attempt_id=attempt)
             seen = catalog.refresh(seen)
         if data.draw(st.booleans()):
             DeltaTable(f"{root}/catalog/log").create_checkpoint()
@@ -179,7 +179,7 @@ def test_what_a_new_name_costs(tmp_path: Path, kind: str, monkeypatch: pytest.Mo
     for number, name in enumerate(order[:60]):
         rows: list[Row] = [] if number else [topic()]
         rows += [source(f"in/{name:03}"), run(f"{name:03}", attempt := new_attempt())]
-        catalog.commit(rows, topic="orders", base=seen, attempt_id=attempt)
+        commit_rows(catalog, rows, base=seen, attempt_id=attempt)
         seen = catalog.refresh(seen)
     catalog = open_catalog(str(tmp_path))
     seen, new = catalog.snapshot(), order[60:]
@@ -197,14 +197,14 @@ def test_a_choice_of_statistics_stays(tmp_path: Path) -> None:
     assert DeltaTable(place).metadata().configuration[key] == "-1"
     DeltaTable(place).alter.set_table_properties({key: "32"})
     own = open_catalog(str(tmp_path))
-    own.commit([topic()], topic="orders", base=own.snapshot(), attempt_id=new_attempt())
+    commit_rows(own, [topic()])
     assert DeltaTable(place).metadata().configuration[key] == "32"  # it was somebody's choice
 
 
 def test_the_files_of_an_attempt_are_those_of_its_manifest(tmp_path: Path) -> None:
     catalog, attempt = create_catalog(str(tmp_path)), new_attempt()
     rows: list[Row] = [topic(), source("in/a", attempt), source("in/b", attempt), source("in/c")]
-    catalog.commit(rows, topic="orders", base=catalog.snapshot(), attempt_id=attempt)
+    commit_rows(catalog, rows, attempt_id=attempt)
     seen, own = catalog.snapshot(), run("1", attempt)
     assert catalog.rows.source_paths(seen, own) == {"in/a", "in/b"}
     manifest = tmp_path / manifest_key(attempt)
@@ -220,7 +220,7 @@ def test_an_attempt_is_found_by_the_time_of_its_row(tmp_path: Path) -> None:
     for number, attempt in enumerate(attempts):
         rows: list[Row] = [] if number else [topic()]
         rows += [run(str(number), attempt, finished_at_ms=10 * number)]
-        catalog.commit(rows, topic="orders", base=catalog.snapshot(), attempt_id=attempt)
+        commit_rows(catalog, rows, attempt_id=attempt)
     seen = open_catalog(str(tmp_path)).snapshot()
     for number, attempt in enumerate(attempts):
         assert catalog.rows.has_commit(seen, "orders", attempt)

@@ -32,7 +32,7 @@ from seglake.errors import UsageError
 from seglake.maintain.health.repair import rebuild_catalog
 from seglake.store import open_store
 from tests.harness.counting import CountingStore
-from tests.makers.catalog_rows import new_attempt, run, segment, source, topic
+from tests.makers.catalog_rows import commit_rows, new_attempt, run, segment, source, topic
 from tests.makers.lakes import create_catalog
 from tests.makers.strategies import examples
 
@@ -65,7 +65,7 @@ class Grown:
         for name in NAMES:
             attempt = new_attempt()
             rows: list[Row] = [topic(name, 3), run("first", attempt, name)]
-            catalog.commit(rows, topic=name, base=catalog.snapshot(), attempt_id=attempt)
+            commit_rows(catalog, rows, attempt_id=attempt)
 
     def append(self, name: str, sizes: list[int]) -> None:
         attempt, self.clock = new_attempt(), self.clock + 1
@@ -77,7 +77,7 @@ class Grown:
             mine.append(segment(end, end + size, topic=name, **more))
             rows.append(mine[-1])
         base = self.catalog.snapshot()
-        self.catalog.commit(rows, topic=name, base=base, attempt_id=attempt)
+        commit_rows(self.catalog, rows, base=base, attempt_id=attempt)
 
     def join(
         self, name: str, partition: int, first: int, count: int, base: Snapshot | None = None
@@ -88,13 +88,9 @@ class Grown:
         attempt = new_attempt()
         more = {"partition": partition, "attempt_id": attempt, "created_at_ms": self.clock}
         new = segment(gone[0].base_offset, gone[-1].end_offset, topic=name, **more)
-        self.catalog.commit(
-            [new, _upkeep(name, attempt)],
-            topic=name,
-            base=base or self.catalog.snapshot(),
-            attempt_id=attempt,
-            replaced=[(partition, row.base_offset) for row in gone],
-        )
+        places = [(partition, row.base_offset) for row in gone]
+        upkeep = _upkeep(name, attempt)
+        commit_rows(self.catalog, [new, upkeep], base, attempt_id=attempt, replaced=places)
         mine[first : first + count] = [new]
 
     def assert_ends(self) -> None:
@@ -214,13 +210,11 @@ def test_forgotten_sources__go_and_stay_away_from_a_rebuilt_catalog(tmp_path: Pa
     for number, attempt in enumerate(attempts):
         rows: list[Row] = [run(str(number), attempt), source("in/a", attempt)]
         rows += [topic()] * (not number)
-        catalog.commit(rows, topic="orders", base=catalog.snapshot(), attempt_id=attempt)
+        commit_rows(catalog, rows, attempt_id=attempt)
     base, undo = catalog.snapshot(), new_attempt()
     undone = run("1", attempts[1], sequence=1, state="undone")
-    catalog.commit(
-        [undone, _upkeep("orders", undo)], topic="orders", base=base, attempt_id=undo,
-        forgotten=[attempts[1]],
-    )  # fmt: skip
+    rows = [undone, _upkeep("orders", undo)]
+    commit_rows(catalog, rows, base=base, attempt_id=undo, forgotten=[attempts[1]])
     for _ in range(2):
         newest = catalog.snapshot()
         left: list[Any] = catalog.rows.all(newest, "source", "orders")["attempt_id"].to_pylist()
@@ -237,7 +231,7 @@ def test_the_newest_row_of_a_run__holds(catalog: CatalogTable) -> None:
     first, second = new_attempt(), new_attempt()
     rows: list[Row] = [topic(), run("1", first), run("1", first, sequence=1, state="replaced")]
     rows = [*rows, run("1", second, sequence=2)]
-    catalog.commit(rows, topic="orders", base=catalog.snapshot(), attempt_id=second)
+    commit_rows(catalog, rows, attempt_id=second)
     assert [r.attempt_id for r in catalog.rows.runs(catalog.snapshot(), "orders")] == [second]
 
 

@@ -22,6 +22,7 @@ from seglake.catalog.delta.commit_log import DeltaLog
 from seglake.catalog.retention import UnreferencedFiles, expired_files, retained_rows
 from seglake.catalog.schema import PartitionRow, Row, SegmentId, SegmentRow
 from seglake.catalog.table import CONTRACT, CatalogTable
+from seglake.catalog.topic_change import Change
 from seglake.catalog.version import snapshot_files
 from seglake.catalog.version.snapshot import EMPTY, Snapshot
 from seglake.errors import (
@@ -36,7 +37,7 @@ from seglake.layout import success_key
 from seglake.maintain.health.repair import rebuild_catalog
 from seglake.store import Listed, open_store
 from tests.harness.meanwhile import before_first
-from tests.makers.catalog_rows import append, new_attempt, run, segment, source, topic
+from tests.makers.catalog_rows import append, commit_rows, new_attempt, run, segment, source, topic
 from tests.makers.lakes import Event, LakeMaker, T, create_catalog, open_catalog
 
 
@@ -208,11 +209,11 @@ def test_commit__after_a_lost_reply_is_found(
     with monkeypatch.context() as patch:
         patch.setattr(catalog.store, "put_if_absent", lose_the_reply)
         with pytest.raises(StoreError, match="reset"):
-            catalog.commit(rows, topic="orders", base=base, attempt_id=attempt)
+            commit_rows(catalog, rows, base=base, attempt_id=attempt)
     after = catalog.refresh(base)
     assert attempt in [row.attempt_id for row in catalog.rows.runs(after, "orders")]
     with pytest.raises(CommitConflict):  # trying again without looking is caught as well
-        catalog.commit(rows, topic="orders", base=base, attempt_id=attempt)
+        commit_rows(catalog, rows, base=base, attempt_id=attempt)
     assert after.partition("orders", 0).end_offset == 9
 
 
@@ -246,7 +247,7 @@ def test_commit__refuses_what_would_break_the_log(
     append(catalog, catalog.snapshot(), 5)
     base = catalog.snapshot()
     with pytest.raises(error, match=message):
-        catalog.commit(rows, topic="orders", base=base, attempt_id=new_attempt())
+        catalog.commits.make(Change(rows), topic="orders", base=base, attempt_id=new_attempt())
     assert catalog.refresh(base) is base
 
 
@@ -255,7 +256,7 @@ def test_replacing_a_segment_that_is_not_there__is_refused(catalog: CatalogTable
     base, attempt = catalog.snapshot(), new_attempt()
     merged = segment(0, 5, attempt_id=attempt)
     with pytest.raises(UsageError, match="has no segment at one"):
-        catalog.commit([merged], topic="orders", base=base, attempt_id=attempt, replaced=[(0, 3)])
+        commit_rows(catalog, [merged], base=base, attempt_id=attempt, replaced=[(0, 3)])
 
 
 def test_replacing_commits__pass_other_topics_and_no_merge_of_their_own(
@@ -266,15 +267,15 @@ def test_replacing_commits__pass_other_topics_and_no_merge_of_their_own(
     base = catalog.snapshot()
     attempt = new_attempt()
     merged = [segment(0, 10, attempt_id=attempt)]
-    change: Any = {"topic": "orders", "attempt_id": attempt, "replaced": [(0, 0), (0, 5)]}
+    change: Any = {"attempt_id": attempt, "replaced": [(0, 0), (0, 5)]}
     append(catalog, base, 5, "another")
     _merge(catalog)
     with pytest.raises(CommitConflict):
-        catalog.commit(merged, base=base, **change)
+        commit_rows(catalog, merged, base=base, **change)
     base = catalog.snapshot()
     assert base.partition("orders", 0).segments.base_offsets.tolist() == [0, 5]
     append(catalog, base, 5, "another")
-    assert catalog.commit(merged, base=base, **change) == base.version + 2
+    assert commit_rows(catalog, merged, base=base, **change) == base.version + 2
     assert catalog.snapshot().partition("orders", 0).segments.base_offsets.tolist() == [0]
 
 
@@ -283,7 +284,7 @@ def test_merge__fails_once_a_commit_replaced_what_it_read(catalog: CatalogTable)
         append(catalog, catalog.snapshot(), 5)
     base, attempt = catalog.snapshot(), new_attempt()
     merged = [segment(0, 10, attempt_id=attempt)]
-    catalog.commit(merged, topic="orders", base=base, attempt_id=attempt, replaced=[(0, 0), (0, 5)])
+    commit_rows(catalog, merged, base=base, attempt_id=attempt, replaced=[(0, 0), (0, 5)])
     log = DeltaLog(catalog.store, "catalog/log", CONTRACT)
     with pytest.raises(CommitConflict):
         file_merges.merge_groups(log, base.version, file_merges.groups_to_merge(base.files, 2))
@@ -365,7 +366,7 @@ def test_commit__is_written_down_before_and_marked_after(
         topic="orders", partition=0, sequence=1, log_start_offset=5, next_offset=5
     )
     rows: list[Row] = [bounds, run("r", attempt), source("in/a", attempt)]
-    change: Any = {"topic": "orders", "attempt_id": attempt, "replaced": [(0, 0)]}
+    change: Any = {"attempt_id": attempt, "replaced": [(0, 0)]}
 
     real = catalog.store.put_if_absent
 
@@ -377,13 +378,13 @@ def test_commit__is_written_down_before_and_marked_after(
     with monkeypatch.context() as patch:
         patch.setattr(catalog.store, "put_if_absent", fail)
         with pytest.raises(StoreError):
-            catalog.commit(rows, base=base, **change)
+            commit_rows(catalog, rows, base=base, **change)
     assert not list(store.list(f"attempts/{attempt}/success"))
     gone = SegmentId("orders", 0, 0, first, first)
     assert read_manifest(store, attempt) == Manifest(
         attempt, rows, [gone], [], base.version + 1, catalog.lake
     )
-    catalog.commit(rows, base=base, **change)
+    commit_rows(catalog, rows, base=base, **change)
     assert store.size(success_key(attempt)) == 0
     kinds = [row.KIND for row in read_manifest(store, first).rows]
     assert sorted(kinds) == ["run", "segment", "source", "topic"]
@@ -421,9 +422,7 @@ def test_retained__has_the_rows_of_every_version_that_can_be_read(catalog: Catal
         append(catalog, catalog.snapshot(), 5)
     _merge(catalog)
     end = PartitionRow(topic="orders", partition=0, sequence=1, log_start_offset=5, next_offset=15)
-    catalog.commit(
-        [end], topic="orders", base=catalog.snapshot(), attempt_id=new_attempt(), replaced=[(0, 0)]
-    )
+    commit_rows(catalog, [end], replaced=[(0, 0)])
     assert bases() == [0, 5, 10]
     assert bases(0) == [5, 10]
     _vacuum(catalog)

@@ -19,7 +19,7 @@ from seglake.catalog.transaction import transact_upkeep
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.store import open_store
 from tests.harness.counting import CountingStore
-from tests.makers.catalog_rows import new_attempt, run, segment, topic
+from tests.makers.catalog_rows import commit_rows, new_attempt, run, segment, topic
 from tests.makers.lakes import create_catalog
 
 COMMITS = 6  # so few leave their files as they are
@@ -61,7 +61,7 @@ def _grown(root: Path, attempts: int) -> None:
             rows.append(segment(5 * number, 5 * number + 5, attempt_id=attempt))
             rows.append(run(str(number), attempt))
         base = catalog.snapshot()
-        catalog.commit(rows, topic="orders", base=base, attempt_id=new_attempt())
+        commit_rows(catalog, rows, base=base)
 
 
 def _requests_of_a_merge(root: Path, attempts: int) -> int:

@@ -31,7 +31,7 @@ from tests.harness.foreign import (
     table_of,
 )
 from tests.harness.meanwhile import before_first
-from tests.makers.catalog_rows import run
+from tests.makers.catalog_rows import commit_rows, run
 from tests.makers.lakes import Event, LakeMaker, create_catalog, open_catalog
 
 Change = Callable[[DeltaTable], Any]
@@ -208,13 +208,13 @@ def test_a_table_that_is_created_anew__is_not_taken_for_the_old_one(tmp_path: Pa
     row = run("late", attempt, "events")
     there = commits(maker)
     with pytest.raises((VersionExpired, CommitConflict)):
-        old[0].commit([row], topic="events", base=base, attempt_id=attempt)
+        commit_rows(old[0], [row], base=base, attempt_id=attempt)
     assert commits(maker) == there
     other = LakeMaker(maker.root, partitions=2, versions=[*maker.versions])
     for _ in range(3):  # the new table gets more commits than the old one had
         other.run({0: [Event(1)]})
     with pytest.raises(CommitConflict, match=r"version 1 of .* is too old"):
-        old[0].commit([row], topic="events", base=base, attempt_id=attempt)
+        commit_rows(old[0], [row], base=base, attempt_id=attempt)
     with pytest.raises(VersionExpired, match="Open the lake again"):
         old[0].snapshot()
     for read in (old[1].snapshot, lambda: old[2].refresh(base), old[2].newest_files):

@@ -39,7 +39,7 @@ from seglake.layout import QUARANTINE_TABLE, announcement_key, success_key
 from seglake.store import Store, open_store
 from tests.harness.meanwhile import before_first
 from tests.harness.processes import race_of
-from tests.makers.catalog_rows import ATTEMPT, new_attempt, run, topic
+from tests.makers.catalog_rows import ATTEMPT, commit_rows, new_attempt, run, topic
 from tests.makers.lakes import create_catalog
 
 
@@ -76,7 +76,7 @@ def test_rows__count_once_a_run_names_their_attempt(store: Store) -> None:
     quarantine.add_files([write_rejects(store, "orders", failed, _rows(failed, [3]))], failed)
     assert _counted(catalog, quarantine, "orders") == []
     rows: list[Row] = [topic(), run("r", good, quarantined=3)]
-    catalog.commit(rows, topic="orders", base=catalog.snapshot(), attempt_id=good)
+    commit_rows(catalog, rows, attempt_id=good)
     assert _counted(catalog, quarantine, "orders") == [1, 2, 7]
     assert _counted(catalog, quarantine, "other") == []
 
@@ -91,7 +91,7 @@ def test_parts_of_dead_attempts__are_not_read_and_can_be_removed(store: Store) -
     for part, attempt in zip(parts, (good, dead), strict=True):
         quarantine.add_files([part], attempt)
     rows: list[Row] = [topic(), run("r", good)]
-    catalog.commit(rows, topic="orders", base=catalog.snapshot(), attempt_id=good)
+    commit_rows(catalog, rows, attempt_id=good)
     store.put(keys[1], b"damaged")
     assert _counted(catalog, quarantine, "orders") == [1]
     quarantine.remove_files({keys[1], "catalog/quarantine/topic=orders/nothing.parquet"})
@@ -117,7 +117,7 @@ def test_parts__are_added_once_however_often_they_are_given(store: Store) -> Non
     parts.append(write_rejects(store, "orders", ATTEMPT, _rows(ATTEMPT, [3])))
     quarantine.add_files(parts, ATTEMPT)
     rows: list[Row] = [topic(), run("r", ATTEMPT)]
-    catalog.commit(rows, topic="orders", base=catalog.snapshot(), attempt_id=ATTEMPT)
+    commit_rows(catalog, rows, attempt_id=ATTEMPT)
     assert _counted(catalog, quarantine, "orders") == [1, 2, 3]
 
 
@@ -135,7 +135,7 @@ def test_runs_that_add_at_once__all_succeed(store: Store) -> None:
     catalog, attempts = create_catalog(store.uri), [new_attempt() for _ in range(4)]
     race_of(_quarantine, [(store.uri, attempt) for attempt in attempts])
     rows: list[Row] = [topic(), *(run(attempt, attempt) for attempt in attempts)]
-    catalog.commit(rows, topic="orders", base=catalog.snapshot(), attempt_id=attempts[0])
+    commit_rows(catalog, rows, attempt_id=attempts[0])
     assert _counted(catalog, QuarantineTable(store), "orders") == sorted([0, 1, 2, 3] * 4)
 
 
@@ -148,7 +148,7 @@ def test_a_commit_that_comes_first__is_passed(
     before_first(monkeypatch, DeltaLog, "commit", partial(quarantine.add_files, [part], first))
     quarantine.add_files([write_rejects(store, "orders", second, _rows(second, [2]))], second)
     rows: list[Row] = [topic(), run("1", first), run("2", second)]
-    catalog.commit(rows, topic="orders", base=catalog.snapshot(), attempt_id=first)
+    commit_rows(catalog, rows, attempt_id=first)
     assert _counted(catalog, quarantine, "orders") == [1, 2]
 
 

@@ -35,6 +35,7 @@ from tests.harness.flags import JOBS, Table, options_of_the_program
 from tests.harness.narrow import narrow_terminal
 from tests.harness.tiers import rest_but_today
 from tests.makers.broker_folders import TOPIC_ID
+from tests.makers.catalog_rows import commit_rows
 from tests.makers.lakes import Event, LakeMaker, Shape, T, open_catalog
 from tests.makers.raw_events import write_settings
 from tests.makers.tiered_bucket import tier
@@ -712,7 +713,7 @@ def _undo(it: Place) -> None:
         topic="events", partition=1, sequence=1, log_start_offset=0, next_offset=300,
         cleaned_offset=300,
     )  # fmt: skip
-    table.commit([cleaned], topic="events", base=base, attempt_id=new_attempt())
+    commit_rows(table, [cleaned], base=base)
     it.refused("compaction has cleaned", *undo)
     assert it.json(*undo, "--pipeline", "test", "--force")["records"] == 300
     assert it.lines() == [(0, 0), (0, 1), (0, 2)]
@@ -801,13 +802,8 @@ def _verify(it: Place) -> None:
     table = open_catalog(str(it.root))
     base = table.snapshot()
     row = table.rows.segments(base, "events")[0]
-    table.commit(
-        [dataclasses.replace(row, max_lateness_ms=99)],
-        topic="events",
-        base=base,
-        attempt_id=new_attempt(),
-        replaced=[(row.partition, row.base_offset)],
-    )
+    changed = dataclasses.replace(row, max_lateness_ms=99)
+    commit_rows(table, [changed], base=base, replaced=[(row.partition, row.base_offset)])
     assert (it.json("verify", it.root)["segments"], it.code) == (3, 0)
     assert (it.json("verify", it.root, "--topic", "other")["segments"], it.code) == (1, 0)
     assert it.json("verify", it.root, "--deep")["findings"]

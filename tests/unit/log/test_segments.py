@@ -42,6 +42,7 @@ from seglake.store import open_store
 from tests.judges.described import describe
 from tests.judges.kafka_model import read_log
 from tests.judges.oracle import as_written
+from tests.makers.catalog_rows import commit_rows
 from tests.makers.lakes import Event, LakeMaker, Shape, Written
 from tests.makers.strategies import T, event_lists, examples
 from tests.unit.format.test_filter import (
@@ -82,10 +83,8 @@ def with_gaps(events: Sequence[Event], gaps: Sequence[int]) -> list[Event]:
 
 def replace_all(maker: LakeMaker, rows: Sequence[SegmentRow], new: SegmentRow) -> None:
     """Commit the new segment in place of the others."""
-    maker.catalog.commit(
-        [new], topic=maker.topic, base=maker.catalog.snapshot(), attempt_id=new.attempt_id,
-        replaced=[(row.partition, row.base_offset) for row in rows],
-    )  # fmt: skip
+    places = [(row.partition, row.base_offset) for row in rows]
+    commit_rows(maker.catalog, [new], attempt_id=new.attempt_id, replaced=places)
 
 
 def read_all(root: str) -> list[Written]:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import seglake
+from seglake.catalog.commits import CatalogCommits
 from seglake.catalog.delta.commit_log import DeltaLog
-from seglake.catalog.table import CatalogTable
 from seglake.errors import CommitConflict, CorruptData, StoreError, UnknownTopic, UsageError
 from seglake.layout import LOG_TABLE, success_key
 from seglake.maintain.health.repair import rebuild_catalog, repair_indexes
@@ -112,7 +112,7 @@ def test_run_that_commits_first_is_kept(
 ) -> None:
     path = write_file(Path(root).parent / "more.jsonl", [Line(T + n, f"n{n}") for n in (1, 2, 3)])
     more = partial(ingest, pipeline_of(root, path, topic={"partitions": 1}), "more")
-    before_first(monkeypatch, CatalogTable, "commit", more)
+    before_first(monkeypatch, CatalogCommits, "make", more)
     done = COMMANDS[name](root, "events")
     last = seglake.open(root).maintenance("events")[-1]
     assert (last.operation, last.attempt_id) == (name, done.attempt_id)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from seglake.catalog import table
+from seglake.catalog import commits
 from seglake.cli.app import app
 from seglake.kafka.importing import ImportResult
 from seglake.layout import manifest_key, success_key
@@ -44,7 +44,7 @@ def killed(patch: pytest.MonkeyPatch, act: Callable[[], Any]) -> str:
         raise KeyboardInterrupt
 
     with patch.context() as inner, killing():
-        inner.setattr(table, "mark_committed", die)
+        inner.setattr(commits, "mark_committed", die)
         with pytest.raises(KeyboardInterrupt):
             act()
     return dying[0]

@@ -29,6 +29,7 @@ from seglake.maintain.merge import merge
 from seglake.maintain.undo import undo
 from tests.judges.oracle import as_written
 from tests.makers.broker_folders import batch
+from tests.makers.catalog_rows import commit_rows
 from tests.makers.compacted import set_topic
 from tests.makers.lakes import Event, LakeMaker, Shape, Written
 from tests.makers.strategies import T, event_lists, examples
@@ -118,7 +119,7 @@ def test_the_topics_settings_hold(maker: LakeMaker) -> None:
     row = TopicRow(topic="events", sequence=2, partitions=2, partitioner="murmur2",
                    timestamp_type="CreateTime", settings=json.dumps(settings))  # fmt: skip
     base = maker.catalog.snapshot()
-    maker.catalog.commit([row], topic="events", base=base, attempt_id=new_attempt())
+    commit_rows(maker.catalog, [row], base=base)
     before = answers(maker)
     report = merge(str(maker.root), "events", everything=True)
     after = rows_of(maker)
@@ -137,10 +138,8 @@ def test_empty_segments_are_absorbed(maker: LakeMaker) -> None:
         ExcludeOffsets.from_ranges([(60, 100)]),
         RewriteTarget(new_attempt()),
     )
-    maker.catalog.commit(
-        [emptied], topic="events", base=maker.catalog.snapshot(), attempt_id=emptied.attempt_id,
-        replaced=[(0, 60), (0, 80)],
-    )  # fmt: skip
+    own, places = emptied.attempt_id, [(0, 60), (0, 80)]
+    commit_rows(maker.catalog, [emptied], attempt_id=own, replaced=places)
     before = answers(maker)
     merge(str(maker.root), "events", everything=True)
     merged = rows_of(maker)[0]

@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import seglake
+from seglake.catalog.commits import CatalogCommits
 from seglake.catalog.delta.commit_log import DeltaLog
 from seglake.catalog.schema import TagRow
-from seglake.catalog.table import CatalogTable
 from seglake.clock import now_ms
 from seglake.errors import CorruptData, UsageError, VersionExpired
 from seglake.format.index import RECORD_KEYS, IndexPolicy
@@ -674,7 +674,7 @@ def test_renaming_a_tag_that_is_deleted_meanwhile_makes_no_tag(
     sweep(maker.root)
 
     delete = partial(tag, root, "old", delete=True)
-    before_first(monkeypatch, CatalogTable, "commit", delete)
+    before_first(monkeypatch, CatalogCommits, "make", delete)
     with pytest.raises(VersionExpired):
         tag(root, "new", version)
     assert open_catalog(root).tags.live() == []

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import seglake
-from seglake.catalog.table import CatalogTable
+from seglake.catalog.commits import CatalogCommits
 from seglake.cli.app import app
 from seglake.clock import now_ms
 from seglake.config.topic import DEFAULTS
@@ -173,7 +173,7 @@ def test_names_in_a_text_have_commas_between_them(root: str) -> None:
 def test_a_change_meanwhile_stays(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A change that loses the race changes only what it was asked to."""
     other = partial(seglake.alter, root, "events", {"retention.bytes": 7})
-    before_first(monkeypatch, CatalogTable, "commit", other)
+    before_first(monkeypatch, CatalogCommits, "make", other)
     seglake.alter(root, "events", {"retention.ms": 5})
     told = {each.key: each.value for each in seglake.describe(root, "events")}
     assert (told["retention.ms"], told["retention.bytes"]) == (5, 7)

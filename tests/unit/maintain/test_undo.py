@@ -9,17 +9,18 @@ from typing import Any
 import pytest
 
 import seglake
+from seglake.catalog.commits import CatalogCommits
 from seglake.catalog.schema import PartitionRow
-from seglake.catalog.table import CatalogTable
 from seglake.config import Pipeline
 from seglake.engine import LocalEngine
 from seglake.errors import InputError, OffsetNotFound, UsageError
-from seglake.layout import new_attempt, success_key
+from seglake.layout import success_key
 from seglake.maintain.undo import UndoResult, replace_files, undo
 from seglake.write.driver.attempt import DeclaredRun
 from seglake.write.driver.redrive import redrive
 from seglake.write.driver.report import Report
 from tests.harness.meanwhile import before_first
+from tests.makers.catalog_rows import commit_rows
 from tests.makers.lakes import open_catalog
 from tests.makers.raw_events import (
     Line,
@@ -223,9 +224,7 @@ def test_a_run_below_the_log_start__needs_no_new_segment(tmp_path: Path) -> None
         lake.ingest(run_id)
     catalog = open_catalog(str(lake.root))
     row = PartitionRow(topic="events", partition=0, sequence=1, log_start_offset=5, next_offset=10)
-    catalog.commit(
-        [row], topic="events", base=catalog.snapshot(), attempt_id=new_attempt(), replaced=[(0, 0)]
-    )
+    commit_rows(catalog, [row], replaced=[(0, 0)])
     report = undo(str(lake.root), "events", "a")
     assert (report.segments, report.records, report.offsets, report.files) == (0, 0, {}, 1)
 
@@ -433,6 +432,6 @@ def test_two_replacements_at_once__end_as_one(
     lake.write("a", lines(5))
     lake.ingest("a")
     lake.write("a", lines(8, T + 3))
-    before_first(monkeypatch, CatalogTable, "commit", lambda: lake.replace("a"))
+    before_first(monkeypatch, CatalogCommits, "make", lambda: lake.replace("a"))
     assert lake.replace("a").status == "already done"
     lake.assert_holds()

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from seglake.catalog import attempts as claims
+from seglake.catalog.commits import CatalogCommits
 from seglake.catalog.quarantine.table import QuarantineTable
 from seglake.catalog.table import CatalogTable
+from seglake.catalog.topic_change import Change
 from seglake.config import Pipeline
 from seglake.errors import AttemptAbandoned, CorruptData
 from seglake.format.index import IndexPolicy
@@ -72,19 +74,19 @@ def test_segments_that_were_moved__are_given_up_too(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They carry an attempt of their own, which had not claimed its fate yet."""
-    real, calls = CatalogTable.commit, []
+    real, calls = CatalogCommits.make, []
 
-    def commit(table: CatalogTable, *given: Any, **named: Any) -> int:
+    def commit(commits: CatalogCommits, change: Change, **named: Any) -> int:
         calls.append(named["attempt_id"])
         if len(calls) == 1:
             other_run(pipeline)
         if len(calls) == 3:  # the second one was the other run's
-            (moved,) = named["files_of"]
+            (moved,) = change.files_of
             assert moved != calls[0]
-            assert claims.abandon(table.store, moved) is None
-        return real(table, *given, **named)
+            assert claims.abandon(open_store(pipeline.root), moved) is None
+        return real(commits, change, **named)
 
-    monkeypatch.setattr(CatalogTable, "commit", commit)
+    monkeypatch.setattr(CatalogCommits, "make", commit)
     with pytest.raises(AttemptAbandoned):
         ingest(pipeline, "1")
     assert len(calls) == 3

@@ -156,7 +156,7 @@ def test_segments_that_only_a_tag_holds_are_not_published(lake: Path) -> None:
 
 def test_rebuilt_lake_continues_above_what_tables_show(lake: Path) -> None:
     for _ in range(3):  # versions without a manifest
-        seglake.open(str(lake))._origin._catalog.fence()
+        seglake.open(str(lake))._origin._catalog.commits.fence()
     LakeMaker(lake, partitions=2).run({0: [event(900)]})
     publish(lake)
     shown = seglake.open(str(lake)).table("events").lake_version

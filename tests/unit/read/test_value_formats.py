@@ -30,7 +30,6 @@ from seglake.format.index import IndexPolicy, Subject, Subjects, subjects_of
 from seglake.format.key_hashes import Hashes
 from seglake.format.records import Flags, Spans
 from seglake.format.value_format import JSON, value_format_of
-from seglake.layout import new_attempt
 from seglake.log.key_indexes import KeyIndexBuilder
 from seglake.maintain.health.reindex import reindex
 from seglake.maintain.health.verify import verify
@@ -39,6 +38,7 @@ from seglake.read.fields import Fields
 from seglake.read.log import Log
 from seglake.read.where import Where
 from seglake.text.value_fields import field_finder
+from tests.makers.catalog_rows import commit_rows
 from tests.makers.lakes import Event, LakeMaker, Shape, T, open_catalog, records_of
 from tests.makers.strategies import examples
 
@@ -431,7 +431,7 @@ def test_a_format_of_a_later_version_is_named_and_keys_are_found(maker: LakeMake
     row = base.topic("events")
     later = json.dumps({**json.loads(row.settings), "value.format": "xml"})
     row = replace(row, sequence=row.sequence + 1, settings=later)
-    catalog.commit([row], topic="events", base=base, attempt_id=new_attempt())
+    commit_rows(catalog, [row], base=base)
     log = _log(maker)
     assert len(_offsets(log.find(b"k7"))) == 9
     with pytest.raises(ConfigError, match=r'"format":"xml".* does not support'):

@@ -156,8 +156,8 @@ class _Errors(io.FileIO):
 
 def _has_committed() -> bool:
     """Return whether this process committed to a catalog. Do not import the catalog for this."""
-    table = sys.modules.get("seglake.catalog.table")
-    return table is not None and table.COMMITTED.is_set()
+    commits = sys.modules.get("seglake.catalog.commits")
+    return commits is not None and commits.COMMITTED.is_set()
 
 
 @contextmanager

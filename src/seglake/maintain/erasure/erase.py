@@ -156,7 +156,7 @@ def _find(
     def unnamed_objects() -> tuple[Unnamed, NamedFiles]:
         # Ignore the rows of young data files that no commit names, see `find_unreferenced`.
         never_named = UnreferencedFiles.from_table(table, now_ms=clock_ms)
-        marked = table.attempts_without_marker(table.newest_files())
+        marked = table.commits.without_marker(table.newest_files())
         return find_unreferenced(
             table, never_named, marked, never_named, rejects_since_ms=oldest_ms
         )

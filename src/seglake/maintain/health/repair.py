@@ -136,7 +136,7 @@ def repair_indexes(
                 reports.append(report)
         # An earlier repair may have died before it wrote its marker.
         if not dry_run:
-            table.mark_committed(table.newest_files())
+            table.commits.write_missing_markers(table.newest_files())
     return reports
 
 

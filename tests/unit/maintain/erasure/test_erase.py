@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 import seglake
 from seglake.catalog import attempts, transaction
+from seglake.catalog.commits import CatalogCommits
 from seglake.catalog.delta.commit_log import DeltaLog
 from seglake.catalog.quarantine import table as quarantine_table
 from seglake.catalog.quarantine.files import FILE_SCHEMA, write_rejects
 from seglake.catalog.quarantine.table import QuarantineTable
-from seglake.catalog.table import CatalogTable
 from seglake.engine import LocalEngine
 from seglake.errors import QuarantineLimit, UsageError, VersionExpired
 from seglake.layout import LOG_TABLE, new_attempt
@@ -128,7 +128,7 @@ def _deaths() -> dict[str, tuple[type, str, Any]]:
         return real(self, *given, **named)
 
     return {
-        "commit": (CatalogTable, "commit", crash),
+        "commit": (CatalogCommits, "make", crash),
         "late": (DeltaLog, "commit", crash_late),
         "early": (QuarantineTable, "add_files", crash),
     }
@@ -329,7 +329,7 @@ def test_an_ingest_that_commits_meanwhile__is_covered(
         lake.ingest(more)
         lake.merge()
 
-    before_first(monkeypatch, CatalogTable, "commit", ingest_and_merge)
+    before_first(monkeypatch, CatalogCommits, "make", ingest_and_merge)
     report = lake.erase()
     assert (report.records, report.rejects, report.running) == (5, 1, [])
     assert sum(map(len, read_lake(lake.root).values())) == 3

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from seglake.catalog.commits import CatalogCommits
 from seglake.catalog.quarantine.files import read_all_rejects, write_rejects
 from seglake.catalog.quarantine.table import QuarantineTable
-from seglake.catalog.table import CatalogTable
 from seglake.engine import LocalEngine
 from seglake.errors import CommitConflict, CorruptData, UsageError
 from seglake.layout import is_rejects_key, new_attempt
@@ -133,7 +133,7 @@ def test_a_late_list_of_a_try_that_lost__hides_none_of_the_next(
         first.extend((path, path.read_bytes()) for path in lake.lists())
         lake.ingest("gone", good=["kept"])
 
-    before_first(monkeypatch, CatalogTable, "commit", overtake)
+    before_first(monkeypatch, CatalogCommits, "make", overtake)
     with between_the_commits():
         lake.erase("gone", wait=True)
     ((path, data),) = first
@@ -166,7 +166,7 @@ def test_the_list__outlives_vacuums_and_rebuilds(lake: Lake) -> None:
 
 def test_the_list_of_an_erasure_that_did_not_commit__means_nothing_and_goes(lake: Lake) -> None:
     lake.ingest("gone", topic="other")
-    with dying(CatalogTable, "commit"):
+    with dying(CatalogCommits, "make"):
         lake.erase(raw_containing="gone")
     assert len(lake.orphans()) == 1
     with pytest.raises(UsageError, match="may still run"):

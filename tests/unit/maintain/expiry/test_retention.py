@@ -24,7 +24,7 @@ from seglake.store import open_store
 from tests.harness.counting import CountingStore
 from tests.harness.meanwhile import before_first
 from tests.judges.retention_model import Closed, KafkaLog
-from tests.makers.catalog_rows import new_attempt, run, segment, topic
+from tests.makers.catalog_rows import commit_rows, new_attempt, run, segment, topic
 from tests.makers.lakes import Event, LakeMaker, Shape, create_catalog, open_catalog
 from tests.makers.segment_lakes import Sketch, sketched_lake
 from tests.makers.strategies import examples
@@ -206,7 +206,7 @@ def catalog(root: Path, partitions: int) -> None:
         ]  # fmt: skip
         head = [replace(topic("orders", partitions), settings=settings)] if n == 0 else []
         rows: list[Row] = [*head, *segments, run(str(n), attempt)]
-        table.commit(rows, topic="orders", base=table.snapshot(), attempt_id=attempt)
+        commit_rows(table, rows, attempt_id=attempt)
 
 
 @pytest.mark.parametrize("dry_run", [True, False])

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import seglake
+from seglake.catalog.commits import CatalogCommits
 from seglake.catalog.schema import SegmentRow
-from seglake.catalog.table import CatalogTable
 from seglake.errors import CorruptData, StoreError, UnknownTopic
 from seglake.format.index import IndexPolicy
 from seglake.format.segment import rebuild
@@ -20,6 +20,7 @@ from seglake.log.files import index_files
 from seglake.maintain.health.reindex import reindex
 from tests.harness.meanwhile import before_first
 from tests.judges.described import describe
+from tests.makers.catalog_rows import commit_rows
 from tests.makers.lakes import Event, LakeMaker, Shape
 from tests.makers.strategies import event_lists, examples
 from tests.unit.maintain.refused import refuse
@@ -124,7 +125,7 @@ def test_segments_removed_meanwhile__do_not_come_back(
     count = len(_rows(maker))
     start = next(row.end_offset for row in _rows(maker) if row.partition == 0)
     act = partial(maker.delete_records, 0, start)
-    before_first(monkeypatch, CatalogTable, "commit", act)
+    before_first(monkeypatch, CatalogCommits, "make", act)
     report = reindex(str(maker.root), "events")
     assert (report.segments, report.skipped) == (count - 1, 1)
     assert len(_rows(maker)) == count - 1
@@ -135,7 +136,7 @@ def test_segments_indexed_meanwhile__are_left_to_the_winner(
 ) -> None:
     count, dense = len(_rows(maker)), IndexPolicy(0)
     act = partial(reindex, str(maker.root), "events", dense)
-    before_first(monkeypatch, CatalogTable, "commit", act)
+    before_first(monkeypatch, CatalogCommits, "make", act)
     report = reindex(str(maker.root), "events", IndexPolicy(540))
     assert (report.version, report.segments, report.skipped) == (-1, 0, count)
     assert {row.index_interval for row in _rows(maker)} == {0}
@@ -156,6 +157,6 @@ def test_a_log_that_contradicts_its_row__is_not_indexed(maker: LakeMaker) -> Non
     liar = dataclasses.replace(row, max_timestamp=row.max_timestamp + 1)
     place = [(row.partition, row.base_offset)]
     attempt = seglake.layout.new_attempt()
-    maker.catalog.commit([liar], topic="events", base=base, attempt_id=attempt, replaced=place)
+    commit_rows(maker.catalog, [liar], base=base, attempt_id=attempt, replaced=place)
     with pytest.raises(CorruptData, match=r"max_timestamp is \d+, but the catalog has"):
         reindex(str(maker.root), "events")

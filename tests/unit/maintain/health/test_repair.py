@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 import seglake
 from seglake.catalog import attempts as claims
-from seglake.catalog import table as catalog_table
-from seglake.catalog import transaction
+from seglake.catalog import commits, transaction
 from seglake.catalog.attempts import read_manifest, read_manifests
+from seglake.catalog.commits import CatalogCommits
 from seglake.catalog.delta import commit_log, delta_rs
 from seglake.catalog.schema import Row
 from seglake.catalog.table import CatalogTable
@@ -40,7 +40,7 @@ from seglake.write.driver.run import DeclaredRun, ingest_files
 from tests.harness.meanwhile import dying_before
 from tests.harness.observed import observe
 from tests.harness.tiers import rest_but_today
-from tests.makers.catalog_rows import run, source
+from tests.makers.catalog_rows import commit_rows, run, source
 from tests.makers.lakes import Event, LakeMaker, Shape, T, create_catalog, open_catalog
 from tests.makers.raw_events import Line, ingest, pipeline_of, read_lake, segments_of, write_file
 from tests.makers.strategies import examples
@@ -222,7 +222,7 @@ def test_damage_that_no_snapshot_meets__is_reason_enough(
     attempt = new_attempt()
     rows: list[Row] = [source("in/a", attempt, "events"), run("r", attempt, "events")]
     base = maker.catalog.snapshot()
-    maker.catalog.commit(rows, topic="events", base=base, attempt_id=attempt)
+    commit_rows(maker.catalog, rows, base=base, attempt_id=attempt)
     before = catalog_rows(maker.root)
     path = min((maker.root / f"catalog/log/kind={kind}/topic=events").iterdir())
     path.write_bytes(path.read_bytes().replace(b"r", b"s"))
@@ -339,7 +339,7 @@ def test_a_rebuild_that_was_killed__is_done_again(maker: LakeMaker) -> None:
     def is_second(*_: Any, topic: str, **__: Any) -> bool:
         return topic == "other"
 
-    with dying_before(CatalogTable, "commit", is_second):
+    with dying_before(CatalogCommits, "make", is_second):
         rebuild_catalog(str(maker.root), dry_run=False)
     for begin in (create_catalog, open_catalog):  # an ingest would begin at offset 0
         with pytest.raises(CorruptData, match="did not finish"):
@@ -373,7 +373,7 @@ def test_a_late_mark_of_a_rebuild__does_not_open_what_the_next_one_left(maker: L
     root = str(maker.root)
     version = CatalogTable.open(maker.store).snapshot().version
     rebuild_catalog(root, dry_run=False, force=True)
-    with dying_before(CatalogTable, "commit"):
+    with dying_before(CatalogCommits, "make"):
         rebuild_catalog(root, dry_run=False, force=True)
     (maker.root / REBUILDING).write_bytes(json.dumps({"last_version": version}).encode())
     with pytest.raises(CorruptData, match="did not finish"):
@@ -521,7 +521,7 @@ def test_a_mark_that_storage_refuses_for_a_while__is_written(
         write(store, attempt_id)
 
     monkeypatch.setattr(transaction, "PAUSE_S", 0)
-    for module in (catalog_table, transaction):
+    for module in (commits, transaction):
         monkeypatch.setattr(module, "mark_committed", busy)
     ingest(run_pipeline(root, "3"), "3")
     assert not failures

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglake.catalog.schema import FILE_SCHEMAS, MaintenanceRow, SegmentRow
+from seglake.catalog.schema import FILE_SCHEMAS, MaintenanceRow, Row, SegmentRow
 from seglake.layout import REBUILDING, SUFFIXES, new_attempt
 from seglake.maintain.health.reindex import reindex
 from seglake.maintain.health.verify import verify
 from seglake.maintain.publish.publish import publish
 from seglake.maintain.tagging import tag
 from tests.harness.tiers import rest_but
-from tests.makers.catalog_rows import run, source
+from tests.makers.catalog_rows import commit_rows, run, source
 from tests.makers.lakes import Event, LakeMaker, Shape
 from tests.makers.strategies import event_lists, examples
 from tests.unit.maintain.refused import refuse
@@ -108,13 +108,8 @@ def _swap(maker: LakeMaker, **changes: object) -> None:
     """Commit a row that says something else of the first segment."""
     base = maker.catalog.snapshot()
     row: SegmentRow = maker.catalog.rows.segments(base, "events")[0]
-    maker.catalog.commit(
-        [dataclasses.replace(row, **changes)],  # type: ignore[arg-type]
-        topic="events",
-        base=base,
-        attempt_id=new_attempt(),
-        replaced=[(row.partition, row.base_offset)],
-    )
+    changed = dataclasses.replace(row, **changes)  # type: ignore[arg-type]
+    commit_rows(maker.catalog, [changed], base=base, replaced=[(row.partition, row.base_offset)])
 
 
 @pytest.mark.parametrize(
@@ -155,7 +150,7 @@ def test_runs__that_do_not_add_up_or_repeat_are_found(tmp_path: Path) -> None:
         first, attempt_id=new_attempt(), input_rows=5, records=3, quarantined=1
     )
     base = maker.catalog.snapshot()
-    maker.catalog.commit([run], topic="events", base=base, attempt_id=run.attempt_id)
+    commit_rows(maker.catalog, [run], base=base, attempt_id=run.attempt_id)
     problems = [finding.problem for finding in verify(str(tmp_path)).findings]
     assert [problem for problem in problems if "committed 2 times" in problem]
     assert [problem for problem in problems if "read 5 rows" in problem]
@@ -172,12 +167,8 @@ def whole_catalog(root: Path) -> LakeMaker:
     upkeep = MaintenanceRow(
         topic="events", operation="verify", attempt_id=attempt, started_at_ms=1, finished_at_ms=2
     )
-    maker.catalog.commit(
-        [source("in/a", attempt, "events"), run("r", attempt, "events"), upkeep],
-        topic="events",
-        base=maker.catalog.snapshot(),
-        attempt_id=attempt,
-    )
+    rows: list[Row] = [source("in/a", attempt, "events"), run("r", attempt, "events"), upkeep]
+    commit_rows(maker.catalog, rows, attempt_id=attempt)
     tag(str(root), "q3")
     publish(str(root), "events")
     return maker

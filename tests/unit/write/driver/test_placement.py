@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seglake.catalog.table import CatalogTable
+from seglake.catalog.commits import CatalogCommits
 from seglake.engine import Engine
 from seglake.errors import AttemptAbandoned
 from seglake.maintain.health.repair import rebuild_catalog
@@ -50,26 +50,26 @@ class Topic:
 
     def backfill(self, at_moves: Sequence[Came], at_commits: Sequence[Came]) -> Report:
         """A run; while it moves, and before it commits, others come."""
-        commit, move = CatalogTable.commit, RebaseTask.run
+        commit, move = CatalogCommits.make, RebaseTask.run
         moves, commits = [*reversed(at_moves)], [*reversed(at_commits)]
         with pytest.MonkeyPatch.context() as patch:
 
             def others(came: list[Came]) -> None:
                 with patch.context() as plain:
-                    plain.setattr(CatalogTable, "commit", commit)
+                    plain.setattr(CatalogCommits, "make", commit)
                     for partitions in came.pop() if came else ():
                         self.run(partitions)
 
-            def committed(table: CatalogTable, *given: Any, **named: Any) -> int:
+            def committed(own: CatalogCommits, *given: Any, **named: Any) -> int:
                 others(commits)
-                return commit(table, *given, **named)
+                return commit(own, *given, **named)
 
             def moved(task: RebaseTask, engine: Engine, segments: Sequence[Any]) -> list[Any]:
                 self.copies.append(len(segments))
                 others(moves)
                 return move(task, engine, segments)
 
-            patch.setattr(CatalogTable, "commit", committed)
+            patch.setattr(CatalogCommits, "make", committed)
             patch.setattr(RebaseTask, "run", moved)
             return self.run(PARTITIONS, 30)
 

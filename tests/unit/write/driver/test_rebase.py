@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from seglake.catalog.commits import CatalogCommits
 from seglake.catalog.schema import SegmentRow
-from seglake.catalog.table import CatalogTable
 from seglake.errors import CorruptData, StoreError
 from seglake.format.decode import scan_batches
 from seglake.format.index import RECORD_KEYS, IndexPolicy
@@ -94,7 +94,7 @@ def test_a_lost_race_copies_only_what_moves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Others append to partition 1, then to 1 and 2; nobody appends to the partitions 0 and 3."""
-    lake, commit = tmp_path / "lake", CatalogTable.commit
+    lake, commit = tmp_path / "lake", CatalogCommits.make
     topic = {"partition_field": "p", "partitions": 4}
     others = [[1], [1, 2], [1]]
 
@@ -104,17 +104,17 @@ def test_a_lost_race_copies_only_what_moves(
         path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
         return ingest(pipeline_of(lake, path, topic=topic), name)
 
-    def overtaken(table: CatalogTable, *given: Any, **named: Any) -> int:
+    def overtaken(commits: CatalogCommits, *given: Any, **named: Any) -> int:
         if others:
             partitions = others.pop(0)
             with monkeypatch.context() as inner:
-                inner.setattr(CatalogTable, "commit", commit)
+                inner.setattr(CatalogCommits, "make", commit)
                 run(f"other {len(others)}", partitions)
-        return commit(table, *given, **named)
+        return commit(commits, *given, **named)
 
     run("first", range(4))
     with monkeypatch.context() as patched:
-        patched.setattr(CatalogTable, "commit", overtaken)
+        patched.setattr(CatalogCommits, "make", overtaken)
         report = run("backfill", range(4))
     assert (report.rebased, report.records) == (3, 40)
     table = open_catalog(str(lake))

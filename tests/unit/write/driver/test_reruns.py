@@ -14,6 +14,7 @@ import pytest
 import seglake
 from seglake.advice.finding import Finding
 from seglake.catalog import transaction
+from seglake.catalog.commits import CatalogCommits
 from seglake.catalog.table import CatalogTable
 from seglake.catalog.version.snapshot import Snapshot
 from seglake.config import Pipeline
@@ -419,15 +420,15 @@ def interfere(
     monkeypatch: pytest.MonkeyPatch, times: int, act: Callable[[Callable[[], int]], int]
 ) -> list[str]:
     """Do `act` instead of the first so many commits; returns the list of all attempts at one."""
-    real, calls = CatalogTable.commit, []
+    real, calls = CatalogCommits.make, []
 
-    def instead(table: CatalogTable, rows: Any, **named: Any) -> int:
+    def instead(commits: CatalogCommits, change: Any, **named: Any) -> int:
         calls.append(named["attempt_id"])
-        go_on = partial(real, table, rows, **named)
+        go_on = partial(real, commits, change, **named)
         return act(go_on) if len(calls) <= times else go_on()
 
     monkeypatch.setattr(transaction, "PAUSE_S", 0.0)
-    monkeypatch.setattr(CatalogTable, "commit", instead)
+    monkeypatch.setattr(CatalogCommits, "make", instead)
     return calls
 
 

@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import seglake
+from seglake.catalog.commits import CatalogCommits
 from seglake.catalog.quarantine.open_rejects import open_attempts, redrive_from_run
-from seglake.catalog.table import CatalogTable
 from seglake.cli.app import app
 from seglake.engine import LocalEngine
 from seglake.errors import ConfigError, InputError, QuarantineLimit, StoreError, UsageError
@@ -36,6 +36,7 @@ from seglake.write.driver import redrive as redrive_input
 from seglake.write.driver.attempt import DeclaredRun
 from tests.harness.engines import ScatteredEngine
 from tests.harness.meanwhile import before_first
+from tests.makers.catalog_rows import commit_rows
 from tests.makers.lakes import open_catalog
 from tests.makers.raw_events import T, ingest, read_lake
 from tests.makers.redriven import (
@@ -228,7 +229,7 @@ def test_of_two_redrives_at_once_the_second_takes_what_is_left(
 
     given_ = {"paths": ["/nowhere"]}
     with monkeypatch.context() as patched:
-        before_first(patched, CatalogTable, "commit", overtake)
+        before_first(patched, CatalogCommits, "make", overtake)
         report = redriven(model.settings([], "b", input=given_), "run 0")
     names = {"b": ("already done", "run 0 redrive 1"), "c": ("committed", "run 0 redrive 2"),
              "a": ("committed", "run 0 redrive 1")}  # fmt: skip
@@ -248,7 +249,7 @@ def test_the_id_of_a_redrive_is_nobody_elses(model: Model, monkeypatch: pytest.M
     def overtake() -> None:
         assert ingest(settings, "run 0 redrive 1").records == 1
 
-    before_first(monkeypatch, CatalogTable, "commit", overtake)
+    before_first(monkeypatch, CatalogCommits, "make", overtake)
     report = redriven(model.settings([model.folder], "b"), "run 0")
     assert report.run_id == "run 0 redrive 2"
     with pytest.raises(ConfigError, match=r"'run 0 redrive 2'.* as a redrive.*another --run-id"):
@@ -288,7 +289,7 @@ def test_a_redrive_whose_rejects_leave_meanwhile_loses(
 ) -> None:
     act, sentence = LOSSES[loss]
     with monkeypatch.context() as patched:
-        before_first(patched, CatalogTable, "commit", lambda: act(model))
+        before_first(patched, CatalogCommits, "make", lambda: act(model))
         with pytest.raises(UsageError, match=sentence):
             redriven(model.settings([model.folder], "b"), "run 0")
     if loss == "undone":
@@ -301,7 +302,7 @@ def test_a_redrive_of_a_run_that_is_replaced_meanwhile_takes_the_new_rejects(
     model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The rows that the replacement made records of are no rejects any more."""
-    before_first(monkeypatch, CatalogTable, "commit", lambda: _replace(model, "b"))
+    before_first(monkeypatch, CatalogCommits, "make", lambda: _replace(model, "b"))
     report = redriven(model.settings([model.folder], "c"), "run 0")
     assert (report.status, report.run_id) == ("committed", "run 0 redrive 1")
     run = model.runs[0]
@@ -380,7 +381,7 @@ def test_a_run_that_cannot_be_redriven_is_one_sentence(model: Model) -> None:
     catalog = open_catalog(str(model.root))
     (run,) = catalog.rows.runs(catalog.snapshot(), "events")
     of_frame = dataclasses.replace(run, run_id="frame", input_files=0)
-    catalog.commit([of_frame], topic="events", base=catalog.snapshot(), attempt_id=run.attempt_id)
+    commit_rows(catalog, [of_frame], attempt_id=run.attempt_id)
     with pytest.raises(UsageError, match=r"'frame' ingested a DataFrame.*cannot be read again"):
         redriven(settings, "frame")
     with pytest.raises(UsageError, match="there is no lake"):

@@ -15,6 +15,8 @@ An attempt is one try at a run or at a command of maintenance. It goes through t
     4. It commits to the Delta table.
     5. It puts `success`, its marker. A manifest without a marker may belong to a failed attempt.
        Only the catalog can decide that. If the catalog is lost, a person must.
+       If the process died before, the same run started again, the next command of maintenance
+       (`transaction.write_recent_markers`) or a vacuum (`commits.write_missing_markers`) puts it.
     6. It deletes its announcement.
 
 A claim "committing" may belong to a process that died or that pauses. A vacuum, an erasure, or the

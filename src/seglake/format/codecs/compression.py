@@ -38,7 +38,8 @@ _GZIP = 16 + zlib.MAX_WBITS
 def compressor(name: str, level: int | None = None) -> Compress | None:
     """Return a function that compresses records, or None for codec "none".
 
-    `level` is `compression.gzip.level` or `compression.zstd.level`; None selects Kafka's default.
+    `level` is `compression.gzip.level` or `compression.zstd.level`, which have their defaults in
+    `config/topic.py`. None selects Kafka's default, for lz4 and for batches that are encoded again.
     Raises ConfigError for an unknown codec.
     """
     if name not in IDS:

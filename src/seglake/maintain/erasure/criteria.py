@@ -1,4 +1,6 @@
-"""Match rejected rows with the record keys that an erasure removes.
+"""Parse the record keys that an erasure removes, and match rejected rows with them.
+
+`rewrites.count_hits` matches records.
 
 The settings that would have given a rejected row its key are unknown. So a row is erased if it
 contains a key as a whole word:

@@ -1,9 +1,9 @@
 """Verify the files and the catalog of a lake.
 
 Files are checked by size and CRC-32C. If a file is wrong, its segment is searched, so that the
-finding names the damaged byte. A search checks every batch's checksum, decodes every record, checks
-the order of offsets and the number of records, and compares the index files with index files built
-from the log. With `deep`, all segments are searched.
+finding names the damaged byte. A search (`reindex.check_segment`) checks every batch's checksum,
+decodes every record, checks the order of offsets and the number of records, and compares the index
+files with index files built from the log. With `deep`, all segments are searched.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Determine the input of a run, which is a DataFrame or files that the topic does not have yet."""
+"""Determine the input of a run, and cut its files into splits.
+
+The input is a DataFrame, or the files that the topic does not have yet.
+"""
 
 from __future__ import annotations
 

@@ -267,7 +267,7 @@ FAULTS: dict[str, Put] = {
         )
     ],
     "an erasure and a tag pass each other": lambda: [
-        edited(_Erasure, "_plan", ("        beside=[WHOLE_LAKE],\n", ""))
+        edited(_Erasure, "_plan", ("        unchanged_topics=[WHOLE_LAKE],\n", ""))
     ],
     "an erasure passes tags by": lambda: [patch.object(TagErasure, "find", lambda *_: {})],
     "a version from before an erasure gets a tag": lambda: [

@@ -67,16 +67,16 @@ class CatalogCommits:
             lost_races: The number of earlier tries of the attempt to commit.
 
         Raises:
-            CommitConflict: The topic, or a topic in `change.beside`, changed since `base`, or data
-                files with rows to remove were merged.
+            CommitConflict: The topic, or one of `change.unchanged_topics`, changed since `base`, or
+                data files with rows to remove were merged.
             AttemptAbandoned: A vacuum or an erasure abandoned the attempt, or an attempt in
-                `change.files_of`.
+                `change.other_attempts`.
             CorruptData: The log would have a hole or an overlap.
             UsageError: A row contradicts the topic.
             StoreError: Storage failed.
         """
         checked = check_change(change, topic, base)
-        for owner in (attempt_id, *change.files_of):
+        for owner in (attempt_id, *change.other_attempts):
             claim(self._store, owner, topic)
         removals = checked.removals(base)
         actions = self._write_files(checked, removals, base)
@@ -89,7 +89,7 @@ class CatalogCommits:
             base.version,
             actions,
             application=f"seglake/{topic}",
-            beside=[f"seglake/{each}" for each in change.beside],
+            unchanged=[f"seglake/{each}" for each in change.unchanged_topics],
             info={"seglake.attempt": attempt_id},
             operation="REPLACE" if removals else "WRITE",
         )

@@ -110,17 +110,17 @@ class Change(NamedTuple):
     """The change that one commit makes to a topic.
 
     It adds `rows`. It removes the live segments `replaced`, given as pairs of partition and base
-    offset, and the source rows of the attempts `forgotten`. `files_of` are other attempts, without
-    a commit, whose files the rows name. The topics `beside` must not have changed since the version
-    that this change continues. `tags` are new rows of tags. Tags belong to no topic, so `beside`
-    must then have `@lake`.
+    offset, and the source rows of the attempts `forgotten`. `other_attempts` have no
+    commit, and the rows name their files. The topics `unchanged_topics` must not have changed since
+    the version that this change continues. `tags` are new rows of tags. Tags belong to no topic, so
+    `unchanged_topics` must then have `@lake`.
     """
 
     rows: Sequence[Row] = ()
     replaced: Sequence[tuple[int, int]] = ()
     forgotten: Collection[str] = ()
-    files_of: Collection[str] = ()
-    beside: Collection[str] = ()
+    other_attempts: Collection[str] = ()
+    unchanged_topics: Collection[str] = ()
     tags: Sequence[TagRow] = ()
 
 

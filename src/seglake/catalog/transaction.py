@@ -297,7 +297,7 @@ class _Transaction:
                 for row in change.rows
                 if isinstance(row, RunRow | MaintenanceRow) and row.attempt_id == self._attempt_id
             }
-            self._tried = [self._attempt_id, *sorted(change.files_of)]
+            self._tried = [self._attempt_id, *sorted(change.other_attempts)]
             self._owners |= dict.fromkeys(self._tried)
             try:
                 return self._commit(change, base)

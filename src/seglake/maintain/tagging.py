@@ -181,7 +181,7 @@ class _Tagging:
             object_crc32c=written.checksum, created_at_ms=now_ms(), until_ms=self._until_ms,
         )  # fmt: skip
         change = self._change(TAG, row)
-        return change._replace(files_of={written.attempt_id} - {self._report.attempt_id})
+        return change._replace(other_attempts={written.attempt_id} - {self._report.attempt_id})
 
     def _object(self, version: int, base: Snapshot) -> TagObject:
         """Write the object of the new tag, and return it.
@@ -304,7 +304,7 @@ def rewrite_tag(
         erased: The records that were removed from the segments.
 
     Returns:
-        The next row of the tag. The commit that adds it must have its attempt in `files_of`.
+        The next row of the tag. The commit that adds it must have its attempt in `other_attempts`.
 
     Raises:
         VersionExpired: The tag was changed.

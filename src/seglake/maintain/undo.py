@@ -292,7 +292,7 @@ class RunRemoval:
             rows=[*states, *new],
             replaced=[(row.partition, row.base_offset) for row in old],
             forgotten={run.attempt_id for run in runs},
-            files_of=self.attempts,
+            other_attempts=self.attempts,
         )
 
 

@@ -81,7 +81,7 @@ def test_segments_that_were_moved__are_given_up_too(
         if len(calls) == 1:
             other_run(pipeline)
         if len(calls) == 3:  # the second one was the other run's
-            (moved,) = change.files_of
+            (moved,) = change.other_attempts
             assert moved != calls[0]
             assert claims.abandon(open_store(pipeline.root), moved) is None
         return real(commits, change, **named)

@@ -78,7 +78,7 @@ class DeltaLog:
         actions: Iterable[Action],
         *,
         application: str | None = None,
-        beside: Iterable[str] = (),
+        unchanged: Iterable[str] = (),
         info: Mapping[str, str] | None = None,
         operation: Operation = "WRITE",
         follow: bool = True,
@@ -91,7 +91,7 @@ class DeltaLog:
             base: The version to continue.
             actions: The actions that add and remove files.
             application: The id of the commit's app transaction.
-            beside: The ids of further app transactions.
+            unchanged: The ids of further app transactions.
             info: Further fields of the description.
             operation: Delta's name of the operation.
             follow: Whether the commit may follow other commits made since `base` that do not
@@ -109,7 +109,7 @@ class DeltaLog:
             # The log keeps each commit after a recent one, so this is another table.
             raise self.replaced_error()
         token = str(uuid.uuid4())
-        applications = [each for each in (application, *beside) if each is not None]
+        applications = [each for each in (application, *unchanged) if each is not None]
         lines = [*header_actions(operation, token, info or {}, applications, base + 1), *actions]
         data = "\n".join(map(json.dumps, lines)).encode()
         mine, between = parse_commit(base, lines), list[DeltaCommit]()

@@ -637,8 +637,8 @@ class _Erasure:
         return Change(
             rows=[*written, report.row(ERASE)],
             replaced=[(row.partition, row.base_offset) for row in rows],
-            files_of=self._logs.attempts,
-            beside=[WHOLE_LAKE],
+            other_attempts=self._logs.attempts,
+            unchanged_topics=[WHOLE_LAKE],
             tags=tags,
         )
 

@@ -339,8 +339,8 @@ def reindex_rows(
             change = Change(
                 rows=[*(renewed[old] for old in live), report.row("reindex")],
                 replaced=[(old.partition, old.base_offset) for old in live],
-                files_of=attempts,
-                beside=[WHOLE_LAKE] if tags else [],
+                other_attempts=attempts,
+                unchanged_topics=[WHOLE_LAKE] if tags else [],
                 tags=[written[tag] for tag in tags],
             )
             return change if done else None

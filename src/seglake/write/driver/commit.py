@@ -97,8 +97,8 @@ class Commit:
             self._rebase_onto(base)
         removal = self._removal(base)
         rows = [*removal.rows, *self._rows(removal.rows)]
-        files_of = {*removal.files_of, *self._placement.copied_to}
-        return removal._replace(rows=rows, files_of=files_of)
+        other_attempts = {*removal.other_attempts, *self._placement.copied_to}
+        return removal._replace(rows=rows, other_attempts=other_attempts)
 
     def _removal(self, base: Snapshot) -> Change:
         """Return the change that removes the replaced runs, and fill in the report."""

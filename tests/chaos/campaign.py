@@ -26,9 +26,11 @@ class Campaign(Generic[JobT]):
         self._folder, self._place, self._trace = folder, place, folder / "trace"
         self._last: Kill | None = None
 
-    def run(self, kills: int, told: Callable[[int], None] = lambda _kills: None) -> None:
-        """Play rounds until this many more kills have hit."""
-        number, wanted = 0, len(self._account.kills) + kills
+    def run(
+        self, kills: int, told: Callable[[int], None] = lambda _kills: None, first: int = 0
+    ) -> None:
+        """Play rounds, from the one of this number on, until this many more kills have hit."""
+        number, wanted = first, len(self._account.kills) + kills
         while len(self._account.kills) < wanted:
             self.round(number)
             number += 1

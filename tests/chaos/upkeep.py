@@ -50,12 +50,12 @@ ASIDE_RUNS = 7  # into the other topic, so that `maintain` has something to merg
 APART = 7  # stories begin with other steps
 
 
-def begin(lake: str, folder: Path, place: str, seed: int) -> Scenario:
+def begin(lake: str, folder: Path, place: str, seed: int, aside_runs: int = ASIDE_RUNS) -> Scenario:
     """Make a lake with several runs whose topics may lose records; its files are below `folder`."""
     scenario = Scenario(SHAPE, folder, place, random.Random(f"{seed} maintenance"))
     copy_lake(scenario.undisturbed((OTHER, RUN)), lake)
     set_topic(open_catalog(lake), "events", RETENTION)
-    for number in range(ASIDE_RUNS):
+    for number in range(aside_runs):
         scenario.run_aside(lake, f"aside {number}")
     return scenario
 
@@ -83,7 +83,8 @@ class Maintenance(Campaign[Upkeep]):
         super().__init__(account, where, folder, place, attack)
         self._told = told
         self._begun = f"{place}/to-maintain"
-        scenario = begin(self._begun, folder / "files", place, account.seed)
+        aside_runs = ASIDE_RUNS if "maintain" in told else 0
+        scenario = begin(self._begun, folder / "files", place, account.seed, aside_runs)
         self._leave_a_dead_attempt(scenario)
         self._seen: dict[str, Observed] = {"": observe(self._begun)}
         self._between: list[Observed] = []  # what `maintain` lets readers see

@@ -14,6 +14,7 @@ from seglake.layout import new_attempt
 from seglake.maintain.publish import publish as publishing
 from seglake.maintain.publish.columns import TableColumns
 from tests.harness.observed import copy_lake
+from tests.harness.tiers import rest_but_today
 from tests.makers.lakes import Event, LakeMaker, open_catalog
 from tests.makers.many_segments import TOPIC, many_segments
 from tests.makers.published import FIELDS, require_equal
@@ -60,7 +61,7 @@ def test_table_on_s3_equals_the_log(lake: str) -> None:
     require_equal(lake, "events")
 
 
-@pytest.mark.parametrize("fault", [Fault.LOST, Fault.RESET, Fault.BUSY_AFTER])
+@pytest.mark.parametrize("fault", rest_but_today([Fault.LOST, Fault.RESET, Fault.BUSY_AFTER]))
 def test_publish_survives_a_fault_at_each_write(
     lake: str, proxy: Proxy, through: Callable[..., None], fault: Fault
 ) -> None:

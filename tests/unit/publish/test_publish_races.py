@@ -20,6 +20,7 @@ from seglake.maintain.publish import publish as publishing
 from seglake.maintain.publish.encode import FileWriter
 from seglake.store.local import _LocalStore
 from tests.harness.meanwhile import before_first
+from tests.harness.tiers import rest_but_today
 from tests.makers.lakes import LakeMaker
 from tests.makers.published import FIELDS, require_equal
 from tests.unit.publish.test_publish import event, make, publish
@@ -209,18 +210,18 @@ def fail_at(faulty: pytest.MonkeyPatch, number: int, error: BaseException, *, af
 
 
 @pytest.mark.parametrize(
-    ("error", "after"),  # a process that dies after a request dies before the next one
-    [
+    "failure",  # and whether after a request; a process that dies then dies before the next one
+    rest_but_today([
         (KeyboardInterrupt(), False),
         (StoreError("storage failed"), False),
         (StoreError("storage failed"), True),
-    ],
-)
+    ]),
+)  # fmt: skip
 def test_publish_that_dies_or_fails_at_any_request_is_finished_by_the_next(
-    tmp_path: Path, error: BaseException, *, after: bool
+    tmp_path: Path, failure: tuple[BaseException, bool]
 ) -> None:
     root = tmp_path / "lake"
-    maker = LakeMaker(root, partitions=1)
+    maker, (error, after) = LakeMaker(root, partitions=1), failure
     maker.run({0: [event(n) for n in range(5)]})
     for at in itertools.count(1):
         maker.run({0: [event(at), event(at + 1, KEY.encode())]})

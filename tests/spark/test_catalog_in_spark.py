@@ -49,15 +49,6 @@ def run(spark: SparkSession) -> Iterator[Callable[..., None]]:
 
 @pytest.mark.rest
 @pytest.mark.long
-def test_an_optimize__is_digested(run: Spark, tmp_path: Path) -> None:
-    maker = made_lake(tmp_path)
-    run(maker, "OPTIMIZE {t}", "ALTER TABLE {t} ADD COLUMN (note STRING)")
-    assert len(commits(maker)) == 1 + maker.versions[-1] + 2
-    assert_digested(maker, 2)
-
-
-@pytest.mark.rest
-@pytest.mark.long
 def test_what_changes_no_row__is_digested(run: Spark, spark: SparkSession, tmp_path: Path) -> None:
     maker = made_lake(tmp_path)
     run(

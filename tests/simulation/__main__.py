@@ -31,13 +31,9 @@ def main(arguments: list[str] | None = None) -> int:
     read.add_argument(
         "--find", action="store_true", help="look for seeds of faults without a script"
     )
-    read.add_argument(
-        "--found", nargs="*", metavar="FAULT", help="find these, or all, by script or seed"
-    )
+    read.add_argument("--found", nargs="*", help="find these faults, or all, by script or seed")
     read.add_argument("--scripts", action="store_true", help="as --found, but only by scripts")
-    read.add_argument(
-        "--steady", nargs="*", type=int, metavar="SEED", help="play these, or all that failed once"
-    )
+    read.add_argument("--steady", nargs="*", type=int, help="play these, or all that failed once")
     read.add_argument("--repeat", action="store_true", help="play the first ones twice")
     asked = read.parse_args(arguments)
     seed = int(time.time()) if asked.seed is None else asked.seed

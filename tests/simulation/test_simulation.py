@@ -29,7 +29,6 @@ def test_histories_of_the_day(one_in: int) -> None:
     """And each is the same call for call when it is played again."""
     given = ("--histories", str(10 // one_in), "--seed", str(seed_of_the_day() * 1000))
     done = simulated(*given, "--repeat", "--steady", *map(str, of_today(STEADY, one_in)))
-    print(done.stdout)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
 
 

@@ -51,9 +51,12 @@ TOMBSTONES = "chronicles/tombstones"
 TABLES = "tables"
 FOLDERS = (CATALOG, TOPICS, ATTEMPTS, CHRONICLES, TABLES)  # all folders below the root of a lake
 
-KEY_INDEX: Literal["keyindex"] = "keyindex"
-Suffix = Literal["log", "index", "timeindex", "zonemap", "keyindex"]
-SUFFIXES: tuple[Suffix, ...] = get_args(Suffix)[:-1]  # every segment has these files
+RequiredSuffix = Literal["log", "index", "timeindex", "zonemap"]
+OptionalSuffix = Literal["keyindex"]
+Suffix = Literal[RequiredSuffix, OptionalSuffix]
+SUFFIXES: tuple[Suffix, ...] = get_args(RequiredSuffix)  # every segment has these files
+OPTIONAL_SUFFIXES: tuple[Suffix, ...] = get_args(OptionalSuffix)
+ALL_SUFFIXES = SUFFIXES + OPTIONAL_SUFFIXES  # the log is the first, all others are index files
 LINK: Literal["link"] = "link"
 
 _UUID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
@@ -67,7 +70,7 @@ _ATTEMPT_KEY = re.compile(
 )
 _SEGMENT_KEY = re.compile(
     rf"{TOPICS}/(?!\.{{1,2}}-[0-9]+/)({_TOPIC})-({_NUMBER})/"
-    rf"({_UUID})/([0-9]{{20}})\.({'|'.join(SUFFIXES)}|{KEY_INDEX}|{LINK})"
+    rf"({_UUID})/([0-9]{{20}})\.({'|'.join(ALL_SUFFIXES)}|{LINK})"
 )
 
 
@@ -143,7 +146,7 @@ def segment_key(file: SegmentFile) -> str:
     """Return the key of a segment's file. Raises UsageError if a part of it is out of range."""
     if not 0 <= file.base_offset <= INT64_MAX:
         raise UsageError(f"base offset {file.base_offset} is not between 0 and {INT64_MAX}")
-    if file.suffix not in {*SUFFIXES, KEY_INDEX, LINK}:
+    if file.suffix not in {*ALL_SUFFIXES, LINK}:
         raise UsageError(f"a segment has no file with the suffix {file.suffix!r}")
     folder = attempt_folder(file.topic, file.partition, file.attempt_id)
     return f"{folder}/{file.base_offset:020d}.{file.suffix}"

@@ -215,7 +215,7 @@ def _indexes() -> list[bytes]:
     table = _table()
     sealed = seal(7, table, choose_indexed(table, policy)) if (policy := Shape().policy) else None
     assert sealed is not None
-    return [sealed.offset_index, sealed.time_index, b"", b"\0" * 48]
+    return [sealed.files["index"], sealed.files["timeindex"], b"", b"\0" * 48]
 
 
 @target(CorruptData, seeds=_indexes)

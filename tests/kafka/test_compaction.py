@@ -18,7 +18,6 @@ from seglake.engine import LocalEngine
 from seglake.format.index import IndexPolicy
 from seglake.format.segment import rebuild
 from seglake.layout import attempt_folder, new_attempt
-from seglake.log.files import index_files
 from seglake.maintain.commit import Clock
 from seglake.maintain.compaction.compact import compact_topic
 from seglake.maintain.compaction.passes import compacted_topic, group_segments
@@ -219,7 +218,7 @@ def test_markers_and_producers_stay(kafka: Kafka, cleaner: KafkaCleaner, tmp_pat
     kafka.write_segment(folder, 0, [*batches, plain])
     table = describe((folder / f"{0:020}.log").read_bytes())
     sealed = rebuild(0, table, IndexPolicy(4096))
-    files = {"log": (folder / f"{0:020}.log").read_bytes(), **index_files(sealed)}
+    files = {"log": (folder / f"{0:020}.log").read_bytes(), **sealed.files}
     for suffix, data in files.items():
         (folder / f"{0:020}.{suffix}").write_bytes(data)
     changes: dict[str, Any] = {f"{suffix}_bytes": len(data) for suffix, data in files.items()}

@@ -138,8 +138,8 @@ def test_what_kafka_writes_is_read(
         assert_read_as_kafka_reads(kafka, log)
         if segment[1]:
             sealed = rebuild(base, describe(log.read_bytes()), IndexPolicy(interval))
-            assert sealed.offset_index == index.read_bytes()
-            assert sealed.time_index == time_index.read_bytes()
+            assert sealed.files["index"] == index.read_bytes()
+            assert sealed.files["timeindex"] == time_index.read_bytes()
 
 
 @given(event_lists(min_size=100), st.sampled_from(NAMES), st.integers(1, 80))

@@ -245,7 +245,7 @@ def compacted(kafka: Kafka, folder: Path, row: SegmentRow, batches: list[Batch])
     kafka.write_segment(folder, row.base_offset, batches, index_interval_bytes=0)
     table = describe((folder / f"{row.base_offset:020}.log").read_bytes())
     sealed = rebuild(row.base_offset, table, IndexPolicy(0))
-    (folder / f"{row.base_offset:020}.zonemap").write_bytes(sealed.zone_map)
+    (folder / f"{row.base_offset:020}.zonemap").write_bytes(sealed.files["zonemap"])
     files = {path.suffix[1:]: path for path in folder.glob(f"{row.base_offset:020}.*")}
     facts: dict[str, Any] = {
         f"{suffix}_bytes": path.stat().st_size for suffix, path in files.items()

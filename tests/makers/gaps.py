@@ -177,7 +177,7 @@ def stored(
     }  # fmt: skip
     made = SegmentRow(**columns)
     maker.store.put(made.key("log"), log)
-    return SegmentRow(**{**columns, **put_indexes(maker.store, made.id, sealed)})
+    return SegmentRow(**{**columns, **put_indexes(maker.store, made.id, sealed.files)})
 
 
 def _complete(log: bytes) -> BatchTable:

@@ -25,7 +25,7 @@ from seglake.format.encode import EncodedBatches, Encoding, encode_batches, enco
 from seglake.format.index import IndexPolicy
 from seglake.format.records import Headers, Records, Spans
 from seglake.format.segment import Roller, Sealed, SegmentLimits
-from seglake.layout import SegmentFile, Suffix, new_attempt, segment_key
+from seglake.layout import attempt_folder, new_attempt
 from seglake.log.files import content_of
 from seglake.log.key_indexes import KeyIndexBuilder
 from seglake.maintain.commit import TopicReport, commit_change
@@ -201,15 +201,12 @@ class LakeMaker:
     def _segment_row(
         self, partition: int, base: int, sealed: Sealed, log: bytes, shape: Shape, attempt: str
     ) -> SegmentRow:
-        files: dict[Suffix, bytes] = {
-            "log": log, "index": sealed.offset_index,
-            "timeindex": sealed.time_index, "zonemap": sealed.zone_map,
-        }  # fmt: skip
-        if shape.policy.subjects:
-            files["keyindex"] = _key_index(base, log, shape.policy)
+        builder = KeyIndexBuilder(base, shape.policy)
+        builder.add(scan_batches(log), log)
+        folder = self.root / attempt_folder(self.topic, partition, attempt)
+        files: dict[str, bytes] = {"log": log, **sealed.files, **builder.finish(len(log))}
         for suffix, data in files.items():
-            key = segment_key(SegmentFile(self.topic, partition, attempt, base, suffix))
-            path = self.root / key
+            path = folder / f"{base:020}.{suffix}"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(data)
         facts: dict[str, Any] = {f"{name}_bytes": len(data) for name, data in files.items()}
@@ -245,12 +242,6 @@ def _deletion(report: TopicReport, partition: int, log_start: int, base: Snapsho
     if log_start <= view.log_start_offset:
         return None
     return move_log_starts(base, report, "delete-records", [log_start_change(view, log_start)])
-
-
-def _key_index(base: int, log: bytes, policy: IndexPolicy) -> bytes:
-    builder = KeyIndexBuilder(base, policy)
-    builder.add(scan_batches(log), log)
-    return builder.finish(len(log))
 
 
 def _encode(rows: Sequence[Event], base: int, shape: Shape) -> list[EncodedBatches]:

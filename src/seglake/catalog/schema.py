@@ -20,7 +20,7 @@ import pyarrow as pa
 from seglake.errors import CorruptData
 from seglake.format.index import RECORD_KEYS, IndexPolicy, Subjects, subjects_from_json, subjects_of
 from seglake.format.value_format import ValueFormat, value_format_of
-from seglake.layout import KEY_INDEX, LINK, SUFFIXES, WHOLE_LAKE, SegmentFile, Suffix, segment_key
+from seglake.layout import ALL_SUFFIXES, LINK, WHOLE_LAKE, SegmentFile, Suffix, segment_key
 from seglake.times.intervals import Interval
 
 Kind = Literal["segment", "run", "source", "topic", "partition", "maintenance", "tag", "table"]
@@ -128,7 +128,16 @@ class SegmentRow(WithSegmentId):
     @property
     def suffixes(self) -> tuple[Suffix, ...]:
         """Return the suffixes of the segment's files. The log is the first."""
-        return SUFFIXES if self.keyindex_bytes is None else (*SUFFIXES, KEY_INDEX)
+        return tuple(each for each in ALL_SUFFIXES if getattr(self, f"{each}_bytes") is not None)
+
+    def size(self, suffix: Suffix) -> int:
+        """Return the size of one of the segment's files in bytes, or 0 if there is no such file."""
+        return getattr(self, f"{suffix}_bytes") or 0
+
+    @property
+    def index_files_bytes(self) -> int:
+        """Return the total size of the segment's index files in bytes."""
+        return sum(map(self.size, ALL_SUFFIXES[1:]))
 
 
 def subjects_in(keyindex_of: str | None) -> Subjects:

@@ -35,18 +35,18 @@ class SegmentLimits:
 
 
 class Sealed(NamedTuple):
-    """The index files of a finished segment, and the values for its catalog row."""
+    """The index files of a finished segment by suffix, and the values for its catalog row.
 
-    offset_index: bytes
-    time_index: bytes
-    zone_map: bytes
+    Optional index files that need the records, such as a key index, are not included.
+    """
+
+    files: dict[str, bytes]
     end_offset: int  # exclusive
     record_count: int
     min_timestamp: int
     max_timestamp: int
     offset_of_max_timestamp: int  # -1 without records, like both timestamps
     max_lateness_ms: int
-    key_index: bytes | None = None  # see `keyindex`
 
 
 class Roller:
@@ -120,10 +120,13 @@ class Roller:
 
 def seal(base_offset: int, table: BatchTable, indexed: npt.NDArray[np.bool_]) -> Sealed:
     """Make the index files of the segment whose batches `table` describes."""
+    files = {
+        "index": offset_index(base_offset, table, indexed).encode(),
+        "timeindex": time_index(base_offset, table, indexed).encode(),
+        "zonemap": zonemap.encode(zonemap.build(base_offset, table, indexed)),
+    }
     return Sealed(
-        offset_index(base_offset, table, indexed).encode(),
-        time_index(base_offset, table, indexed).encode(),
-        zonemap.encode(zonemap.build(base_offset, table, indexed)),
+        files,
         int(table["last_offset"][-1]) + 1,
         int(table["count"].sum(dtype=np.int64)),
         *_times(table[table["count"] > 0]),

@@ -32,6 +32,7 @@ from seglake.errors import UsageError
 from seglake.format.batch import LEADER_EPOCH_AT, BatchTable
 from seglake.format.encode import EncodedBatches
 from seglake.format.filter import blank
+from seglake.format.index import IndexPolicy
 from seglake.format.records import Bytes
 from seglake.format.segment import rebuild
 from seglake.kafka import folder as folders
@@ -242,12 +243,12 @@ def _write_some(
         return None
     base = int(first.table["base_offset"][0])
     with target.writer(_key(row, base, "log")) as sink:
-        log = LogWriter(sink, base)
+        log = LogWriter(sink, base, IndexPolicy())  # without a key index, which Kafka does not have
         for part in chain([first], parts):
             log.write(EncodedBatches(_fresh(part.data, part.table), part.table))
     sealed = rebuild(base, log.table, row.index_policy)
-    target.put(_key(row, base, "index"), sealed.offset_index)
-    target.put(_key(row, base, "timeindex"), sealed.time_index)
+    target.put(_key(row, base, "index"), sealed.files["index"])
+    target.put(_key(row, base, "timeindex"), sealed.files["timeindex"])
     return _WrittenLog(row.partition, base, log.end, log.size)
 
 

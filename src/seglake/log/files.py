@@ -1,5 +1,6 @@
 """Write the index files of a segment, and check every file against the segment's catalog row."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import crc32c
@@ -11,46 +12,40 @@ from seglake.format.batch import LEADER_EPOCH_AT, BatchTable
 from seglake.format.index import RECORD_KEYS, subjects_as_json
 from seglake.format.keyindex import decode_head
 from seglake.format.records import Bytes, Int64s
-from seglake.format.segment import Sealed
-from seglake.layout import KEY_INDEX, Suffix
+from seglake.layout import ALL_SUFFIXES, Suffix
 from seglake.store import Store
 
 _EPOCHS = 1000  # the most changes of the leader epoch that a check of one log records
 
 
-def index_files(sealed: Sealed) -> dict[Suffix, bytes]:
-    """Return the content of each index file, by suffix."""
-    files: dict[Suffix, bytes] = {
-        "index": sealed.offset_index,
-        "timeindex": sealed.time_index,
-        "zonemap": sealed.zone_map,
-    }
-    return files if sealed.key_index is None else files | {KEY_INDEX: sealed.key_index}
+def put_indexes(store: Store, segment: SegmentId, files: Mapping[str, bytes]) -> dict[str, Any]:
+    """Write a segment's index `files`, by suffix. Return their columns for the segment's row.
+
+    The columns of an optional file that is not in `files` are None.
+    """
+    columns = content_of(files.get("keyindex"))
+    for suffix in ALL_SUFFIXES[1:]:
+        data = files.get(suffix)
+        if data is not None:
+            store.put(segment.key(suffix), data)
+        columns[f"{suffix}_bytes"] = None if data is None else len(data)
+        columns[f"{suffix}_crc32c"] = None if data is None else crc32c.crc32c(data)
+    return columns
 
 
-def put_indexes(store: Store, segment: SegmentId, sealed: Sealed) -> dict[str, Any]:
-    """Write a segment's index files. Return the columns about these files for its catalog row."""
-    columns: dict[str, Any] = {}
-    for suffix, data in index_files(sealed).items():
-        store.put(segment.key(suffix), data)
-        columns[f"{suffix}_bytes"] = len(data)
-        columns[f"{suffix}_crc32c"] = crc32c.crc32c(data)
-    return columns | content_of(sealed.key_index)
+def content_of(key_index: bytes | None) -> dict[str, Any]:
+    """Return the column `keyindex_of`, with the subjects of a key index as JSON.
 
-
-def content_of(key_index: bytes | None) -> dict[str, str]:
-    """Return the catalog column with a key index's subjects, or {} for the default subjects."""
-    if key_index is None:
-        return {}
-    subjects = decode_head(key_index, len(key_index)).subjects
-    if subjects == (RECORD_KEYS,):
-        return {}
-    return {"keyindex_of": subjects_as_json(subjects)}
+    It is None for the default subjects, and without a key index.
+    """
+    of_keys = (RECORD_KEYS,)
+    subjects = decode_head(key_index, len(key_index)).subjects if key_index else of_keys
+    return {"keyindex_of": None if subjects == of_keys else subjects_as_json(subjects)}
 
 
 def check_size(row: SegmentRow, suffix: Suffix, size: int) -> None:
     """Raise CorruptData unless a file has the size in the segment's row."""
-    expected = getattr(row, f"{suffix}_bytes")
+    expected = row.size(suffix)
     if size != expected:
         what = f"the file has {size} bytes, but the catalog has {expected}"
         raise CorruptData(what, file=row.key(suffix), position=min(size, expected))

@@ -202,8 +202,8 @@ _NONE = Hashed(np.empty(0, np.uint64), np.empty(0, np.int64))
 class KeyIndexBuilder:
     """The key index of a segment whose batches are added one after another.
 
-    It covers the subjects of `policy`. Memory contains the finished pages, and the hashes of one
-    page.
+    It covers the subjects of `policy`. Without subjects, there is no key index. Memory contains the
+    finished pages, and the hashes of one page.
     """
 
     def __init__(self, base_offset: int, policy: IndexPolicy) -> None:
@@ -221,6 +221,8 @@ class KeyIndexBuilder:
         `keys` are the hashes of all their records. If they are passed and the index covers only
         record keys, nothing is decompressed.
         """
+        if not self._pages:
+            return
         if keys is not None and [*self._pages] == [RECORD_KEYS]:
             batches = np.repeat(np.arange(len(table)), table["count"])
             hashed = Hashed(keys.hashes[keys.has_key], batches[keys.has_key])
@@ -244,11 +246,13 @@ class KeyIndexBuilder:
             hashed |= self._of_fields(decoded) | self._of_headers(decoded)
         self._add(table, hashed)
 
-    def finish(self, log_bytes: int) -> bytes:
-        """Return the bytes of the .keyindex file of a log of this size."""
+    def finish(self, log_bytes: int) -> dict[str, bytes]:
+        """Return the key index of a log of this size by its suffix, or {} without subjects."""
+        if not self._pages:
+            return {}
         for pages in self._pages.values():
             pages.finish()
-        return keyindex.encode(self._pages, self._block + 1, log_bytes)
+        return {"keyindex": keyindex.encode(self._pages, self._block + 1, log_bytes)}
 
     def _of_fields(self, decoded: Decoded) -> dict[Subject, Hashed]:
         """Return the hashes of the values of the policy's fields."""

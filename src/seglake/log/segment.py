@@ -105,7 +105,7 @@ class LogSegment(NamedTuple):
         return LogSegment(
             row.topic, row.partition, row.key("log"), row.key("zonemap"),
             row.base_offset, row.end_offset, row.sizes["log"], row.sizes["zonemap"],
-            row.record_count, row.key("keyindex"), row.sizes.get("keyindex", 0),
+            row.record_count, row.key("keyindex"), row.sizes["keyindex"],
             row.keyindex_kinds,
         )  # fmt: skip
 

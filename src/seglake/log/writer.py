@@ -97,7 +97,7 @@ class SegmentWriter:
         self._open: ExitStack | None = None
         self._sink: Any = None
         self._crc = 0
-        self._keys = _builder(first.base_offset, self._policy)
+        self._keys = KeyIndexBuilder(first.base_offset, self._policy)
         self.rows: list[SegmentRow] = []
 
     def append(self, batches: EncodedBatches) -> None:
@@ -114,13 +114,12 @@ class SegmentWriter:
                 last = table[row + appended - 1]
                 data = batches.data[start : int(last["position"]) + int(last["size"])]
                 self._write(data)
-                if self._keys is not None:
-                    self._keys.add(table[row : row + appended], data, _part(batches, row, appended))
+                self._keys.add(table[row : row + appended], data, _part(batches, row, appended))
             row += appended
             if row < len(table):
                 self._seal()
                 self._roller.begin(self.rows[-1].end_offset)
-                self._keys = _builder(self._roller.base_offset, self._policy)
+                self._keys = KeyIndexBuilder(self._roller.base_offset, self._policy)
 
     def close(self) -> list[SegmentRow]:
         """Seal the last segment. Return the rows of all segments."""
@@ -151,19 +150,19 @@ class SegmentWriter:
         assert self._open is not None  # noqa: S101  # a segment is sealed only after a write
         self._open.close()
         self._open = None
-        sealed = _with_keys(self._roller.seal(), self._keys, self._roller.size_bytes)
+        sealed = self._roller.seal()
         new = NewSegment(self._id, sealed.end_offset, self._policy, self._created_at_ms)
         kinds = self._topic.message_timestamp_type, self._topic.compression_type
         log = WrittenLog(self._roller.size_bytes, self._crc, *kinds)
-        self.rows.append(_row(self._store, new, sealed, log))
+        self.rows.append(_row(self._store, new, sealed, log, self._keys))
 
 
 class LogWriter:
     """Writes a log into a stream, and keeps the log's checksum and the table of its batches."""
 
-    def __init__(self, sink: Any, base_offset: int, policy: IndexPolicy | None = None) -> None:
+    def __init__(self, sink: Any, base_offset: int, policy: IndexPolicy) -> None:
         self._sink, self._tables = sink, [np.empty(0, TABLE)]
-        self.keys = _builder(base_offset, policy)  # builds the key index, if the policy has one
+        self.keys = KeyIndexBuilder(base_offset, policy)
         self.size = self.crc = 0
         self.end = base_offset  # the offset after the last batch
 
@@ -176,8 +175,7 @@ class LogWriter:
         self.size += len(batches.data)
         self.end = int(batches.table["last_offset"][-1]) + 1
         self._tables.append(batches.table)
-        if self.keys is not None:
-            self.keys.add(batches.table, batches.data)
+        self.keys.add(batches.table, batches.data)
 
     @property
     def table(self) -> BatchTable:
@@ -213,12 +211,9 @@ def sealed_row(
     Raises CorruptData, UsageError and StoreError.
     """
     table = log.table
-    sealed = _with_keys(rebuild(new.id.base_offset, table, new.policy), log.keys, log.size)
-    return _row(store, new, sealed, WrittenLog(log.size, log.crc, *_kinds(table), external))
-
-
-def _builder(base_offset: int, policy: IndexPolicy | None) -> KeyIndexBuilder | None:
-    return KeyIndexBuilder(base_offset, policy) if policy and policy.subjects else None
+    sealed = rebuild(new.id.base_offset, table, new.policy)
+    written = WrittenLog(log.size, log.crc, *_kinds(table), external)
+    return _row(store, new, sealed, written, log.keys)
 
 
 def _part(batches: EncodedBatches, row: int, count: int) -> KeyHashes | None:
@@ -230,11 +225,9 @@ def _part(batches: EncodedBatches, row: int, count: int) -> KeyHashes | None:
     return batches.keys.part(first, first + int(counts[row : row + count].sum(dtype=np.int64)))
 
 
-def _with_keys(sealed: Sealed, keys: KeyIndexBuilder | None, log_bytes: int) -> Sealed:
-    return sealed if keys is None else sealed._replace(key_index=keys.finish(log_bytes))
-
-
-def _row(store: Store, new: NewSegment, sealed: Sealed, log: WrittenLog) -> SegmentRow:
+def _row(
+    store: Store, new: NewSegment, sealed: Sealed, log: WrittenLog, keys: KeyIndexBuilder
+) -> SegmentRow:
     """Write the index files of a segment, and return its row."""
     return SegmentRow(
         topic=new.id.topic,
@@ -254,7 +247,7 @@ def _row(store: Store, new: NewSegment, sealed: Sealed, log: WrittenLog) -> Segm
         attempt_id=new.id.attempt_id,
         created_at_ms=new.created_at_ms,
         external=log.external,
-        **put_indexes(store, new.id, sealed),
+        **put_indexes(store, new.id, sealed.files | keys.finish(log.size_bytes)),
     )
 
 

@@ -23,6 +23,7 @@ from seglake.catalog.schema import MaintenanceRow, RunRow, committed_runs
 from seglake.catalog.version.snapshot import PartitionView
 from seglake.errors import CorruptData, MissingObject
 from seglake.format.records import Int64s
+from seglake.layout import ALL_SUFFIXES
 from seglake.maintain.merge import plan_merges
 from seglake.read.lake import Lake
 from seglake.read.listings import summed
@@ -89,7 +90,8 @@ class SegmentColumns(NamedTuple):
         """Return the segments of a log. Only the catalog is read."""
         table = log.segments().to_arrow()
         columns = [table[name].to_numpy().astype(np.int64) for name in _NUMBERS]
-        index_bytes = sum(pc.sum(table[name]).as_py() or 0 for name in _INDEXES)
+        sizes = (table[f"{suffix}_bytes"] for suffix in ALL_SUFFIXES[1:])
+        index_bytes = sum(pc.sum(column).as_py() or 0 for column in sizes)
         ends, lateness_ms, zonemap_bytes = columns[4:]
         spans = TimeSpans(*columns[:4])
         return SegmentColumns(spans, ends, lateness_ms, zonemap_bytes, index_bytes)
@@ -99,7 +101,6 @@ _NUMBERS = (
     "partition", "record_count", "min_timestamp", "max_timestamp", "end_offset", "max_lateness_ms",
     "zonemap_bytes",
 )  # fmt: skip
-_INDEXES = "index_bytes", "timeindex_bytes", "zonemap_bytes", "keyindex_bytes"
 
 
 def refine_spans(

@@ -12,7 +12,7 @@ from seglake.catalog.schema import PartitionRow, SegmentRow, file_table, rows_of
 from seglake.catalog.version.segments import segments_by_partition
 from seglake.catalog.version.snapshot import EMPTY, PartitionView, Snapshot
 from seglake.errors import CorruptData, UnknownTopic
-from seglake.layout import SUFFIXES
+from seglake.layout import ALL_SUFFIXES, SUFFIXES
 from tests.makers.catalog_rows import segment, topic
 from tests.makers.strategies import examples
 
@@ -71,8 +71,8 @@ def test_segment__says_what_the_row_said(rows: list[SegmentRow]) -> None:
         found = view.segment(position)
         said = dataclasses.asdict(row)
         seen = dataclasses.asdict(found)
-        for suffix in SUFFIXES:
-            assert seen["sizes"][suffix] == said[f"{suffix}_bytes"]
+        for suffix in ALL_SUFFIXES:
+            assert seen["sizes"][suffix] == (said[f"{suffix}_bytes"] or 0)
         del seen["sizes"]
         assert seen.pop("external") == (said["external"] is not None)
         assert seen.pop("keyindex_kinds") == sum({1 << s.kind for s in row.index_policy.subjects})

@@ -458,7 +458,7 @@ def seal_log(log: bytes, base_offset: int, interval: int) -> Sealed:
 
 def first_offset(log: bytes, sealed: Sealed, base: int, offset: int) -> int | None:
     """Base offset of the batch in which a read of `offset` begins, found by the index."""
-    start = offset_floor(OffsetIndex.decode(base, sealed.offset_index), offset).position
+    start = offset_floor(OffsetIndex.decode(base, sealed.files["index"]), offset).position
     table = scan_batches(log[start:])
     found = table[table["last_offset"] >= offset]
     return int(found["base_offset"][0]) if len(found) else None
@@ -466,8 +466,8 @@ def first_offset(log: bytes, sealed: Sealed, base: int, offset: int) -> int | No
 
 def first_since(log: bytes, sealed: Sealed, base: int, time: int) -> tuple[int, int] | None:
     """(timestamp, offset) of the first record at or after `time`, found by both indexes."""
-    at = time_floor(TimeIndex.decode(base, sealed.time_index), time).offset
-    start = offset_floor(OffsetIndex.decode(base, sealed.offset_index), at).position
+    at = time_floor(TimeIndex.decode(base, sealed.files["timeindex"]), time).offset
+    start = offset_floor(OffsetIndex.decode(base, sealed.files["index"]), at).position
     found = [f for f in read(log[start:]) if f.record.timestamp >= time]
     return (found[0].record.timestamp, found[0].offset) if found else None
 
@@ -492,8 +492,8 @@ class TestSegments:
     def test_time_entries_of_every_second_batch(self) -> None:
         log = log_of([(i, [10 * i]) for i in range(40, 70)])
         sealed = seal_log(log, 40, 2 * 72 - 1)
-        assert len(sealed.time_index) // 12 == 14 + 1  # and the closing entry
-        assert len(sealed.offset_index) // 8 == 14
+        assert len(sealed.files["timeindex"]) // 12 == 14 + 1  # and the closing entry
+        assert len(sealed.files["index"]) // 8 == 14
 
     def test_reading_at_a_time(self) -> None:
         sealed = seal_log(TEN, 40, 2 * 72 - 1)
@@ -530,8 +530,8 @@ class TestSegments:
     def test_golden_segment(self) -> None:
         sealed = seal_log(GOLDEN_LOG, 1000, 100)
         assert len(GOLDEN_LOG) == 720
-        assert sealed.offset_index.hex() == GOLDEN_INDEX
-        assert sealed.time_index.hex() == GOLDEN_TIMES
+        assert sealed.files["index"].hex() == GOLDEN_INDEX
+        assert sealed.files["timeindex"].hex() == GOLDEN_TIMES
         assert rebuild(1000, describe(GOLDEN_LOG), IndexPolicy(100)) == sealed
         for times, want in (
             ((0, 41, 50), (50, 1000)), ((51, 60), (60, 1002)), ((61, 70), (70, 1005)),
@@ -539,7 +539,7 @@ class TestSegments:
         ):  # fmt: skip
             for time in times:
                 assert first_since(GOLDEN_LOG, sealed, 1000, time) == want
-        index = OffsetIndex.decode(1000, sealed.offset_index)
+        index = OffsetIndex.decode(1000, sealed.files["index"])
         assert offset_floor(index, 999) == offset_floor(index, 1000) == (1000, 0)
         assert offset_floor(index, 1003) == (1002, 144)
         assert offset_floor(index, 1009) == (1008, 576)
@@ -608,7 +608,7 @@ class TestRolling:
     def test_index_files_have_no_padding(self) -> None:
         rows = [Row(72, i, i, 10 * i) for i in range(20)]
         (_, first), _ = fill(rows, SegmentLimits(segment_bytes=720), IndexPolicy(71))
-        assert (len(first.offset_index) // 8, len(first.time_index) // 12) == (9, 9)
+        assert (len(first.files["index"]) // 8, len(first.files["timeindex"]) // 12) == (9, 9)
 
     def test_a_batch_larger_than_a_segment(self) -> None:
         roller = Roller(0, SegmentLimits(segment_bytes=71), IndexPolicy())

@@ -89,11 +89,11 @@ class TestReadable:
         segment = SEGMENTS[name]
         policy = IndexPolicy(segment["index_interval_bytes"])
         sealed = rebuild(segment["base_offset"], describe(file(name, "log")), policy)
-        assert sealed.offset_index == file(name, "index")
-        assert sealed.time_index == file(name, "timeindex")
-        assert sealed.zone_map == (ZONE_MAPS / f"{name}.zonemap").read_bytes()
-        offsets = OffsetIndex.decode(segment["base_offset"], sealed.offset_index)
-        times = TimeIndex.decode(segment["base_offset"], sealed.time_index)
+        assert sealed.files["index"] == file(name, "index")
+        assert sealed.files["timeindex"] == file(name, "timeindex")
+        assert sealed.files["zonemap"] == (ZONE_MAPS / f"{name}.zonemap").read_bytes()
+        offsets = OffsetIndex.decode(segment["base_offset"], sealed.files["index"])
+        times = TimeIndex.decode(segment["base_offset"], sealed.files["timeindex"])
         assert [list(entry) for entry in offset_entries(offsets)] == segment["offset_index"]
         assert [list(entry) for entry in time_entries(times)] == segment["time_index"]
 
@@ -124,18 +124,18 @@ def test_a_zone_map_of_three_fences() -> None:
     log = many_blocks()
     table = describe(log)
     sealed = rebuild(5000, table, IndexPolicy(0))
-    assert sealed.zone_map == (ZONE_MAPS / "many-blocks.zonemap").read_bytes()
+    assert sealed.files["zonemap"] == (ZONE_MAPS / "many-blocks.zonemap").read_bytes()
     magic, version, span, blocks, fences, size, _crc, zero = struct.unpack_from(
-        "<4sHHIIQII", sealed.zone_map
+        "<4sHHIIQII", sealed.files["zonemap"]
     )
     assert (magic, version, span, blocks, fences, size, zero) == (
         b"SLZM", 1, 512, 1100, 3, len(log), 0,
     )  # fmt: skip
     for fence, entries in enumerate((512, 512, 76)):
         at = 32 + 40 * fences + 24 * span * fence
-        part = sealed.zone_map[at : at + 24 * entries]
+        part = sealed.files["zonemap"][at : at + 24 * entries]
         low, high, offset, position, crc, _ = struct.unpack_from(
-            "<qqqqII", sealed.zone_map, 32 + 40 * fence
+            "<qqqqII", sealed.files["zonemap"], 32 + 40 * fence
         )
         rows = list(struct.iter_unpack("<iiqq", part))
         assert (low, high) == (min(row[2] for row in rows), max(row[3] for row in rows))

@@ -65,10 +65,10 @@ def fill(rows: list[Row], limits: SegmentLimits, policy: IndexPolicy) -> list[tu
 
 
 def entries(base_offset: int, sealed: Sealed) -> model.Indexes:
-    offsets = OffsetIndex.decode(base_offset, sealed.offset_index)
-    times = TimeIndex.decode(base_offset, sealed.time_index)
-    offsets.check(sealed.offset_index)
-    times.check(sealed.time_index)
+    offsets = OffsetIndex.decode(base_offset, sealed.files["index"])
+    times = TimeIndex.decode(base_offset, sealed.files["timeindex"])
+    offsets.check(sealed.files["index"])
+    times.check(sealed.files["timeindex"])
     return model.Indexes(
         [(offset, position) for offset, position in offset_entries(offsets)],
         [(time, offset) for time, offset in time_entries(times)],
@@ -106,8 +106,8 @@ class TestRoller:
         for (base, sealed), segment in zip(found, want, strict=True):
             assert entries(base, sealed) == model.index(segment, interval)
             assert sealed.end_offset == segment[-1].last_offset + 1
-            assert len(sealed.offset_index) <= index_bytes
-            assert len(sealed.time_index) <= max(index_bytes, 12)
+            assert len(sealed.files["index"]) <= index_bytes
+            assert len(sealed.files["timeindex"]) <= max(index_bytes, 12)
 
     @given(batch_rows, policies, st.integers(0, 50))
     def test_policies(
@@ -127,8 +127,8 @@ class TestRoller:
     ) -> None:
         rows = consecutive(parts, 9)
         sealed = rebuild(9, table_of(rows), policy)
-        offsets = OffsetIndex.decode(9, sealed.offset_index)
-        times = TimeIndex.decode(9, sealed.time_index)
+        offsets = OffsetIndex.decode(9, sealed.files["index"])
+        times = TimeIndex.decode(9, sealed.files["timeindex"])
         table = table_of(rows)
         for row, position in zip(rows, table["position"].tolist(), strict=True):
             assert offset_floor(offsets, row.last_offset).position <= position

@@ -51,7 +51,7 @@ def _built(log: bytes, policy: IndexPolicy, cuts: list[int] | None = None) -> by
             at = int(part["position"][0])
             builder.add(part, log[at : at + int(part["size"].sum())])
             start += some
-    return builder.finish(len(log))
+    return builder.finish(len(log))["keyindex"]
 
 
 def _marked(data: bytes, keys: list[bytes]) -> np.ndarray:
@@ -155,9 +155,9 @@ def test_null_keys_and_markers_of_transactions_are_in_no_pair() -> None:
     table, builder = scan_batches(log), KeyIndexBuilder(0, policy)
     table["attributes"] |= CONTROL
     builder.add(table, log)
-    marked = builder.finish(len(log))
+    marked = builder.finish(len(log))["keyindex"]
     assert keyindex.decode_head(marked, len(marked)).rows["pairs"].sum() == 0
-    empty = KeyIndexBuilder(0, policy).finish(0)
+    empty = KeyIndexBuilder(0, policy).finish(0)["keyindex"]
     assert keyindex.decode_head(empty, len(empty)).blocks == 0
 
 

@@ -30,7 +30,6 @@ from seglake.format.index import IndexPolicy
 from seglake.format.records import read_only
 from seglake.format.segment import SegmentLimits
 from seglake.layout import SUFFIXES, new_attempt
-from seglake.log.files import index_files
 from seglake.log.links import ChunkedLog, ChunkedLogs, Chunks, LakeLogs, Link
 from seglake.log.rewrite.keep import ExcludeKeys, ExcludeOffsets, KeepOffsets, RecordFilter
 from seglake.log.rewrite.segments import RewriteTarget, rebatch, rewrite
@@ -161,7 +160,7 @@ def assert_sound(maker: LakeMaker, new: SegmentRow) -> None:
     """The files are what verify expects, and the log reaches the end of what it covers."""
     assert check_segment(maker.store, new, deep=True) == []
     assert check_segment(maker.store, new, deep=False) == []
-    files = index_files(rebuild_index_files(maker.store, new, new.index_policy))
+    files = rebuild_index_files(maker.store, new, new.index_policy)
     log = bytes(maker.store.read_all(new.key("log")))
     for suffix in SUFFIXES:
         data = log if suffix == "log" else files[suffix]

@@ -374,11 +374,11 @@ def test_a_repair_does_not_bring_back_an_index_file_that_an_erasure_deleted(
     build = rebuild_index_files
 
     def then_erase(*of: Any) -> Any:
-        sealed = build(*of)
+        files = build(*of)
         with pytest.raises(UsageError, match="may still run"):
             erase(root, "events", ["secret"])
         erase(root, "events", ["secret"], vacuum=True, grace_hours=0)
-        return sealed
+        return files
 
     monkeypatch.setattr("seglake.maintain.health.reindex.rebuild_index_files", then_erase)
     (report,) = repair_indexes(root)

@@ -82,7 +82,7 @@ def write_large(
     zones = ZoneMap(numbers * BLOCK_RECORDS, starts, starts + BLOCK_BYTES, low, highs)
     details = np.zeros(1, DETAILS)
     data = zonemap.encode(zones)
-    details["sizes"] = [[blocks * BLOCK_BYTES, 0, 0, len(data)]]
+    details["sizes"] = [[blocks * BLOCK_BYTES, 0, 0, len(data), 0]]
     details["record_count"] = blocks * BLOCK_RECORDS
     segments = Segments(
         np.array([0]), np.array([blocks * BLOCK_RECORDS]), low[:1], highs[-1:], details,

@@ -233,7 +233,7 @@ def _index(some: list[bytes | None], subjects: Subjects) -> Callable[[Subject, H
     log = encode_batches(records.timestamps, bodies, encoding, base_offset=0).data.tobytes()
     builder = KeyIndexBuilder(0, IndexPolicy(0, subjects))
     builder.add(scan_batches(log), log)
-    data = builder.finish(len(log))
+    data = builder.finish(len(log))["keyindex"]
     tables = keyindex.decode_head(data, len(data))
 
     def marked(subject: Subject, hashes: Hashes) -> Flags:

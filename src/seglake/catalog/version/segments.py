@@ -22,20 +22,19 @@ from seglake.errors import CorruptData
 from seglake.format.batch import TIMESTAMP_TYPES
 from seglake.format.codecs import compression
 from seglake.format.records import Int64s, copy_rows, take_rows
-from seglake.layout import SUFFIXES
+from seglake.layout import ALL_SUFFIXES, OPTIONAL_SUFFIXES
 
 # The properties of a segment that a reader needs once it has chosen the segment. Sizes are in the
-# order of SUFFIXES. The checksums of whole files are only in the table, because the parts of a file
-# that a reader reads have their own checksums.
+# order of ALL_SUFFIXES, and 0 for a file that does not exist. The checksums of whole files are only
+# in the table, because the parts of a file that a reader reads have their own checksums.
 DETAILS = np.dtype(
     [
         ("record_count", "i4"),
         ("relative_offset_of_max", "i4"),  # -1: no record has a timestamp
-        ("sizes", "i4", (4,)),
+        ("sizes", "i4", (len(ALL_SUFFIXES),)),
         ("attempts", "i4", (2,)),  # of log and index files: positions in Segments.attempts
         ("codec", "i1"),
         ("timestamp_type", "i1"),
-        ("keyindex_bytes", "i4"),  # 0: the segment has no key index
         ("external", "?"),  # whether the log is stored outside the lake
         ("keyindex_kinds", "u1"),  # bit k: the key index has a subject of kind k
     ]
@@ -220,13 +219,11 @@ def _segments(table: pa.Table) -> Segments:
     details = np.zeros(len(table), DETAILS)
     details["record_count"] = _numbers(table, "record_count")
     details["relative_offset_of_max"] = np.where(of_max < 0, -1, of_max - base)
-    for position, suffix in enumerate(SUFFIXES):
-        details["sizes"][:, position] = _numbers(table, f"{suffix}_bytes")
-    sizes: Any = table.column("keyindex_bytes").combine_chunks()
-    # This is 0 where the size is null. To coalesce with a scalar would import pandas.
-    none = sizes.is_valid().cast("int64")
-    details["keyindex_bytes"] = _values(pc.coalesce(sizes, none))
-    details["keyindex_kinds"] = _kinds(table) * (details["keyindex_bytes"] > 0)
+    for position, suffix in enumerate(ALL_SUFFIXES):
+        numbers = _numbers_or_zero if suffix in OPTIONAL_SUFFIXES else _numbers
+        details["sizes"][:, position] = numbers(table, f"{suffix}_bytes")
+    has_keys = details["sizes"][:, ALL_SUFFIXES.index("keyindex")] > 0
+    details["keyindex_kinds"] = _kinds(table) * has_keys
     details["attempts"], attempts = _attempts(table)
     details["codec"] = _codes(table, "codec", compression.NAMES)
     details["timestamp_type"] = _codes(table, "timestamp_type", TIMESTAMP_TYPES)
@@ -242,6 +239,12 @@ def _numbers(table: pa.Table, name: str) -> npt.NDArray[Any]:
     if column.null_count:
         raise CorruptData(f"{name} is null in a segment row")
     return _values(column.combine_chunks())
+
+
+def _numbers_or_zero(table: pa.Table, name: str) -> npt.NDArray[Any]:
+    column: Any = table.column(name).combine_chunks()
+    # This is 0 where the number is null. To coalesce with a scalar would import pandas.
+    return _values(pc.coalesce(column, column.is_valid().cast("int64")))
 
 
 def _values(column: Any) -> npt.NDArray[Any]:

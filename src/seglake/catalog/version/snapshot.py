@@ -35,7 +35,8 @@ from seglake.terminal.wording import nearest
 class Segment(WithSegmentId):
     """The properties of a segment that a reader needs to find, check and read its files.
 
-    Timestamps are in ms, and `end_offset` is exclusive.
+    Timestamps are in ms, and `end_offset` is exclusive. `sizes` are in bytes, and 0 for a file
+    that does not exist.
     """
 
     topic: str
@@ -158,9 +159,6 @@ class PartitionView:
         base, end, smallest, largest, details = (column[index] for column in self.segments.columns)
         log, indexes = map(self.segments.attempts.name, details["attempts"].tolist())
         relative = int(details["relative_offset_of_max"])
-        sizes = dict(zip(layout.SUFFIXES, details["sizes"].tolist(), strict=True))
-        if details["keyindex_bytes"]:
-            sizes[layout.KEY_INDEX] = int(details["keyindex_bytes"])
         return Segment(
             topic=self.topic,
             partition=self.partition,
@@ -174,7 +172,7 @@ class PartitionView:
             offset_of_max_timestamp=int(base) + relative if relative >= 0 else -1,
             timestamp_type=TIMESTAMP_TYPES[details["timestamp_type"]],
             codec=compression.NAMES[details["codec"]],
-            sizes=sizes,
+            sizes=dict(zip(layout.ALL_SUFFIXES, details["sizes"].tolist(), strict=True)),
             external=bool(details["external"]),
             keyindex_kinds=int(details["keyindex_kinds"]),
         )

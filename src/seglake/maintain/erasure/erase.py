@@ -264,8 +264,9 @@ class OldObjects:
             and self._attempts.has_ended(layout.parse_segment_key(key).attempt_id)
         }  # fmt: skip
         logs = [item for key, item in ended.items() if key.endswith(".log")]
-        # Key indexes contain hashes of keys. A replaced key index may belong to a log that is kept.
-        yield from (item for key, item in ended.items() if key.endswith(f".{layout.KEY_INDEX}"))
+        # Optional files may contain hashes of keys. A replaced key index may belong to a kept log.
+        optional = tuple(f".{suffix}" for suffix in layout.OPTIONAL_SUFFIXES)
+        yield from (item for key, item in ended.items() if key.endswith(optional))
         work = partial(may_have_hits, self._criteria.keys)
         holds = tasks.map(work, [StoredLog(item.key, item.size) for item in logs])
         for log, goes in zip(logs, holds, strict=True):

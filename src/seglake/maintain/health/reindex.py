@@ -41,10 +41,10 @@ from seglake.format.codecs.payload import Payload
 from seglake.format.decode import decode, with_extremes
 from seglake.format.index import IndexPolicy, Subjects
 from seglake.format.records import join_tables
-from seglake.format.segment import Sealed, rebuild
+from seglake.format.segment import rebuild
 from seglake.layout import WHOLE_LAKE, Suffix
 from seglake.log.fetch import LogFetch
-from seglake.log.files import LogCheck, check_crc, check_size, index_files, put_indexes
+from seglake.log.files import LogCheck, check_crc, check_size, put_indexes
 from seglake.log.key_indexes import KeyIndexBuilder
 from seglake.log.links import LakeLogs
 from seglake.log.segment import LogSegment
@@ -113,10 +113,10 @@ def check_segment(store: Store, row: SegmentRow, *, deep: bool) -> list[HealthFi
     """
     if not deep and not any(file_finding(store, row, suffix) for suffix in row.suffixes):
         return []
-    files: dict[Suffix, bytes] = {}
+    files: dict[str, bytes] = {}
     findings: list[HealthFinding | None] = []
     try:
-        files = index_files(rebuild_index_files(store, row, row.index_policy))
+        files = rebuild_index_files(store, row, row.index_policy)
     except (CorruptData, StoreError) as error:
         findings.append(segment_finding(row, "log", error))
     findings += [file_finding(store, row, suffix, files.get(suffix)) for suffix in row.suffixes[1:]]
@@ -162,29 +162,26 @@ def _check_bytes(row: SegmentRow, suffix: Suffix, data: memoryview, expected: by
     raise CorruptData(what, file=row.key(suffix), position=position)
 
 
-def rebuild_index_files(store: Store, row: SegmentRow, policy: IndexPolicy) -> Sealed:
-    """Build the index files of a log by `policy`.
+def rebuild_index_files(store: Store, row: SegmentRow, policy: IndexPolicy) -> dict[str, bytes]:
+    """Build the index files of a log by `policy`. Return them by suffix.
 
     Raises CorruptData, with file and position, if the log is damaged or does not match `row`, and
     StoreError.
     """
-    keys = KeyIndexBuilder(row.base_offset, policy) if policy.subjects else None
-    sealed = rebuild(row.base_offset, checked_batches(store, row, keys), policy)
+    keys = KeyIndexBuilder(row.base_offset, policy)
+    sealed = rebuild(row.base_offset, _checked_batches(store, row, keys), policy)
     for name in _LOG_COLUMNS:
         value, expected = getattr(sealed, name), getattr(row, name)
         if value != expected:
             what = f"{name} is {value}, but the catalog has {expected}"
             raise CorruptData(what, file=row.key("log"))
-    return sealed if keys is None else sealed._replace(key_index=keys.finish(row.log_bytes))
+    return sealed.files | keys.finish(row.log_bytes)
 
 
-def checked_batches(
-    store: Store, row: SegmentRow, keys: KeyIndexBuilder | None = None
-) -> BatchTable:
-    """Check every record of a log, and return its batch table.
+def _checked_batches(store: Store, row: SegmentRow, keys: KeyIndexBuilder) -> BatchTable:
+    """Check every record of a log, add its batches to `keys`, and return its batch table.
 
-    If `keys` is passed, it receives the keys of the records. Raises what `rebuild_index_files`
-    raises.
+    Raises what `rebuild_index_files` raises.
     """
     check_size(row, "log", LakeLogs(store).size(row.key("log")))
     log = LogSegment.from_row(row)
@@ -199,11 +196,10 @@ def checked_batches(
     return table
 
 
-def _complete(keys: KeyIndexBuilder | None, table: BatchTable, payload: Payload) -> BatchTable:
+def _complete(keys: KeyIndexBuilder, table: BatchTable, payload: Payload) -> BatchTable:
     """Check every record of the batches, and return their table without `UNKNOWN`."""
     complete = with_extremes(table, decode(table, payload))
-    if keys is not None:
-        keys.add_payload(table, payload)
+    keys.add_payload(table, payload)
     return complete
 
 
@@ -330,8 +326,8 @@ def reindex_rows(
             live, tags = named(base)
             done = {*live, *chain(*tags.values())}
             report.segments, report.skipped = len(done), len(renewed) - len(done)
-            report.index_bytes_before = sum(map(_index_bytes, done))
-            report.index_bytes = sum(_index_bytes(renewed[old]) for old in done)
+            report.index_bytes_before = sum(row.index_files_bytes for row in done)
+            report.index_bytes = sum(renewed[old].index_files_bytes for old in done)
             for tag in tags.keys() - written.keys():
                 mine = {old: renewed[old] for old in tags[tag]}
                 written[tag] = rewrite_tag(table, tag, mine)
@@ -374,19 +370,8 @@ def write_indexes(
     own = row.index_policy
     policy = replace(policy or own, subjects=own.subjects if subjects is None else subjects)
     try:
-        sealed = rebuild_index_files(store, row, policy)
+        files = rebuild_index_files(store, row, policy)
     except (CorruptData, StoreError) as error:
         return segment_finding(row, "log", error)
-    renewed = replace(
-        row,
-        index_attempt_id=attempt_id,
-        index_interval=policy.interval,
-        keyindex_bytes=None,
-        keyindex_crc32c=None,
-        keyindex_of=None,
-    )
-    return replace(renewed, **put_indexes(store, renewed.id, sealed))
-
-
-def _index_bytes(row: SegmentRow) -> int:
-    return row.index_bytes + row.timeindex_bytes + row.zonemap_bytes + (row.keyindex_bytes or 0)
+    renewed = replace(row, index_attempt_id=attempt_id, index_interval=policy.interval)
+    return replace(renewed, **put_indexes(store, renewed.id, files))

@@ -6,7 +6,6 @@ moved to a backup.
 """
 
 import contextlib
-import operator
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, compress
@@ -40,7 +39,7 @@ from seglake.errors import (
     VersionExpired,
 )
 from seglake.format.records import Int64s
-from seglake.layout import KEY_INDEX, SUFFIXES, Suffix
+from seglake.layout import ALL_SUFFIXES, Suffix
 from seglake.maintain.commit import MaintenanceReport, Status, open_catalog
 from seglake.maintain.health.reindex import HealthFinding, ReindexResult, file_finding, reindex_rows
 from seglake.maintain.health.verify import History, only_tagged
@@ -269,7 +268,7 @@ def _check(store: Store, topics: Mapping[str, list[Row]], report: RebuildResult)
     there = np.unique(np.fromiter(listed, np.int64))
     for row in _without(segments, "log", there)[:1]:
         raise CorruptData(f"the log of {row.log_bytes} bytes is missing", file=row.key("log"))
-    for suffix in (*SUFFIXES[1:], KEY_INDEX):
+    for suffix in ALL_SUFFIXES[1:]:
         having = [row for row in segments if suffix in row.suffixes]
         report.missing += [row.key(suffix) for row in _without(having, suffix, there)]
     for topic, rows in topics.items():
@@ -284,8 +283,8 @@ def _without(segments: list[SegmentRow], suffix: Suffix, there: Int64s) -> list[
 
     `there` has hashes of (key, size) of the existing objects. A link may have any size.
     """
-    size = operator.attrgetter(f"{suffix}_bytes")
-    hashes = np.fromiter((hash(_object(row.key(suffix), size(row))) for row in segments), np.int64)
+    objects = (_object(row.key(suffix), row.size(suffix)) for row in segments)
+    hashes = np.fromiter(map(hash, objects), np.int64)
     return list(compress(segments, ~np.isin(hashes, there)))
 
 

@@ -380,15 +380,13 @@ class RebaseTask(NamedTuple):
         )
         stamped = row.timestamp_type == "LogAppendTime" and row.max_timestamp < self.append_time_ms
         stamp = self.append_time_ms if stamped else None
-        tables, crc, policy = [], 0, row.index_policy
-        indexed = stamped and policy.subjects
-        keys = KeyIndexBuilder(moved.base_offset, policy) if indexed else None
+        tables, crc, keys = [], 0, KeyIndexBuilder(moved.base_offset, row.index_policy)
         with store.writer(moved.key("log")) as sink:
             for batches in _moved_batches(store, row, delta, stamp):
                 sink.write(batches.data)
                 crc = crc32c.crc32c(batches.data.data, crc)
                 tables.append(batches.table)
-                if keys is not None:
+                if stamped:
                     keys.add(batches.table, batches.data)
         moved = dataclasses.replace(moved, log_crc32c=crc)
         if stamp is None:
@@ -397,8 +395,7 @@ class RebaseTask(NamedTuple):
                 check_crc(row, suffix, crc32c.crc32c(data))
                 store.put(moved.key(suffix), data)
             return moved
-        files = keys.finish(moved.log_bytes) if keys is not None else None
-        return _stamp_indexes(store, moved, np.concatenate(tables), stamp, files)
+        return _stamp_indexes(store, moved, np.concatenate(tables), stamp, keys)
 
 
 def _moved_batches(
@@ -444,14 +441,14 @@ def _sound_table(row: SegmentRow, data: memoryview, at: int) -> BatchTable:
 
 
 def _stamp_indexes(
-    store: Store, row: SegmentRow, table: BatchTable, stamp: int, key_index: bytes | None
+    store: Store, row: SegmentRow, table: BatchTable, stamp: int, keys: KeyIndexBuilder
 ) -> SegmentRow:
     table["offset_of_max"] = table["base_offset"]
-    sealed = rebuild(row.base_offset, table, row.index_policy)._replace(key_index=key_index)
+    sealed = rebuild(row.base_offset, table, row.index_policy)
     return dataclasses.replace(
         row,
         min_timestamp=stamp,
         max_timestamp=stamp,
         offset_of_max_timestamp=row.base_offset,
-        **put_indexes(store, row.id, sealed),
+        **put_indexes(store, row.id, sealed.files | keys.finish(row.log_bytes)),
     )

@@ -239,10 +239,7 @@ class Report(ShowsTable):
     def describe(self, segments: Sequence[SegmentRow]) -> None:
         """Fill in the number, sizes, timestamps and end offsets of the run's segments."""
         self.segments = len(segments)
-        self.index_bytes = sum(
-            row.index_bytes + row.timeindex_bytes + row.zonemap_bytes + (row.keyindex_bytes or 0)
-            for row in segments
-        )
+        self.index_bytes = sum(row.index_files_bytes for row in segments)
         self.output_bytes = sum(row.log_bytes for row in segments) + self.index_bytes
         filled = [row for row in segments if row.record_count]  # empty segments have no time
         self.min_timestamp = min((row.min_timestamp for row in filled), default=None)

@@ -60,7 +60,6 @@ _SMALL_BYTES = 64 * 1024  # the largest file that is read whole
 _OWN_BYTES = 1000  # memory of an index's objects
 
 SubjectHashes = Mapping[Subject, Hashes]  # subject → sorted hashes, of which one must occur
-NO_HASHES: SubjectHashes = {}
 
 _log = logging.getLogger(__name__)
 

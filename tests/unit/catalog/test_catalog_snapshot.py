@@ -83,16 +83,6 @@ def test_segment__says_what_the_row_said(rows: list[SegmentRow]) -> None:
             assert found.key(suffix) == row.key(suffix) == expected
 
 
-@given(logs(), st.integers(-2, 32))
-def test_first_reaching__is_the_first_segment_with_such_a_record(
-    rows: list[SegmentRow], timestamp: int
-) -> None:
-    view = _snapshot(rows).partition("orders", 0)
-    ordered = sorted(rows, key=lambda row: row.base_offset)
-    expected = [n for n, row in enumerate(ordered) if row.max_timestamp >= timestamp]
-    assert view.first_reaching(timestamp) == (expected[0] if expected else len(rows))
-
-
 @given(logs())
 def test_index_of__finds_the_segment_that_covers_the_offset(rows: list[SegmentRow]) -> None:
     view = _snapshot(rows).partition("orders", 0)

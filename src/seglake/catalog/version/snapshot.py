@@ -147,13 +147,6 @@ class PartitionView:
         """Return the position of the segment that covers `offset`, which must be in the log."""
         return int(np.searchsorted(self.segments.base_offsets, offset, "right")) - 1
 
-    def first_reaching(self, timestamp: int) -> int:
-        """Return the position of the first segment with a record at or after `timestamp`.
-
-        Return `len(self)` if no segment has such a record.
-        """
-        return int(np.searchsorted(self.running_max_timestamps, timestamp, "left"))
-
     def segment(self, index: int) -> Segment:
         """Return the segment at a position, counted from 0."""
         base, end, smallest, largest, details = (column[index] for column in self.segments.columns)

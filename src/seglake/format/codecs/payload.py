@@ -30,11 +30,6 @@ class Payload(NamedTuple):
         data = fixed(self.data[first:stop].copy())
         return Payload(data, self.starts - first, self.ends - first)
 
-    def parts(self) -> list[memoryview]:
-        """Return the bytes of each batch's records, as views."""
-        spans = zip(self.starts.tolist(), self.ends.tolist(), strict=True)
-        return [self.data[start:end].data for start, end in spans]
-
 
 def payload_of(
     data: Bytes,

@@ -13,7 +13,7 @@ from seglake.errors import CorruptData
 from seglake.format.batch import OVERHEAD, TABLE, BatchTable
 from seglake.format.codecs import codec_kernels, framing, native
 from seglake.format.codecs.compression import IDS, NAMES, Zstd, compressor, decompress
-from seglake.format.codecs.payload import payload_of
+from seglake.format.codecs.payload import Payload, payload_of
 from seglake.format.encode import EncodedBatches, Encoding, encode_batches, encode_bodies
 from seglake.format.records import Bytes, Headers, Records, Spans, read_only
 
@@ -40,6 +40,10 @@ def log_of(parts: list[tuple[int, bytes]]) -> tuple[Bytes, BatchTable]:
     return read_only(b"".join(bytes(OVERHEAD) + payload for _, payload in parts)), table
 
 
+def texts_of(payload: Payload) -> list[Any]:
+    return Spans(payload.data, payload.starts, payload.ends - payload.starts).tolist()
+
+
 def one_by_one(parts: list[tuple[int, bytes]]) -> list[bytes] | int:
     """The records of each batch; or the number of the first one that is damaged."""
     found = list[bytes]()
@@ -54,7 +58,7 @@ def one_by_one(parts: list[tuple[int, bytes]]) -> list[bytes] | int:
 def together(parts: list[tuple[int, bytes]]) -> list[bytes] | int:
     log, table = log_of(parts)
     try:
-        return list(map(bytes, payload_of(log, table, max_bytes=LIMIT).parts()))
+        return texts_of(payload_of(log, table, max_bytes=LIMIT))
     except CorruptData as damage:
         return int(np.flatnonzero(table["position"] == damage.position)[0])
 
@@ -121,7 +125,7 @@ def test_threads_have_contexts_of_their_own() -> None:
     )
 
     def read(_: int) -> bool:
-        return list(map(bytes, payload_of(log, table).parts())) == texts
+        return texts_of(payload_of(log, table)) == texts
 
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(read, range(40)))

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
     Data = Buffer | npt.NDArray[Any]
 
-_TRIES, _AT_MOST_S = 8, 120
+# Limits of the tries of a request, including the tries that the library makes itself. A single try
+# may take all of the time.
+TRIES, RETRY_S = 8, 120
 _REPEATED = re.compile(r"after (\d+) retries")
 _PASSING = re.compile(  # errors of lost connections, and errors of S3 that ask for a retry
     "HTTP error|body error|response body|end of file before|IncompleteBody|"
@@ -215,15 +217,15 @@ def s3_remedy(message: str) -> str | None:
 def may_retry(error: Exception, failures: int) -> bool:
     """Return whether a failed request may be repeated. If so, pause first.
 
-    The libraries repeat most requests themselves. But they do not repeat a write, a deletion or a
-    listing if the connection is reset, or if the reply ends early.
+    obstore and delta-rs repeat most requests themselves. But they do not repeat a write, a deletion
+    or a listing if the connection is reset, or if the reply ends early.
 
     Args:
         error: The error of the request. The library's retries in its text count as failures.
         failures: The number of failures without progress, including this failure.
     """
     failures += sum(map(int, _REPEATED.findall(str(error))))
-    if failures >= _TRIES or not _PASSING.search(str(error)):
+    if failures >= TRIES or not _PASSING.search(str(error)):
         return False
     sleep(min(0.05 * 2**failures, 2))
     return True
@@ -232,15 +234,15 @@ def may_retry(error: Exception, failures: int) -> bool:
 def retry_request(request: Callable[[], _Answer], *failure: type[Exception]) -> _Answer:
     """Return the result of a request that is safe to repeat.
 
-    There are eight tries in about two minutes, including the tries that the library makes itself.
-    Raises the last `failure`.
+    There are at most `TRIES` tries in about `RETRY_S` seconds, including the tries that the library
+    makes itself. Raises the last `failure`.
     """
     begun = monotonic()
     for failures in count(1):
         try:
             return request()
         except failure as error:
-            if monotonic() - begun > _AT_MOST_S or not may_retry(error, failures):
+            if monotonic() - begun > RETRY_S or not may_retry(error, failures):
                 raise
     raise AssertionError
 

@@ -36,6 +36,8 @@ from seglake.errors import ConfigError, MissingObject, StoreError
 from seglake.limits import GAP_BYTES
 from seglake.store.forks import ThreadedLibrary
 from seglake.store.interface import (
+    RETRY_S,
+    TRIES,
     Listed,
     RefusedKey,
     Stat,
@@ -70,8 +72,8 @@ _INVALID_PATH = re.compile(r'Path "(.*?)"(?: contained|: Encountered)', re.DOTAL
 _BEGINS_ANYWHERE = ("s3:", "s3a:", "gs:", "memory:")  # on Azure, obstore lists from the start
 _EXPRESS = re.compile(r"s3a?://[^/]*--x-s3(?:/|$)")
 _OBSTORE = ThreadedLibrary("obstore")
-_RETRIES: Any = {"max_retries": 8, "retry_timeout": timedelta(minutes=2)}
-_CLIENT = {"timeout": "120s", "connect_timeout": "10s"}  # limits of one request
+_RETRIES: Any = {"max_retries": TRIES, "retry_timeout": timedelta(seconds=RETRY_S)}
+_CLIENT = {"timeout": f"{RETRY_S}s", "connect_timeout": "10s"}  # limits of one request
 _CLIENT_OPTIONS = re.compile(
     "(?:aws_|azure_|google_)?"
     "(allow_http|allow_invalid_certificates|connect_timeout|default_content_type|pool_idle_timeout|"

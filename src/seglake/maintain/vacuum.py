@@ -403,7 +403,7 @@ def _find(table: CatalogTable, scope: _Scope, among: Collection[str] | None = No
     )
     for owner, objects in unnamed.items():
         others = [item for item in objects if not is_claim(item)]
-        if others and max(item.modified_ms for item in others) > oldest_ms:
+        if may_still_run(others, oldest_ms):
             garbage.young.extend(_keys(others))
             continue
         long_ago_ms = oldest_ms - _CLAIM_HOURS * HOUR_MS
@@ -414,6 +414,15 @@ def _find(table: CatalogTable, scope: _Scope, among: Collection[str] | None = No
         if is_needed and owner is not None and owner not in named.attempts:
             garbage.to_abandon.add(owner)
     return garbage
+
+
+def may_still_run(objects: Iterable[Listed], oldest_ms: float) -> bool:
+    """Return whether an attempt that wrote these unnamed objects may still run.
+
+    It may if it wrote one of them after `oldest_ms`, the start of the grace period. Its claim does
+    not count, because a vacuum or an erasure that abandons the attempt writes the claim.
+    """
+    return any(item.modified_ms > oldest_ms for item in objects if not is_claim(item))
 
 
 def is_claim(item: Listed) -> bool:

@@ -95,6 +95,7 @@ from seglake.maintain.vacuum import (
     find_unreferenced,
     is_claim,
     is_needed_to_commit,
+    may_still_run,
     resolve,
 )
 from seglake.store import Listed, Store, open_store
@@ -103,10 +104,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # ---------------- attempts
-# Find the attempts at a topic that did not commit. Like in a vacuum, an attempt may still run if
-# its newest unnamed object, such as its announcement, is younger than the grace period. It has
-# ended if it stored a report of its failure, or was abandoned. An attempt with only blobs may be at
-# any topic.
+# Find the attempts at a topic that did not commit. An attempt has ended if it stored a report of
+# its failure, or was abandoned, or if it wrote nothing for the grace period, like in a vacuum
+# (`may_still_run`). An attempt with only blobs may be at any topic.
 
 _QUARANTINED = re.compile(rf"{layout.QUARANTINE_TABLE}/topic=([^/]+)/")
 
@@ -187,7 +187,7 @@ def _may_run(store: Store, attempt_id: str, objects: Sequence[Listed], oldest_ms
         return False
     if any(map(is_claim, objects)) and is_abandoned(store, attempt_id):
         return False
-    return max(item.modified_ms for item in objects if not is_claim(item)) > oldest_ms
+    return may_still_run(objects, oldest_ms)
 
 
 def _may_be_at(store: Store, topic: str, objects: Sequence[Listed]) -> bool:

@@ -12,6 +12,7 @@ from unittest.mock import patch
 from seglake.catalog import attempts as claims
 from seglake.catalog.schema import FILE_SCHEMAS, SegmentRow
 from seglake.catalog.table import CatalogTable
+from seglake.catalog.topic_change import Change
 from seglake.catalog.version.snapshot import EMPTY
 from seglake.engine import LocalEngine
 from seglake.layout import new_attempt
@@ -24,11 +25,11 @@ __all__ = ["victim"]
 
 
 class _NoCatalog:
-    """Of a lake without topics; a commit gives the rows back."""
+    """Of a lake without topics, with its rows and commits; `made` has the rows of a commit."""
 
     def __init__(self, store: Any) -> None:
-        self.store = store
-        self.rows: list[Any] = []
+        self.store, self.made = store, list[Any]()
+        self.rows = self.commits = self
 
     def snapshot(self, **_: Any) -> Any:
         return EMPTY
@@ -45,9 +46,9 @@ class _NoCatalog:
     def sources_at(self, *_: Any) -> Any:
         return FILE_SCHEMAS["source"].empty_table()
 
-    def commit(self, rows: list[Any], *, topic: str, attempt_id: str, **_: Any) -> int:
+    def make(self, change: Change, *, topic: str, attempt_id: str, **_: Any) -> int:
         claims.claim(self.store, attempt_id, topic)  # else the attempt deletes what it wrote
-        self.rows = rows
+        self.made = [*change.rows]
         return 1
 
 
@@ -61,7 +62,7 @@ def _warm(folder: Path, order: str, clock: str) -> None:
     catalog = _NoCatalog(open_store(settings.root))
     with patch.object(CatalogTable, "create", lambda *_: catalog):
         ingest(settings)
-    segments = [row for row in catalog.rows if isinstance(row, SegmentRow)]
+    segments = [row for row in catalog.made if isinstance(row, SegmentRow)]
     RebaseTask(catalog.store, {0: 5}, new_attempt(), T + 1).run(LocalEngine(), segments)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from seglake.catalog.topic_change import Change
 from seglake.errors import SeglakeError, UsageError
 from seglake.store import object_store, open_store
 from tests.harness.bounded import MIB, measure
@@ -45,8 +46,9 @@ def test_rows_whose_path_leaves_the_root_are_not_committed(
         with pytest.raises(UsageError):
             commit_rows(catalog, [row], base=base, attempt_id=segment.attempt_id)
     assert not [request for request in proxy.seen if request.method != "GET"]
+    change = Change([replace(segment, **again)])
     with pytest.raises(UsageError):
-        commit_rows(catalog, [replace(segment, **again)], base=base, attempt_id=name)
+        catalog.commits.make(change, topic="events", base=base, attempt_id=name)
     assert catalog.snapshot().version == base.version
 
 

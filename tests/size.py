@@ -16,9 +16,9 @@ from seglake.cli.arguments.help import EXPERT
 DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 PROJECT = Path(__file__).parents[1]
 BUDGETS = {  # what is counted: (budget, goal)
-    "lines of code in src": (42_473, 42_500),
+    "lines of code in src": (42_479, 42_500),
     "modules in src": (274, 330),
-    "lines of code in tests": (61_910, 62_000),
+    "lines of code in tests": (61_916, 62_000),
     "settings": (77, 79),
     "commands in --help": (29, 30),
 }

@@ -38,7 +38,7 @@ from seglake.format.decode import (
 from seglake.format.encode import Encoding, encode_batches, encode_bodies
 from seglake.format.index import OffsetIndex, TimeIndex
 from seglake.format.key_hashes import KeyHashes
-from seglake.format.records import Spans, read_only
+from seglake.format.records import Spans, end_to_end, read_only
 from seglake.format.reference import read_batch
 from seglake.format.segment import choose_indexed, seal
 from seglake.format.sought_kernels import EVERY_KEY
@@ -231,7 +231,7 @@ def _zone_maps() -> list[bytes]:
     whole = zonemap.encode(zonemap.build(7, table, np.ones(len(table), bool)))
     large = np.repeat(table, 50)
     large["base_offset"] = large["last_offset"] = 7 + np.arange(len(large))
-    large["position"] = np.cumsum(large["size"]) - large["size"]
+    end_to_end(large)
     two = zonemap.encode(zonemap.build(7, large, np.ones(len(large), bool)))
     empty = zonemap.encode(zonemap.build(7, table[:0], np.ones(0, bool)))
     return [mode + data for data in (whole, empty, two) for mode in (b"\0", b"\1")]

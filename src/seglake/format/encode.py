@@ -31,7 +31,7 @@ from seglake.format.codecs import batch_kernels, codec_kernels, native
 from seglake.format.codecs.compression import Compress
 from seglake.format.codecs.framing import Framing
 from seglake.format.key_hashes import KeyHashes
-from seglake.format.records import Bytes, Flags, Headers, Int64s, Records, Spans, fixed
+from seglake.format.records import Bytes, Flags, Headers, Int64s, Records, Spans, end_to_end, fixed
 
 _NO_HEADERS = Headers(np.empty(0, np.int64), Spans.nulls(0), Spans.nulls(0))
 
@@ -169,7 +169,7 @@ def encode_batches(
     data, table["size"] = framing.framed(
         table["attributes"], sizes, {encoding.codec: encoding.compress}
     )
-    table["position"] = np.cumsum(table["size"], dtype=np.int64) - table["size"]
+    end_to_end(table)
     if encoding.append_time_ms is not None:
         # The append time replaces the timestamps of the records.
         table["min_timestamp"] = table["max_timestamp"] = encoding.append_time_ms

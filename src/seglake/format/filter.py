@@ -32,7 +32,7 @@ from seglake.format.codecs.compression import NAMES, compressor
 from seglake.format.codecs.framing import Framed, Framing
 from seglake.format.decode import Decoded, scan_batches, with_extremes
 from seglake.format.encode import EncodedBatches, encode_bodies, write_crcs
-from seglake.format.records import Flags, Int64s, Records, fixed, read_only
+from seglake.format.records import Flags, Int64s, Records, end_to_end, fixed, read_only
 from seglake.limits import INT32_MAX, INT64_MAX
 
 NO_HORIZON = -1
@@ -47,9 +47,9 @@ class _Changed(NamedTuple):
 
 def copied(data: Any, table: BatchTable) -> EncodedBatches:
     """Copy the batches of `table` byte for byte. Positions count from the start of `data`."""
-    moved = table.copy()
-    moved["position"] = np.cumsum(table["size"], dtype=np.int64) - table["size"]
-    return EncodedBatches(joined(data, table, np.zeros(len(table), bool), []), moved)
+    return EncodedBatches(
+        joined(data, table, np.zeros(len(table), bool), []), end_to_end(table.copy())
+    )
 
 
 def filter_batches(
@@ -90,7 +90,7 @@ def filter_batches(
     result["count"] = counts[rows]
     parts = reencoded(data, table[rows], result, changed, decoded, survivors)
     whole = joined(data, table[rows], changed, parts)
-    result["position"] = np.cumsum(result["size"], dtype=np.int64) - result["size"]
+    end_to_end(result)
     numbers = np.cumsum(counts > 0) - 1
     return EncodedBatches(whole, with_extremes(result, renumbered(decoded, survivors, numbers)))
 
@@ -152,7 +152,7 @@ def reencoded(
     _set_times(table, decoded.records.timestamps[some.order], some.firsts)
     framed, table["size"] = _framed(table, decoded, some)
     after[changed] = table
-    table["position"] = np.cumsum(table["size"], dtype=np.int64) - table["size"]
+    end_to_end(table)
     headers = _headers(data, before[changed], table)
     framed[table["position"][:, None] + np.arange(OVERHEAD)] = headers.view(np.uint8).reshape(
         -1, OVERHEAD
@@ -188,7 +188,7 @@ def _headers(data: Any, before: BatchTable, after: BatchTable) -> npt.NDArray[np
     places = before["position"][:, None] + np.arange(OVERHEAD)
     headers = read_only(data)[places].view(HEADER).reshape(-1)
     headers["length"] = after["size"] - LOG_OVERHEAD
-    headers["last_offset_delta"] = after["last_offset"] - after["base_offset"]
+    headers["last_offset_delta"] = np.subtract(after["last_offset"], after["base_offset"])
     for name in ("attributes", "base_timestamp", "max_timestamp", "count"):
         headers[name] = after[name]
     return headers

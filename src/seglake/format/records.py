@@ -59,6 +59,13 @@ def join_tables(tables: Sequence[AnyArray]) -> AnyArray:
     return _structures(np.concatenate([_opaque(table) for table in tables]), tables[0])
 
 
+def end_to_end(table: AnyArray) -> AnyArray:
+    """Set the positions of batches that follow each other from byte 0 on. Return their table."""
+    sizes: Int64s = table["size"].astype(np.int64)
+    table["position"] = sizes.cumsum() - sizes
+    return table
+
+
 def _opaque(table: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return table.view(_opaque_type(table.itemsize))
 

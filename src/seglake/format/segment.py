@@ -16,7 +16,7 @@ from seglake.errors import ConfigError
 from seglake.format import encode_kernels, zonemap
 from seglake.format.batch import BatchTable
 from seglake.format.index import OFFSET_ENTRY, TIME_ENTRY, IndexPolicy, offset_index, time_index
-from seglake.format.records import fixed, join_tables
+from seglake.format.records import end_to_end, fixed, join_tables
 from seglake.limits import INT64_MAX
 
 
@@ -113,8 +113,7 @@ class Roller:
 
     def seal(self) -> Sealed:
         """Make the index files of the current segment, which must have at least one batch."""
-        table = join_tables(self._tables)
-        table["position"] = np.cumsum(table["size"], dtype=np.int64) - table["size"]
+        table = end_to_end(join_tables(self._tables))
         return seal(self.base_offset, table, self.indexed)
 
 

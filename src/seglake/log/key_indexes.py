@@ -45,7 +45,16 @@ from seglake.format.key_hashes import (
     hashes_of_numbers,
     hashes_of_spans,
 )
-from seglake.format.records import Flags, Headers, Int32s, Int64s, Spans, copy_rows, read_only
+from seglake.format.records import (
+    Flags,
+    Headers,
+    Int32s,
+    Int64s,
+    Spans,
+    copy_rows,
+    end_to_end,
+    read_only,
+)
 from seglake.format.segment import Roller, SegmentLimits
 from seglake.limits import INT64_MAX
 from seglake.log.caches import ByteCache
@@ -227,8 +236,7 @@ class KeyIndexBuilder:
             hashed = Hashed(keys.hashes[keys.has_key], batches[keys.has_key])
             self._add(table, {RECORD_KEYS: hashed})
             return
-        table = copy_rows(table)
-        table["position"] = np.cumsum(table["size"], dtype=np.int64) - table["size"]
+        table = end_to_end(copy_rows(table))
         done = 0
         while done < len(table):
             payload = payload_of(read_only(data), table[done:], enough_bytes=_DECODE_BYTES)

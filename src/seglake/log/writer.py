@@ -23,7 +23,7 @@ from seglake.format.encode import EncodedBatches, Encoding
 from seglake.format.filter import blank
 from seglake.format.index import RECORD_KEYS, IndexPolicy
 from seglake.format.key_hashes import KeyHashes
-from seglake.format.records import join_tables
+from seglake.format.records import end_to_end, join_tables
 from seglake.format.segment import Roller, Sealed, SegmentLimits, rebuild
 from seglake.limits import INT64_MAX
 from seglake.log.files import put_indexes
@@ -180,9 +180,7 @@ class LogWriter:
     @property
     def table(self) -> BatchTable:
         """Return the table of all batches."""
-        table = join_tables(self._tables)
-        table["position"] = np.cumsum(table["size"], dtype=np.int64) - table["size"]
-        return table
+        return end_to_end(join_tables(self._tables))
 
 
 def write_segment(store: Store, new: NewSegment, parts: Iterable[EncodedBatches]) -> SegmentRow:

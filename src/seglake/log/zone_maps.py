@@ -17,7 +17,7 @@ from seglake.format import zonemap
 from seglake.format.batch import TABLE
 from seglake.format.decode import with_extremes
 from seglake.format.index import IndexPolicy
-from seglake.format.records import Flags, Int64s, fixed, join_tables
+from seglake.format.records import Flags, Int64s, end_to_end, fixed, join_tables
 from seglake.format.segment import choose_indexed
 from seglake.limits import INT64_MAX
 from seglake.log.caches import ByteCache
@@ -480,7 +480,6 @@ class ZoneMapCache:
         for chunk in self._fetch.chunks([segment.whole()]):
             for part, decoded in chunk.decode_in_parts(chunk.table, _PART_BYTES):
                 tables.append(with_extremes(part, decoded))
-        table = join_tables(tables)
-        table["position"] = np.cumsum(table["size"], dtype=np.int64) - table["size"]
+        table = end_to_end(join_tables(tables))
         zones = zonemap.build(segment.base_offset, table, choose_indexed(table, IndexPolicy()))
         return zonemap.encode(zones)

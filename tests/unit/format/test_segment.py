@@ -10,6 +10,7 @@ from seglake.format import zonemap
 from seglake.format.batch import TABLE, UNKNOWN
 from seglake.format.decode import scan_batches
 from seglake.format.index import IndexPolicy, OffsetIndex, TimeIndex
+from seglake.format.records import end_to_end
 from seglake.format.segment import Roller, Sealed, SegmentLimits, choose_indexed, rebuild, seal
 from tests.judges import kafka_model as model
 from tests.judges.described import describe
@@ -40,7 +41,7 @@ def table_of(rows: list[Row]) -> np.ndarray:
         table[i]["count"] = row.last_offset - row.base_offset + 1
         table[i]["max_timestamp"] = table[i]["min_timestamp"] = row.max_timestamp
         table[i]["offset_of_max"] = row.base_offset
-    table["position"] = np.cumsum(table["size"]) - table["size"]
+    end_to_end(table)
     return table
 
 

@@ -25,7 +25,7 @@ from seglake.format.decode import decode, with_extremes, with_record_times
 from seglake.format.encode import EncodedBatches
 from seglake.format.filter import copied, emptied, filter_batches, joined, reencoded, renumbered
 from seglake.format.index import IndexPolicy, Subjects
-from seglake.format.records import Flags, Int64s, fixed, read_only
+from seglake.format.records import Flags, Int64s, end_to_end, fixed, read_only
 from seglake.limits import INT32_MAX
 from seglake.log.fetch import Chunk, LogFetch
 from seglake.log.files import LogCheck
@@ -71,7 +71,7 @@ def _regrouped(data: Any, table: BatchTable, payload: Payload, firsts: Int64s) -
     before = table[firsts[:-1]]
     parts = reencoded(data, before, result, changed, decoded, all_of)
     whole = joined(data, before, changed, parts)
-    result["position"] = np.cumsum(result["size"], dtype=np.int64) - result["size"]
+    end_to_end(result)
     numbers = np.repeat(np.arange(len(result)), np.diff(firsts))
     return EncodedBatches(whole, with_extremes(result, renumbered(decoded, all_of, numbers)))
 

@@ -40,7 +40,7 @@ from seglake.format.batch import TABLE, BatchTable
 from seglake.format.codecs.payload import Payload
 from seglake.format.decode import decode, with_extremes
 from seglake.format.index import IndexPolicy, Subjects
-from seglake.format.records import join_tables
+from seglake.format.records import end_to_end, join_tables
 from seglake.format.segment import rebuild
 from seglake.layout import WHOLE_LAKE, Suffix
 from seglake.log.fetch import LogFetch
@@ -191,9 +191,7 @@ def _checked_batches(store: Store, row: SegmentRow, keys: KeyIndexBuilder) -> Ba
         check.add(memoryview(chunk.data)[:whole], chunk.table)
         tables += chunk.in_parts(chunk.table, DECODE_BYTES, partial(_complete, keys))
     check.check()
-    table = join_tables(tables)
-    table["position"] = np.cumsum(table["size"], dtype=np.int64) - table["size"]
-    return table
+    return end_to_end(join_tables(tables))
 
 
 def _complete(keys: KeyIndexBuilder, table: BatchTable, payload: Payload) -> BatchTable:

@@ -1,7 +1,7 @@
 """A pytest plugin: which tests `pytest -n` runs in the same worker, and which begin first.
 
 Tests of a file are together, and so are those of a folder that share a JVM or a server: each starts
-once. The folders take longest, so they begin first.
+once. The folders take longest, so they begin first. A long file that would begin last comes next.
 """
 
 from pathlib import PurePosixPath
@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 TOGETHER = ("tests/spark", "tests/kafka", "tests/s3")
+FIRST = (*TOGETHER, "tests/unit/write/test_hostile_input.py")
 
 
 def group_of(test: str) -> str:
@@ -23,7 +24,8 @@ def group_of(test: str) -> str:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Only workers care for the order."""
     if hasattr(config, "workerinput"):
-        items.sort(key=lambda item: group_of(item.nodeid) not in TOGETHER)
+        orders = {group: number for number, group in enumerate(FIRST)}
+        items.sort(key=lambda item: orders.get(group_of(item.nodeid), len(FIRST)))
 
 
 @pytest.hookimpl(optionalhook=True)  # of pytest-xdist

@@ -18,7 +18,7 @@ PROJECT = Path(__file__).parents[1]
 BUDGETS = {  # what is counted: (budget, goal)
     "lines of code in src": (42_479, 42_500),
     "modules in src": (274, 330),
-    "lines of code in tests": (61_916, 62_000),
+    "lines of code in tests": (61_925, 62_000),
     "settings": (77, 79),
     "commands in --help": (29, 30),
 }
